@@ -124,17 +124,13 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         input_ids, kwargs = super()._expand_inputs_for_generation(expand_size, is_encoder_decoder, input_ids, **kwargs)
         if position_ids is not None:
             position_ids = position_ids.repeat_interleave(expand_size, dim=0)
-            present = self._present(input_ids, position_ids, kwargs.get("attention_mask"))
+            planned = (position_ids[..., input_ids.shape[1] :] > 0).any(1) | (not self.model.position_encoding.windowed)
+            mask = kwargs.get("attention_mask")
+            shown = torch.ones_like(input_ids) if mask is None else mask
+            present = torch.cat([shown, planned.long().expand(len(input_ids), -1)], dim=1)
             # Not named position_ids, because transformers extends these by itself.
             kwargs["plan"] = GenerationPlan(position_ids, present)
         return input_ids, kwargs
-
-    def _present(self, input_ids: Tensor, position_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Return `GenerationPlan.present` of prompts."""
-        if attention_mask is None:
-            attention_mask = torch.ones_like(input_ids)
-        planned = (position_ids[..., input_ids.shape[1] :] > 0).any(1) | (not self.model.position_encoding.windowed)
-        return torch.cat([attention_mask, planned.long().expand(len(input_ids), -1)], dim=1)
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs, mode, batch_size, max_cache_length):
         """Find all neighbours of the plan; prepare a `WindowedCache` unless the caller asks for another cache or none."""

@@ -105,9 +105,17 @@ class CoupledGPTAttention(nn.Module):
         Returns:
             Outputs (batch, kept, hidden) or (distinct, hidden), and weights if the attention interface returns them.
         """
+        is_rows = row_index is not None or neighbourhoods is not None
+        query, key, value = self._project(hidden_states if is_rows else hidden_states[:, kept], hidden_states)
         if neighbourhoods is not None:
-            return self.o_proj(self._attend_to_rows(hidden_states, neighbourhoods, bias, visible_keys).flatten(1)), None
-        query, key, value = self._project_tokens(hidden_states, visible_keys, kept, row_index)
+            query = self._scale_by_length(expand_rows(query, neighbourhoods.queries), visible_keys)
+            output = attend_to_rows(query, key, value, neighbourhoods.keys, bias.to(query.dtype), self.scaling)
+            return self.o_proj(output.flatten(1)), None
+        if row_index is not None:
+            rows = zip((query, key, value), (row_index[:, kept], row_index, row_index), strict=True)
+            query, key, value = (expand_rows(states, index) for states, index in rows)
+        query = self._scale_by_length(query, visible_keys)
+        query, key, value = (states.transpose(1, 2) for states in (query, key, value))
         if position_encoding is not None and position_ids is not None:
             query = position_encoding.rotate(query, position_ids[..., kept])
             key = position_encoding.rotate(key, position_ids)
@@ -137,29 +145,13 @@ class CoupledGPTAttention(nn.Module):
             key = nn.functional.normalize(key, dim=-1)
         return query, key, value
 
-    def _project_tokens(self, hidden_states, visible_keys, kept, row_index) -> tuple[Tensor, ...]:
-        """Return the kept queries, all keys and all values, (batch, heads, tokens, head_dim) each."""
-        if row_index is None:
-            query, key, value = self._project(hidden_states[:, kept], hidden_states)
-        else:
-            rows = zip(self._project(hidden_states, hidden_states), (row_index[:, kept], row_index, row_index), strict=True)
-            query, key, value = (expand_rows(states, index) for states, index in rows)
-        if self.config.attention_scale == "log_length":
-            query = query * self._length_scale(visible_keys, hidden_states.dtype).unsqueeze(-1)
-        return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-
-    def _length_scale(self, visible_keys: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return the learned factor of the scores (..., heads) for queries that see `visible_keys` (...) keys."""
-        precise = torch.promote_types(dtype, torch.float32)
-        return visible_keys.clamp(min=1).to(precise).log().to(dtype).unsqueeze(-1) * self.log_length_factor
-
-    def _attend_to_rows(self, hidden_states, neighbourhoods, bias, visible_keys) -> Tensor:
-        """Attend in each distinct neighbourhood of rows (rows, hidden): (distinct, heads, head_dim)."""
-        query, key, value = self._project(hidden_states, hidden_states)
-        bias, scaling = bias.to(query.dtype), self.scaling
-        if self.config.attention_scale == "log_length":
-            scaling = scaling * self._length_scale(visible_keys, query.dtype).unsqueeze(1)
-        return attend_to_rows(query, key, value, neighbourhoods, bias, scaling)
+    def _scale_by_length(self, query: Tensor, visible_keys: Tensor) -> Tensor:
+        """Return queries (..., heads, head_dim) that see `visible_keys` (...) keys, times the learned factor of the log."""
+        if self.config.attention_scale != "log_length":
+            return query
+        precise = torch.promote_types(query.dtype, torch.float32)
+        factor = visible_keys.clamp(min=1).to(precise).log().to(query.dtype).unsqueeze(-1) * self.log_length_factor
+        return query * factor.unsqueeze(-1)
 
 
 class CoupledGPTMLP(nn.Module):

@@ -351,10 +351,9 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             hidden = None if hidden is None else nn.functional.pad(hidden, (0, 1))
         mask = None if hidden is None else hidden[:, None, None]
         if self.config.windowed:
-            ((name, related),) = pair_maps.items()
-            if hidden is not None:
-                related = related.masked_fill(hidden.unsqueeze(1), NOT_RELATED)
-            pair_maps, mask = {name: related}, (related == NOT_RELATED).unsqueeze(1)
+            # No map relates padding to anything.
+            (related,) = pair_maps.values()
+            mask = (related == NOT_RELATED).unsqueeze(1)
         if mask is not None:
             mask = mask * torch.tensor(hiding_bias(dtype), dtype=dtype, device=mask.device)
         return {"pair_maps": pair_maps, "attention_mask": mask}

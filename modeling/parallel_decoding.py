@@ -110,13 +110,13 @@ class ParallelPasses:
         self.prompt, (self.rows, self.columns) = input_ids.shape[1], self.tokens.shape
         position_ids = nn.functional.pad(position_ids, (0, max(0, self.columns - position_ids.shape[-1])))
         self.position_ids = position_ids[..., : self.columns].expand(self.rows, -1, -1).transpose(0, 1).flatten(1)
-        self.neighbours = neighbours.select(slice(self.columns))
+        self.neighbours = Neighbours(*(part[:, : self.columns].expand(self.rows, -1, -1) for part in neighbours))
         # For every token of the plan, the later ones of the response that see it: readers[first[token] : first[token + 1]].
         row, reader, slot = (self.neighbours.columns[:, self.prompt :] >= self.prompt).nonzero().unbind(1)
         reader = reader + self.prompt
         seen, order = (row * self.columns + self.neighbours.columns[row, reader, slot]).sort(stable=True)
         self.readers = (row * self.columns + reader)[order]
-        counts = torch.bincount(seen, minlength=len(self.neighbours.columns) * self.columns)
+        counts = torch.bincount(seen, minlength=self.tokens.numel())
         self.first = nn.functional.pad(counts.cumsum(0), (1, 0))
 
     def run(self, pad: Tensor) -> Tensor:
@@ -173,22 +173,16 @@ class ParallelPasses:
         flat[token] = predictions
         return token[changed]
 
-    def _shared(self, tokens: Tensor) -> Tensor:
-        """Return where tokens stand in the flattened plan of neighbours, which may have one row for all."""
-        return tokens % self.columns if len(self.neighbours.columns) == 1 else tokens
-
     def _neighbours_of(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Return the tokens that tokens see, (tokens, most neighbours), filled up with -1, and their relations."""
-        columns, relations = (part.flatten(0, 1)[self._shared(tokens)] for part in self.neighbours)
+        columns, relations = (part[tokens // self.columns, tokens % self.columns] for part in self.neighbours)
         return torch.where(columns < 0, -1, columns + (tokens - tokens % self.columns).unsqueeze(1)), relations
 
     def _places_that_see(self, tokens: Tensor) -> Tensor:
         """Return the places of the response whose predictions depend on tokens of the response."""
         for _ in self.model.model.layers:
-            shared = self._shared(tokens)
-            count = self.first[shared + 1] - self.first[shared]
-            begin = (self.first[shared] - count.cumsum(0) + count).repeat_interleave(count)
-            seen_by = self.readers[begin + torch.arange(len(begin), device=tokens.device)]
-            tokens = torch.cat([tokens, seen_by + (tokens - shared).repeat_interleave(count)]).unique()
+            count = self.first[tokens + 1] - self.first[tokens]
+            begin = (self.first[tokens] - count.cumsum(0) + count).repeat_interleave(count)
+            tokens = torch.cat([tokens, self.readers[begin + torch.arange(len(begin), device=tokens.device)]]).unique()
         # The token in a column is an input of the prediction of the next.
         return (tokens % self.columns + 1 - self.prompt) * self.rows + tokens // self.columns

@@ -403,52 +403,40 @@ def expand_rows(rows: Tensor, row_index: Tensor) -> Tensor:
     return nn.functional.embedding(row_index, rows.flatten(1)).unflatten(-1, rows.shape[1:])
 
 
-def attend_to_rows(
-    query: Tensor, key: Tensor, value: Tensor, neighbourhoods: Neighbourhoods, bias: Tensor, scaling: float | Tensor
-) -> Tensor:
-    """Attend in each distinct neighbourhood of rows.
-
-    Args:
-        query, key, value: (rows, heads, head_dim).
-        bias: (distinct, neighbours, heads), the lowest value for missing neighbours.
-        scaling: factor of the scores, a number or (distinct, 1, heads).
-
-    Returns:
-        (distinct, heads, head_dim).
-    """
-
-    def gather(queries: slice) -> tuple[Tensor, Tensor]:
-        return expand_rows(key, neighbourhoods.keys[queries]), expand_rows(value, neighbourhoods.keys[queries])
-
-    return _attend_to_gathered(expand_rows(query, neighbourhoods.queries), gather, bias, scaling)
-
-
-def _weights(scores: Tensor, bias: Tensor, scaling: float | Tensor, chunk: slice) -> Tensor:
-    """Return the softmax of scaled scores plus bias over neighbours, dimension 1, computed in float32 or better."""
-    scores = scores * (scaling[chunk] if torch.is_tensor(scaling) else scaling) + bias
-    precise = torch.promote_types(scores.dtype, torch.float32)
-    return nn.functional.softmax(scores, dim=1, dtype=precise).to(scores.dtype)
-
-
-def _attend_to_gathered(
-    query: Tensor, gather: Callable[[slice], tuple[Tensor, Tensor]], bias: Tensor, scaling: float | Tensor
-) -> Tensor:
-    """Attend from every query to its own keys, `CHUNK` queries at a time.
+def attend_to_rows(query: Tensor, key: Tensor, value: Tensor, keys: Tensor, bias: Tensor, scaling: float) -> Tensor:
+    """Attend from every query to a few rows of keys.
 
     Args:
         query: (queries, heads, head_dim).
-        gather: returns the keys and values of a range of queries, (queries, neighbours, heads, head_dim) each.
+        key, value: (rows, heads, head_dim).
+        keys: (queries, neighbours) rows.
         bias: (queries, neighbours, heads), the lowest value for missing neighbours.
-        scaling: factor of the scores, a number or (queries, 1, heads).
+        scaling: factor of the scores.
 
     Returns:
         (queries, heads, head_dim).
     """
-    outputs = []
+
+    def gather(chunk: slice) -> tuple[Tensor, Tensor]:
+        return expand_rows(key, keys[chunk]), expand_rows(value, keys[chunk])
+
+    return _attend_to_gathered(query, gather, bias, scaling)
+
+
+def _attend_to_gathered(
+    query: Tensor, gather: Callable[[slice], tuple[Tensor, Tensor]], bias: Tensor, scaling: float
+) -> Tensor:
+    """Attend as `attend_to_rows`, `CHUNK` queries at a time; the softmax is computed in float32 or better.
+
+    Args:
+        gather: returns the keys and values of a range of queries, (queries, neighbours, heads, head_dim) each.
+    """
+    precise, outputs = torch.promote_types(query.dtype, torch.float32), []
     for begin in range(0, len(query), CHUNK):
         chunk = slice(begin, begin + CHUNK)
         key, value = gather(chunk)
-        weights = _weights((query[chunk].unsqueeze(1) * key).sum(-1), bias[chunk], scaling, chunk)
+        scores = (query[chunk].unsqueeze(1) * key).sum(-1) * scaling + bias[chunk]
+        weights = nn.functional.softmax(scores, dim=1, dtype=precise).to(scores.dtype)
         outputs.append((weights.unsqueeze(-1) * value).sum(1))
     return torch.cat(outputs)
 

@@ -215,22 +215,18 @@ def pass_targets(name: str, input_ids: Tensor, states: Tensor, labels: Tensor, t
     Raises:
         ValueError: a multiplier has several digits.
     """
+    seen, not_known = states.flatten(), NOT_KNOWN if table is None else len(table.labels) - 1
     if table is not None:
-        places, decided, not_known = *_decided_labels(table, input_ids, states.flatten()), len(table.labels) - 1
+        places, decided = _decided_labels(table, input_ids, seen)
+    elif name == GRID:
+        places, _, keys, _ = find_answers(GRID, input_ids, (), 0)
+        decided = ((keys < 0) | (seen[keys] != NOT_KNOWN))[:, 1:].all(1)
     else:
-        decide, not_known = _decided_cells if name == GRID else _decided_columns, NOT_KNOWN
-        places, decided = decide(input_ids, states.flatten())
+        places, decided = _decided_columns(input_ids, seen)
     targets = labels.clone().flatten()
     undecided = places[~decided]
     targets[undecided] = torch.where(targets[undecided] == IGNORED, IGNORED, not_known)
     return targets.view(labels.shape)
-
-
-def _decided_cells(input_ids: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the places of the answer tokens of grids, and whether each one is decided, see `pass_targets`."""
-    places, _, keys, _ = find_answers(GRID, input_ids, (), 0)
-    others = keys[:, 1:]
-    return places, ((others < 0) | (states[others] != NOT_KNOWN)).all(1)
 
 
 def _decided_labels(table: Transducer, input_ids: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,15 +7,15 @@ from transformers.cache_utils import Cache, DynamicLayer
 from .relations import Neighbours
 
 _SMALLEST_ROOM = 16
-"""Columns of a buffer that may hold dropped keys without causing a new, smaller buffer."""
+"""Columns for which a new buffer has room, besides the needed ones and half as many."""
 
 
 class WindowedLayer(DynamicLayer):
     """Keys and values of the columns that a later query can still see, in one layer.
 
-    They stand in a buffer with room for more. When the buffer is full, or less than half of it is still needed, the needed
-    part moves to a new buffer. So the memory is about twice the needed memory, and adding a token takes constant time on
-    average.
+    They stand in a buffer with room for half as many more. When the buffer is full, the columns that are still needed move
+    to a new one. So the memory is at most about one and a half times the most that was needed, and adding a token takes
+    constant time on average.
 
     Args:
         last_seen: (columns,) the last column whose query sees each column, known from the plan of position ids; -1 if no
@@ -27,13 +27,6 @@ class WindowedLayer(DynamicLayer):
     def __init__(self, last_seen: Tensor):
         super().__init__()
         self.last_seen = last_seen
-        column = torch.arange(len(last_seen), device=last_seen.device)
-        change = torch.zeros(len(last_seen) + 1, dtype=torch.long, device=last_seen.device)
-        later = last_seen > column
-        change[1:] += torch.bincount(column[later], minlength=len(last_seen))
-        change -= torch.bincount(last_seen[later] + 1, minlength=len(last_seen) + 1)
-        # For each number of tokens seen: the number of their columns that a later query will see.
-        self.needed = change.cumsum(0).tolist()
         self.reset()
 
     def reset(self) -> None:
@@ -48,8 +41,7 @@ class WindowedLayer(DynamicLayer):
             self.lazy_initialization(key_states, value_states)
             self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
         tokens = key_states.shape[2]
-        room = self.keys.shape[2]
-        if self.used + tokens > room or room > 2 * (self.needed[self.cumulative_length] + tokens) + _SMALLEST_ROOM:
+        if self.used + tokens > self.keys.shape[2]:
             self._make_room(tokens, key_states)
         new = slice(self.used, self.used + tokens)
         self.keys[:, :, new], self.values[:, :, new] = key_states, value_states
@@ -62,7 +54,7 @@ class WindowedLayer(DynamicLayer):
         """Move the needed states to new buffers of the shape of `like`, with room for further tokens."""
         columns = self.columns[: self.used]
         needed = (self.last_seen[columns] >= self.cumulative_length).nonzero().squeeze(1)
-        room = len(needed) + tokens + min(len(needed), _SMALLEST_ROOM + len(needed) // 2)
+        room = tokens + len(needed) + len(needed) // 2 + _SMALLEST_ROOM
         self.used = len(needed)
         self.columns = nn.functional.pad(columns[needed], (0, room - self.used))
         old, shape = (self.keys, self.values), (*like.shape[:2], room, like.shape[3])

@@ -61,8 +61,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "3eaa2156d4b57105c2550ca130b3aa3217c12d97bfed0f60f98e73e6f21454ec",
-    "pairwise_bert": "0d5b298db497008eef5bcab4ed341b6cd137921f89bdf5310920d3a0fd8a8bd4",
+    "coupled_gpt": "0249649156fb6f499e49449db0cc87d270368d09ae17e358585e8eea09d59ba8",
+    "pairwise_bert": "5490a259711f0462a36ddfc93ffddcea4b562ccda92c995f59701ead477fd78c",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
