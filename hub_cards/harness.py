@@ -26,7 +26,7 @@ from longhand.data.tasks.registry import add_plugin_option, find_task, load_plug
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.commands import OneLineParser, interruptible, refusing_in_one_line, write_atomically
 from longhand.hub_cards.evaluation import reading
-from longhand.hub_cards.hub import check_repo_id
+from longhand.hub_cards.publishing.commits import check_repo_id
 
 DATA_FOLDER = "data"
 MOST_SHOTS = 16

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-GROUND = tuple(f"hub_cards/{name}" for name in ("commands", "hub", "recipes", "metrics"))
+GROUND = tuple(f"hub_cards/{name}" for name in ("commands", "recipes", "metrics"))
 ROOMS = (
     *("modeling", "data", *GROUND, "hub_cards/evaluation/results", "hub_cards/checkpoints", "hub_cards/evaluation"),
     *("hub_cards/training", "hub_cards/page", "hub_cards/publishing", "hub_cards", "hub_cards/research"),

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from huggingface_hub.errors import StrictDataclassError
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import HFValidationError, HTTPError, StrictDataclassError
 from safetensors import SafetensorError, deserialize
 
 from longhand.data.tasks.column_task import TABLES, ColumnTask
@@ -19,7 +20,6 @@ from longhand.data.tasks.registry import TASKS, task_from_recipe
 from longhand.hub_cards.checkpoints.checkpoint import checkpoint_name
 from longhand.hub_cards.checkpoints.load import list_zoo
 from longhand.hub_cards.commands import read_text
-from longhand.hub_cards.hub import find_file
 from longhand.modeling import CoupledGPTForCausalLM, PairwiseBertForTokenClassification
 
 FOLDER = Path(__file__).parent
@@ -59,6 +59,19 @@ FORMAT = {
     **{"text_tokens": 0, "multiplier_length": 1},
 }
 """Options of tasks for which sheets.js has the right sheets."""
+
+
+def find_file(source: str, name: str) -> Path | None:
+    """Return a file of a folder, or of a repository after its download; None if it is not there.
+
+    Returns None also if the repository is missing or the Hub is down; the loader reports those.
+    """
+    if (folder := Path(source)).is_dir():
+        return folder / name if (folder / name).is_file() else None
+    try:
+        return Path(hf_hub_download(source, name))
+    except (HFValidationError, HTTPError, OSError):
+        return None
 
 
 def shown_by_default() -> list[str]:

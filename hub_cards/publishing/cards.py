@@ -22,8 +22,7 @@ from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, PLOT_FILE, VE
 from longhand.hub_cards.checkpoints.load import is_in_zoo, read_checkpoint
 from longhand.hub_cards.commands import read_text, write_atomically
 from longhand.hub_cards.evaluation.results import Row, accuracy_columns, describe_length
-from longhand.hub_cards.hub import check_repo_id
-from longhand.hub_cards.publishing.commits import TAG, kind_tag
+from longhand.hub_cards.publishing.commits import TAG, check_repo_id, kind_tag
 from longhand.hub_cards.publishing.examples import ENVIRONMENT, count, family_card, snippet
 from longhand.hub_cards.recipes import RECIPE_FILE
 from longhand.modeling.coupling import COUPLING_RULES

@@ -14,10 +14,10 @@ from typing import Any
 
 from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete, HfApi
 from huggingface_hub.constants import REPOCARD_NAME
-from huggingface_hub.errors import HTTPError, RepositoryNotFoundError
+from huggingface_hub.errors import HFValidationError, HTTPError, RepositoryNotFoundError
+from huggingface_hub.utils import validate_repo_id
 
 from longhand.hub_cards.commands import one_line
-from longhand.hub_cards.hub import check_repo_id
 
 TAG = "longhand"
 """Tag on every card of this package."""
@@ -34,6 +34,16 @@ Files = Mapping[str, Path | bytes | CommitOperationCopy]
 
 class CannotPush(ValueError):
     """The Hub refuses a push, or cannot be reached. The message gives the reason; the repository's files are unchanged."""
+
+
+def check_repo_id(repo_id: str) -> None:
+    """Raise ValueError if a repository cannot have this name."""
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise ValueError(f"repository name {repo_id!r} is not legal: {error}") from error
+    if repo_id.count("/") != 1:
+        raise ValueError(f"repository name {repo_id!r} must be of the form USER/NAME")
 
 
 @dataclass(frozen=True)

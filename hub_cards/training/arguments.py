@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NoReturn, cast
+from typing import Any, ClassVar, Literal, cast
 
 from huggingface_hub.errors import StrictDataclassError, StrictDataclassFieldValidationError
 from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments
@@ -25,7 +25,7 @@ from longhand.data import TASKS, ColumnTask, Task
 from longhand.data.certificates import LARGEST_RATIO, ROUNDING_FACTOR
 from longhand.data.tasks.registry import PACKAGE, Plugin, find_task, load_plugin, require_plugins
 from longhand.data.tasks.settling_columns import SETTLING
-from longhand.hub_cards.commands import one_line
+from longhand.hub_cards.commands import OneLineParser, one_line
 from longhand.hub_cards.recipes import load_recipe
 
 DEFAULT_RECIPE = "addition"
@@ -194,7 +194,7 @@ def model_arguments(task: Task) -> type:
     return make_dataclass("ModelArguments", options, namespace={"_argument_group_name": "model"})
 
 
-class Parser(HfArgumentParser):
+class Parser(OneLineParser, HfArgumentParser):
     """Parser of dataclasses that raises ValueError, in one line, instead of printing a usage of several screens."""
 
     def __init__(self, kinds: Iterable[type], **options: Any):
@@ -216,9 +216,6 @@ class Parser(HfArgumentParser):
         HfArgumentParser._parse_dataclass_field(parser, shown)
         if field.default is True:
             parser._option_string_actions[f"--no_{field.name}"].help = argparse.SUPPRESS
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(message)
 
     def read(self, words: list[str]) -> dict[str, Any]:
         """Return the values of all arguments; `set_defaults` has given those of a recipe.
