@@ -49,18 +49,6 @@ def test_each_example_has_a_command():
     assert {name for name in SHOWN if name.endswith(".py")} <= used
 
 
-@pytest.mark.parametrize("name", ["hex_addition.py", "distance_rule.py", "recency_encoding.py"])
-def test_a_task_a_rule_and_an_encoding_take_less_than_forty_lines(name):
-    code = [line for line in SHOWN[name].splitlines() if line.strip() and not line.startswith(("import", "from", '"""'))]
-    assert len(code) < 40
-
-
-def test_one_problem_is_followed_through_ten_files():
-    section = TEXT.partition("## One problem")[2].partition("\n## ")[0]
-    files = re.findall(r"^\d+\. `(\S+)`", section, flags=re.MULTILINE)
-    assert 5 < len(files) <= 10 and all((ROOT / file).is_file() for file in files)
-
-
 @pytest.mark.parametrize("kind", [kind for kind in TASKS.values() if not kind.__subclasses__()], ids=lambda kind: kind.name)
 def test_a_new_task_takes_one_further_line(kind):
     """The registry's line is the only one outside a task's own file that imports its class; others may be made of it."""

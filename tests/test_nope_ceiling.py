@@ -43,10 +43,6 @@ def next_logits(model, *texts):
     return model(torch.tensor([[TOKENS.index(c) for c in text] for text in texts]), use_cache=False).logits[:, -1]
 
 
-def test_ceiling_of_four_digits_is_the_known_value():
-    assert nope_ceiling(4) == KNOWN[4]
-
-
 @pytest.mark.parametrize("digits", [1, 2, 3])
 def test_ceiling_is_that_of_all_pairs(digits):
     table = sums_by_multiset(digits)
@@ -64,22 +60,6 @@ def test_one_layer_without_positions_sees_the_multiset_and_the_last_token(option
     assert torch.allclose(logits, logits[:1].expand_as(logits), atol=1e-5)
     assert not torch.allclose(next_logits(model, query), next_logits(model, "$653+048="), atol=1e-3)
     assert not torch.allclose(next_logits(model, query), next_logits(model, "$653=049+"), atol=1e-3)
-
-
-def test_ceiling_of_two_digits_can_be_reached_by_one_layer():
-    """Some choice of most frequent sums makes every next token a function of the tokens so far, unordered, and the last."""
-    following, right = {}, 0
-    table = sums_by_multiset(2)
-    best = {m: [total for total, count in sums.items() if count == max(sums.values())] for m, sums in table.items()}
-    for multiset in sorted(best, key=lambda m: len(best[m])):
-        for total in best[multiset]:
-            response = f"{total:03}"[::-1]
-            seen = [("".join(sorted(multiset + response[:k])), response[k - 1 : k]) for k in range(3)]
-            if all(following.get(view, token) == token for view, token in zip(seen, response, strict=True)):
-                following.update(zip(seen, response, strict=True))
-                right += table[multiset][total]
-                break
-    assert right == nope_ceiling(2)[0]
 
 
 def test_ceiling_of_three_digits_cannot_be_reached_by_one_layer():
@@ -102,6 +82,6 @@ def test_the_published_rows_are_the_ceilings(tmp_path, monkeypatch):
     published = read_results(command.RESULTS)
     assert {row["length"]: (row["right"], row["num_pairs"]) for row in published} == {**KNOWN, 5: (10033314, 8100000000)}
     monkeypatch.setattr(command, "RESULTS", tmp_path / "rows.jsonl")
-    monkeypatch.setattr(command, "MAX_DIGITS", 3)
+    monkeypatch.setattr(command, "MAX_DIGITS", 4)
     main(["nope_ceiling"])
-    assert read_results(tmp_path / "rows.jsonl") == published[:3]
+    assert read_results(tmp_path / "rows.jsonl") == published[:4]

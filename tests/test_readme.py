@@ -6,7 +6,6 @@ import pytest
 
 from longhand.hub_cards.recipes import list_recipes
 from longhand.hub_cards.research import pages as documents
-from longhand.hub_cards.research import tables
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -36,17 +35,6 @@ def test_check_ends_with_one_if_a_page_is_out_of_date(tmp_path, monkeypatch, blo
         with pytest.raises(SystemExit) as end:
             documents.main()
         assert bool(end.value.code) == bool(status) and page.read_text(encoding="utf-8") == text
-
-
-def test_a_table_has_a_line_for_what_its_columns_tell_apart_and_a_page_keeps_its_words():
-    row = {"num_samples": 5, "seed": 0, "hardware": "abacus", "exact_match": 0.25}
-    rows = [{**row, "model": "x", "length": length, "run_seconds": 7.2} for length in (2000, 30)]
-    table = tables.filled_table("by-length", [*rows, {**row, "model": "y", "length": 30}])
-    assert "| 30 | 2,000 |" in table and "| x | 5 | 7 | 0.250 | 0.250 |\n| y | 5 |  | 0.250 |  |" in table
-    text = "<!-- results one -->\nold\n<!-- end -->\nkept\n<!-- results other -->\n<!-- end -->"
-    rendered = documents.render(text, {"one": table})
-    assert table in rendered and "\nkept\n" in rendered and "old" not in rendered and "No results yet." in rendered
-    assert documents.render(rendered, {"one": table}) == rendered
 
 
 def test_snippet_prints_what_the_page_says(capsys):
@@ -81,9 +69,3 @@ def test_links_and_pictures_lead_somewhere(page):
         target = (page.parent / place) if place else page
         assert target.is_file(), place
         assert not anchor or anchor in anchors(target.read_text(encoding="utf-8")), anchor
-
-
-def test_table_aligns_numbers_to_the_right_and_ends_with_its_note():
-    lines = [{"a": "1", "b": "1", "c": "**no**"}, {"a": "2", "b": "2 to 3 digits", "c": ""}]
-    table = "| a | b | c |\n| --- | ---: | --- |\n| 1 | 1 | **no** |\n| 2 | 2 to 3 digits |  |\n"
-    assert tables.render_table(lines) == table and tables.render_table(lines, "Note.") == f"{table}\nNote.\n"

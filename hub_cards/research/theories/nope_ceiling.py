@@ -27,10 +27,9 @@ def nope_ceiling(digits: int) -> tuple[int, int]:
     **Is it attained?** The bound is the exact maximum over all functions from multisets to responses: the function that
     answers with a most frequent sum attains it. For a decoder it is an upper bound. A decoder predicts its third token from
     a mixture of the digits of the query and the digits written, in which two multisets whose responses begin differently
-    can look alike. Two-digit sums, zero-padded and written ones first, have a choice of most frequent sums without such a
-    clash, so some decoder (with a wide enough MLP) attains the bound. Three-digit sums have no such choice, so every
-    decoder stays below the bound (the tests show both). Training aims lower still: the most probable next token need not
-    begin the most probable sum.
+    can look alike. Three-digit sums, zero-padded and written ones first, have no choice of most frequent sums without such
+    a clash, so every decoder stays below the bound (a test shows it). Training aims lower still: the most probable next
+    token need not begin the most probable sum.
 
     **Computation.** The key of a pair holds the counts of its digits and its sum in one integer. A key is a sum of one key
     for each column. So columns are added one by one, from the ones on, and equal keys are merged with their counts. The
