@@ -243,6 +243,9 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
         for count in config.num_samples.values():
             check_integer("num_samples", count, 1, MOST_SHARDS * self.shard_rows)
         tasks = {split: self.task if split == "train" else self.task.for_evaluation for split in config.num_samples}
+        for split, part in ((split, part) for split, task in tasks.items() for part in task.parts):
+            # A split may hold no problem of the smallest size. It is said before rows of other splits are made.
+            part.draw(make_generator("smallest"), part.shortest_lengths(config.min_length, config.max_length), split)
         self.shards = {
             split: Shards(tasks[split], split, count, self.shard_rows, (config.min_length, config.max_length), config.seed)
             for split, count in config.num_samples.items()

@@ -268,6 +268,7 @@ def test_a_stream_is_shared_among_the_workers_of_a_loader(small_shards):
         ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
         ({"task": "index_hinted_addition", "max_length": 202}, "operands of 202 digits need 203 index hints"),
         ({"task": "encoder_addition", "field_width": 5}, "numbers and answers of 6 digits do not fit into field_width = 5"),
+        ({"task": "parity", "min_length": 1, "split": None, "streaming": False}, "validation split holds no problem"),
         ({"max_length": 10**9}, "max_length must be an integer from 3 to 1,000,000, got 1,000,000,000"),
         ({"task": "minesweeper", "max_length": 10**5}, "max_length must be an integer from 3 to 2,000, got 100,000"),
         ({"num_samples": 10**13}, "num_samples must be an integer from 1 to 68,719,476,736, got 10,000,000,000,000"),

@@ -146,7 +146,7 @@ def test_damaged_checkpoints_are_refused(main_job, tmp_path, capsys):
     damaged = shutil.copytree(main_job, tmp_path / "damaged")
     weights = damaged / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    assert ".safetensors files" in refusal(capsys, damaged)
+    assert "(model.safetensors)" in refusal(capsys, damaged)
     weights.unlink()
     assert "model.safetensors" in refusal(capsys, damaged)
     (damaged / "config.json").unlink()
@@ -255,6 +255,8 @@ def test_what_can_be_no_repository_is_refused_without_asking_the_hub(asked, sour
 def test_a_mistyped_name_is_refused_with_the_name_that_was_meant(asked, source, capsys):
     message = refusal(capsys, source)
     assert f"MODEL {source!r} is neither a folder nor a repository: did you mean addition " in message
+    asked.fail("GET", "/api/models", kind="lost", times=10_000)
+    assert "the Hub cannot be reached" in refusal(capsys, source)
 
 
 def test_the_refusal_of_a_long_question_has_its_reason_and_not_all_digits(capsys):

@@ -77,6 +77,8 @@ def test_a_new_repository_is_private_if_asked_and_a_public_one_is_then_refused(a
     assert "README.md" in repository.find("trial").files and len(repository.history(repository.head)) == 1
     repository.private = False
     assert "user/made" in refusal(capsys, command.main, *words(kind), "--private", "--yes")
+    for option in ("--revision", "--commit_message"):
+        assert "two" in refusal(capsys, command.main, *words(kind), option, "two\nlines", "--yes")
 
 
 @every_kind
@@ -128,7 +130,8 @@ def test_the_page_of_a_space_is_that_of_its_models(at_home, capsys):
     assert files["index.html"].decode() == build_page([zoo("copy"), zoo("addition-tiny")])
     assert RepoCard(files["README.md"].decode()).data.to_dict()["sdk"] == "static"
     assert "nothing" in refusal(capsys, command.main, "page", "user/other", "--models", "nothing", "--yes")
-    assert "user/counting" in refusal(capsys, command.main, "metric", "user/counting", "--yes")
+    for name in ("counting", "a.b"):
+        assert name in refusal(capsys, command.main, "metric", f"user/{name}", "--yes")
     assert set(at_home.repositories) == {("space", "user/page")}
 
 

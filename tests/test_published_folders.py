@@ -23,7 +23,7 @@ def test_a_damaged_file_is_named_in_one_line(folder, capsys, name):
     for damage in (b"[]", b"\xff\xfe\x00", b'{"a": '):
         (folder / name).write_bytes(damage)
         message = refusal(capsys, push.main, "card", folder)
-        assert Path(name).suffix in message or (name == "recipe.yaml" and "task" in message), (damage, message)
+        assert name in message or (name == "recipe.yaml" and "task" in message), (damage, message)
         if name != "results.jsonl":
             refusal(capsys, evaluation.main, folder, "--ask", "12+34")
 
@@ -70,6 +70,16 @@ def claim_a_certificate(folder):
     write_certificate(folder, hash_weights(CoupledGPTForCausalLM.from_pretrained(folder)))
 
 
+def name_code_by_text(folder):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"auto_map": "modeling_coupled_gpt.py"}))
+
+
+def write_a_length_as_text(folder):
+    with (folder / "recipe.yaml").open("a") as recipe:
+        recipe.write("min_length: '1'\nmax_length: 5\n")
+
+
 def take_certificate_of_another_format(folder):
     own = hash_weights(CoupledGPTForCausalLM.from_pretrained(folder))
     write_certificate(folder, own, order="plain")
@@ -91,6 +101,8 @@ DAMAGES = {
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "safetensors"),
     "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json"),
     "no code": (lambda folder: (folder / "modeling_coupled_gpt.py").unlink(), "modeling_coupled_gpt.py"),
+    "code named by a text": (name_code_by_text, "auto_map"),
+    "a length as text": (write_a_length_as_text, "min_length"),
     "fewer weights": (drop_a_weight, "missing_keys"),
     "another architecture": (lambda folder: (folder / "config.json").write_text('{"model_type": "gpt2"}'), "gpt2"),
     "results of other weights": (change_a_weight, "results.jsonl"),

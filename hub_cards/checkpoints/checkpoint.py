@@ -121,20 +121,6 @@ def hash_files(folder: Path, patterns: Iterable[str] = ANSWER_FILES) -> dict[str
     return {file.relative_to(folder).as_posix(): hashes[file] for file in sorted(hashes)}
 
 
-def check_loadable(folder: Path) -> None:
-    """Raise ValueError if others could not load the checkpoint: tokenizer and code must stand beside the weights."""
-    # An entry may be several names, and null where there is no such class.
-    auto_map = read_object(folder / "config.json").get("auto_map") or {}
-    names = [name for entry in auto_map.values() for name in (entry if isinstance(entry, list) else [entry]) if name]
-    modules = sorted({f"{name.rpartition('--')[2].partition('.')[0]}.py" for name in names})
-    held = {file.name for file in folder.iterdir() if file.is_file()}
-    if missing := [repr(name) for name in ("tokenizer.json", *modules) if name not in held]:
-        raise ValueError(
-            f"{folder} is incomplete: it lacks {', '.join(missing)} (config.json names the code); save model and tokenizer "
-            "into it again"
-        )
-
-
 def save_code(config: PreTrainedConfig, task: Task, folder: Path) -> None:
     """Write a model's configuration and its code into a folder, as `save_pretrained` of the model does."""
     model_class: Any = task.family.model_class

@@ -19,11 +19,13 @@ from typing import Any
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, HTTPError
+from safetensors import safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from longhand.data import TASKS, Task
 from longhand.data.certificates import hash_weights
 from longhand.data.families import DECODER, ENCODER
+from longhand.data.splits import check_integer
 from longhand.data.tasks.registry import register_table, require_plugins, task_from_recipe
 from longhand.hub_cards.checkpoints.checkpoint import (
     ADAPTER_CONFIG,
@@ -31,7 +33,6 @@ from longhand.hub_cards.checkpoints.checkpoint import (
     BEST_FOLDER,
     CERTIFICATE_FILE,
     Checkpoint,
-    check_loadable,
     checkpoint_name,
     copy_verifier,
     fitting_certificate,
@@ -148,6 +149,8 @@ def load_checkpoint(
         )
     with _loading(source, file):
         trained = task_from_recipe({**described, "task": chosen})
+        for name in {"min_length", "max_length"} & set(recipe):
+            check_integer(name, recipe[name], 1)
     parts = {part.name: part for part in (trained, *trained.parts)}
     if task is not None and task not in parts:
         raise ValueError(
@@ -181,7 +184,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             plugin that is not loaded.
     """
     last = load_checkpoint(str(folder))
-    check_loadable(folder)
+    _check_loadable(folder)
     # Configurations name their code by themselves. The file does not where the code was left out.
     last.model.config.auto_map = read_object(folder / "config.json").get("auto_map")
     certificate, spare, file = read_certificate(last), None, folder / RESULTS_FILE
@@ -189,7 +192,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     measured = {"the folder": (last.weights, rows)}
     if (place := folder / BEST_FOLDER).is_dir():
         best = load_checkpoint(str(place)).weights
-        check_loadable(place)
+        _check_loadable(place)
         best_rows = [row for row in rows if row["model"].endswith(f"/{BEST_FOLDER}")]
         rows = [row for row in rows if row not in best_rows]
         measured = {"the folder": (last.weights, rows), place.name: (best, best_rows)}
@@ -206,6 +209,21 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     task: Any = last.own_task  # Named by the recipe or the configuration, or not loaded.
     found: dict[str, Any] = {"rows": rows, "best_rows": [] if spare else best_rows, "spare_best": spare}
     return replace(last, name=folder.resolve().name, folder=folder, task=task, **found)
+
+
+def _check_loadable(folder: Path) -> None:
+    """Raise ValueError if others could not load the checkpoint: tokenizer and code must stand beside the weights."""
+    with _loading(str(folder), "auto_map in config.json"):
+        # An entry may be several names, and null where there is no such class.
+        entries = (read_object(folder / "config.json").get("auto_map") or {}).values()
+        names = [name for entry in entries for name in (entry if isinstance(entry, list) else [entry]) if name]
+        modules = sorted({f"{name.rpartition('--')[2].partition('.')[0]}.py" for name in names})
+    held = {file.name for file in folder.iterdir() if file.is_file()}
+    if missing := [repr(name) for name in ("tokenizer.json", *modules) if name not in held]:
+        raise ValueError(
+            f"{folder} is incomplete: it lacks {', '.join(missing)} (config.json names the code); save model and tokenizer "
+            "into it again"
+        )
 
 
 def unpack(name: str, place: Path) -> Path:
@@ -267,7 +285,11 @@ def _snapshot(source: str, revision: str | None, patterns: list[str]) -> Path:
     except (HFValidationError, HTTPError, OSError) as error:
         close = get_close_matches(source, list_zoo(), n=3)
         meant = f"did you mean {' or '.join(close)} of eval.py --list? " if close else ""
-        raise ValueError(f"MODEL {source!r} is neither a folder nor a repository: {meant}{one_line(error)}") from error
+        answers = [getattr(one, "response", None) for one in (error, error.__cause__)]
+        answered = any(answer is not None and answer.status_code < 500 for answer in answers)
+        missing = answered or isinstance(error, HFValidationError)
+        fault = "neither a folder nor a repository" if missing else "no folder, and the Hub cannot be reached"
+        raise ValueError(f"MODEL {source!r} is {fault}: {meant}{one_line(error)}") from error
 
 
 def _load_model(source: str, folder: Path, config: PreTrainedConfig, task: Task) -> PreTrainedModel:
@@ -277,6 +299,9 @@ def _load_model(source: str, folder: Path, config: PreTrainedConfig, task: Task)
         ValueError: it is damaged, or made for another task or format.
     """
     model_class: Any = task.family.model_class
+    for file in sorted(filter(Path.is_file, folder.glob(WEIGHTS))):
+        with _loading(source, file.name), safe_open(file, "pt"):
+            pass
     with _loading(source, "config.json, generation_config.json or the .safetensors files"):
         own = model_class.config_class
         if not isinstance(config, own):

@@ -93,9 +93,9 @@ def render_model_card(folder: Path, repo_id: str | None = None, dataset: str | N
 def render_card(checkpoint: Checkpoint, repo_id: str | None, dataset: str | None) -> str:
     """The card of a checkpoint whose folder has been read; see `render_model_card`."""
     folder, task, config = checkpoint.folder, checkpoint.task, checkpoint.model.config
-    # An absolute path names a place on the author's machine, so the card shows only the name of the folder.
-    source = repo_id or (folder.resolve().name if folder.is_absolute() or ".." in folder.parts else folder.as_posix())
     shipped = repo_id is None and is_in_zoo(folder)
+    # An absolute path names a place on the author's machine, so the card shows only the name of the folder.
+    source = repo_id or (checkpoint.name if shipped or folder.is_absolute() or ".." in folder.parts else folder.as_posix())
     title = repo_id.partition("/")[2] if repo_id else checkpoint.name
     recipe_file = read_text(folder / RECIPE_FILE).strip() if checkpoint.recipe else ""
     checkpoint = replace(checkpoint, recipe={name: plain(value) for name, value in checkpoint.recipe.items()})

@@ -17,7 +17,7 @@ from huggingface_hub.constants import REPOCARD_NAME
 from huggingface_hub.errors import HFValidationError, HTTPError, RepositoryNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
-from longhand.hub_cards.commands import one_line
+from longhand.hub_cards.commands import is_one_line, one_line
 
 TAG = "longhand"
 """Tag on every card of this package."""
@@ -77,7 +77,7 @@ class Repository:
         api: the Hub and its token.
 
     Raises:
-        ValueError: the name is not legal.
+        ValueError: a name is not legal.
     """
 
     name: str
@@ -88,6 +88,8 @@ class Repository:
 
     def __post_init__(self):
         check_repo_id(self.name)
+        if self.revision is not None and not is_one_line(self.revision):
+            raise ValueError(f"the name of a branch must be one line, got {self.revision!r}")
 
     @property
     def hub(self) -> HfApi:

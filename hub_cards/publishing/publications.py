@@ -17,6 +17,7 @@ from huggingface_hub import CommitOperationCopy, HfApi, get_token
 from longhand.data.tasks.registry import named_plugins
 from longhand.hub_cards.checkpoints.checkpoint import ANSWER_FILES, BEST_FOLDER, CERTIFICATE_FILE, VERIFIER, changed_code
 from longhand.hub_cards.checkpoints.load import locate, read_checkpoint
+from longhand.hub_cards.commands import is_one_line
 from longhand.hub_cards.evaluation.results import CERTIFICATES_FILE, RESULTS_FILE
 from longhand.hub_cards.page.build import build_page, shown_by_default
 from longhand.hub_cards.publishing.cards import CARD_FILE, render_card
@@ -117,6 +118,8 @@ def publish(publication: Publication, **options: Unpack[PushOptions]) -> Push:
         ValueError, CannotPush: see `push_model`.
     """
     commit_message = options.pop("commit_message", None) or f"Push {publication.name}"
+    if not is_one_line(commit_message):
+        raise ValueError(f"the title of a commit must be one line, got {commit_message!r}")
     place: Any = {**options, "revision": publication.branch or options.get("revision")}
     repository = Repository(publication.repo_id, publication.kind, **place)
     check_push(repository)
@@ -210,12 +213,12 @@ def metric_publication(repo_id: str) -> Publication:
     """The metric for a Space on the Hub. `evaluate.load` runs the file that has the name of the repository.
 
     Raises:
-        ValueError: the repository's name is not legal, or is the name of another file of the metric.
+        ValueError: the repository's name is not legal, has a dot, or is the name of another file of the metric.
     """
-    own, given = f"{METRIC_FOLDER.name}.py", f"{repo_id.rpartition('/')[2]}.py"
+    own, given = f"{METRIC_FOLDER.name}.py", f"{repo_id.partition('/')[2]}.py"
     files: dict[str, Any] = {file.name: file for pattern in METRIC_FILES for file in METRIC_FOLDER.glob(pattern)}
-    if given in files and given != own:
-        raise ValueError(f"{repo_id} is named as a file of the metric: name it otherwise, for instance {METRIC_FOLDER.name}")
+    if (given in files and given != own) or given.count(".") > 1:
+        raise ValueError(f"no file of the metric can be {given}: name it otherwise, for instance {METRIC_FOLDER.name}")
     card = files[CARD_FILE].read_text(encoding="utf-8").replace(f"hub_cards/metrics/{METRIC_FOLDER.name}", repo_id)
     files[given] = files.pop(own)
     files[CARD_FILE] = card.encode()
