@@ -174,10 +174,8 @@ def joined_rule(members: Mapping[int, str]) -> Callable[[PlanFunction], PlanFunc
         members: names of listed rules by the token that tells their queries: the first one after `$` that is no digit.
 
     Raises:
-        ValueError: a member names no relations, goes on after its planned response, or is named twice.
+        ValueError: a member names no relations, or goes on after its planned response.
     """
-    if len(set(members.values())) < len(members):
-        raise ValueError(f"a coupling rule is joined with itself: {', '.join(members.values())}")
     rules = [COUPLING_RULES[name] for name in members.values()]
     if unfit := [rule.name for rule in rules if not rule.relations or rule.reads_any_text]:
         raise ValueError(f"the coupling rule {unfit[0]!r} cannot be joined with others: it names no relations of a window")

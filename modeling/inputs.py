@@ -14,7 +14,7 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor
 from transformers.configuration_utils import PreTrainedConfig
 
-from .transducer import LabelledForm, read_transducer
+from .transducer import read_transducer
 from .vocabulary import ALL_TOKENS, BOS, ENCODER_TOKENS, EQUALS, PAD, SEPARATE_EOS, TOKENS, UNKNOWN, decode
 
 
@@ -256,9 +256,9 @@ def check_prompts(config, input_ids: Tensor, whole: bool = True) -> None:
     prompt_format: Any = None
     if config.prompt_format is not None:
         prompt_format = read_format(config.prompt_format)
-    elif table := getattr(config, "transducer", None):
-        prompt_format = read_transducer(table)
-        prompt_format = LabelledForm(prompt_format) if getattr(config, "label_states", False) else prompt_format
+    elif config.transducer and not getattr(config, "label_states", False):
+        # `find_labels` checks the inputs of encoders that settle.
+        prompt_format = read_transducer(config.transducer)
     if prompt_format is None:
         return
     is_encoder = prompt_format.response is None

@@ -11,6 +11,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 from transformers import initialization as init
+from transformers.models.t5.modeling_t5 import T5Attention
 
 from .inputs import of_values
 from .registry import check_free
@@ -278,12 +279,8 @@ class T5Bias(TokenDistanceBias):
         init.normal_(self.bucket_bias, std=self.config.hidden_size**-0.5)
 
     def pair_map(self, query_ids, key_ids):
-        buckets = self.config.relative_attention_num_buckets
-        exact = buckets // 2
-        distance = super().pair_map(query_ids, key_ids).clamp(min=0)
-        share = torch.log(distance.clamp(min=exact) / exact) / math.log(self.config.relative_attention_max_distance / exact)
-        farther = (exact + (share * (buckets - exact)).int()).clamp(max=buckets - 1)
-        return torch.where(distance < exact, distance, farther)
+        sizes = self.config.relative_attention_num_buckets, self.config.relative_attention_max_distance
+        return T5Attention._relative_position_bucket(-super().pair_map(query_ids, key_ids), False, *sizes).int()
 
     def bias(self, relations, layer):
         return nn.functional.embedding(relations, self.bucket_bias)

@@ -245,36 +245,6 @@ class Transducer:
         return None
 
 
-@dataclass(frozen=True)
-class LabelledForm:
-    """Which inputs an encoder of a column task was made for: a prompt, and `>` for each symbol that is written."""
-
-    transducer: Transducer
-    response = None
-
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        """The vocabulary."""
-        return self.transducer.tokens
-
-    @property
-    def shown(self) -> str:
-        """A legal input, as a message shows it."""
-        return repr(self._with_labels(self.transducer.shown[1:-1]))
-
-    def _with_labels(self, prompt: str) -> str:
-        width = (len(prompt) - self.transducer.operands) // self.transducer.operands
-        return prompt + TOKENS[GREATER] * (width + self.transducer.passes[0].flush)
-
-    def fault(self, text: str, end: str = "") -> str | None:
-        """Return what is wrong with an input; None if it is legal."""
-        prompt = text.rstrip(TOKENS[GREATER])
-        if fault := self.transducer.fault(f"${prompt}"):
-            return fault
-        legal = text == self._with_labels(prompt)
-        return None if legal else "it has not as many '>' behind its '=' as there are symbols to write"
-
-
 def read_transducer(table: Mapping[str, Any]) -> Transducer:
     """Return the transducer that a configuration holds, see `CoupledGPTConfig`.
 
