@@ -128,7 +128,7 @@ def test_a_certified_run_is_shipped_without_its_code(main_job, own_zoo):
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
-        ("recipe.yaml", "recipe: copy", "recipe: unknown", "names 'unknown'"),
+        ("recipe.yaml", "recipe: copy", "recipe: unknown", "'unknown' is unknown"),
         ("recipe.yaml", "max_steps: 1000", "max_steps: 999", "differs in max_steps"),
         ("config.json", "1e-06", "1.0", "is not certified"),
     ],

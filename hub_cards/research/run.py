@@ -83,20 +83,19 @@ def gather(study: Study, folder: Path, results: Path) -> None:
             }
         else:
             own = read_run(one, folder / one.name) if is_finished(one, folder / one.name) else {}
-        if any(own.values()):
+        own = {file: rows for file, rows in own.items() if rows}
+        if own:
             records.append(one.record)
-            for file, rows in own.items():
-                gathered.setdefault(file, []).extend(rows)
+        for file, rows in own.items():
+            gathered.setdefault(file, []).extend(rows)
     if not before and not records:
         return
+    for file in before.keys() - gathered.keys():
+        (results / file).unlink()
     # A run counts as gathered once it is recorded, so the records come last.
-    for file in sorted({*before, *gathered}, key=Path(RUNS_FILE).__eq__):
-        rows = gathered.get(file, [])
-        if not rows and file.parent != Path():
-            (results / file).unlink()
-        elif rows != before.get(file):
-            (results / file).parent.mkdir(parents=True, exist_ok=True)
-            write_results(rows, results / file)
+    for file in sorted(gathered, key=Path(RUNS_FILE).__eq__):
+        (results / file).parent.mkdir(parents=True, exist_ok=True)
+        write_results(gathered[file], results / file)
 
 
 def read_run(one: StudyRun, folder: Path) -> dict[Path, list[Row]]:
