@@ -11,6 +11,8 @@ import tempfile
 import webbrowser
 from pathlib import Path
 
+from transformers.utils import logging
+
 from longhand.hub_cards.checkpoints.load import locate
 from longhand.hub_cards.commands import OneLineParser, interruptible, refusing_in_one_line, write_atomically
 from longhand.hub_cards.page.build import build_page, shown_by_default
@@ -30,6 +32,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> None:
     """Console entry. Illegal input ends with one line and exit status 2."""
+    logging.disable_progress_bar()
     with interruptible("no page is written"), refusing_in_one_line(OSError):
         options = make_parser().parse_args(arguments)
         page = build_page([locate(source) for source in options.checkpoints or shown_by_default()])

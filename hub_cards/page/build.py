@@ -10,17 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from huggingface_hub import hf_hub_download
-from huggingface_hub.errors import HFValidationError, HTTPError, StrictDataclassError
-from safetensors import SafetensorError, deserialize
 
 from longhand.data.tasks.column_task import TABLES, ColumnTask
-from longhand.data.tasks.registry import TASKS, task_from_recipe
-from longhand.hub_cards.checkpoints.checkpoint import checkpoint_name
-from longhand.hub_cards.checkpoints.load import list_zoo
+from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, Checkpoint, checkpoint_name
+from longhand.hub_cards.checkpoints.load import list_zoo, load_checkpoint
 from longhand.hub_cards.commands import read_text
-from longhand.modeling import CoupledGPTForCausalLM, PairwiseBertForTokenClassification
 
 FOLDER = Path(__file__).parent
 WORKER = ("network", "sheets", "solve", "search", "worker")
@@ -43,13 +37,13 @@ LEFT_OUT = (
 RUNS: dict[str, dict[str, list[Any]]] = {
     "coupled_gpt": {
         **{"num_hidden_layers": [1], "mlp": ["geglu"], "norm": ["rms"], "norm_placement": ["pre", "sandwich"]},
-        **{"final_norm": [None, "rms"]},
+        **{"final_norm": [None, "rms"], "dtype": ["float32"]},
         **{"hidden_act": ["gelu_pytorch_tanh"], "attention_scale": ["sqrt", "zero"], "position_encoding": ["pairwise"]},
         **{"windowed": [True], "qk_norm": [False], "randomized_positions": [False]},
     },
     "pairwise_bert": {
         **{"num_hidden_layers": [1], "hidden_act": ["gelu"], "absolute_positions": ["none"], "label_states": [True]},
-        **{"sink": [True], "num_loops": [1], "windowed": [True]},
+        **{"sink": [True], "num_loops": [1], "windowed": [True], "dtype": ["float32"]},
     },
 }
 """By type of configuration: fields that decide whether network.js computes what a model does, and their legal values."""
@@ -59,19 +53,6 @@ FORMAT = {
     **{"text_tokens": 0, "multiplier_length": 1},
 }
 """Options of tasks for which sheets.js has the right sheets."""
-
-
-def find_file(source: str, name: str) -> Path | None:
-    """Return a file of a folder, or of a repository after its download; None if it is not there.
-
-    Returns None also if the repository is missing or the Hub is down; the loader reports those.
-    """
-    if (folder := Path(source)).is_dir():
-        return folder / name if (folder / name).is_file() else None
-    try:
-        return Path(hf_hub_download(source, name))
-    except (HFValidationError, HTTPError, OSError):
-        return None
 
 
 def shown_by_default() -> list[str]:
@@ -86,22 +67,17 @@ def build_page(sources: Sequence[str]) -> str:
         sources: of checkpoints; the first one is shown at the beginning.
 
     Raises:
-        ValueError: two checkpoints have one name, one has no config.json or no weights, or the file would be too large.
+        ValueError: two checkpoints have one name, one cannot be loaded (`load_checkpoint`), or the file would be too large.
     """
     names = [checkpoint_name(source) for source in sources]
     if len(set(names)) < len(names):
         raise ValueError(f"two checkpoints have one name, so they could not be told apart: {', '.join(sources)}")
     models, weights = [], []
-    for place, (name, source) in enumerate(zip(names, sources, strict=True)):
-        model = describe(name, source)
-        model["weights"] = f"weights-{place}"
+    for place, checkpoint in enumerate(map(load_checkpoint, sources)):
+        models.append(model := describe(checkpoint) | {"weights": f"weights-{place}"})
         if not model["unfit"]:
-            content = _file(source, "model.safetensors").read_bytes()
-            model["unfit"] = faulty(json.loads(model["config"]), content)
-        if not model["unfit"]:
-            packed = pack(content)
+            packed = pack((checkpoint.folder / "model.safetensors").read_bytes())
             weights.append(f'<script type="text/plain" id="weights-{place}">{packed}</script>')
-        models.append(model)
     data = json.dumps(models, ensure_ascii=False).replace("<", "\\u003c")
     parts = {
         "/* page.css */": (FOLDER / "page.css").read_text(encoding="utf-8"),
@@ -118,18 +94,19 @@ def build_page(sources: Sequence[str]) -> str:
     return page
 
 
-def describe(name: str, source: str) -> dict[str, Any]:
+def describe(checkpoint: Checkpoint) -> dict[str, Any]:
     """What the page shows of a checkpoint besides its weights; `unfit` says why the page cannot show it."""
-    text = read_text(_file(source, "config.json"))
-    certificate, config = find_file(source, "certificate.json"), json.loads(text)
-    model = {"name": name, "config": text, "certificate": certificate and read_text(certificate), "unfit": unfit(config)}
-    described = config.get("task") or {}
-    if described.get("task") not in TASKS:
-        return model | {"about": "", "examples": [""], "code": ""}
-    task = task_from_recipe(described)
-    examples = [part.example_question for part in task.parts]
-    about = (type(task).__doc__ or "").split("\n")[0].replace("`", "")
-    return model | {"about": about, "examples": examples, "code": show_code(type(task.parts[0]))}
+    text, certificate = read_text(checkpoint.folder / "config.json"), checkpoint.folder / CERTIFICATE_FILE
+    parts = checkpoint.task.parts
+    return {
+        "name": checkpoint.name,
+        "config": text,
+        "certificate": read_text(certificate) if certificate.is_file() else None,
+        "unfit": unfit(json.loads(text)),
+        "about": (type(checkpoint.task).__doc__ or "").split("\n")[0].replace("`", ""),
+        "examples": [part.example_question for part in parts],
+        "code": show_code(type(parts[0])),
+    }
 
 
 def unfit(config: dict[str, Any]) -> str:
@@ -141,8 +118,6 @@ def unfit(config: dict[str, Any]) -> str:
         return "its answer is read along a grid of cells, which this page does not draw"
     if config.get("model_type") == "pairwise_bert" and config.get("transducer"):
         return "it is an encoder of a column task, and this page runs column tasks by decoders alone"
-    if config.get("model_type") not in RUNS:
-        return f"this page runs models of the types {' and '.join(RUNS)}"
     legal = {name: (config.get(name), values) for name, values in RUNS[config["model_type"]].items()}
     legal |= {f"task.{name}": (task[name], [value]) for name, value in FORMAT.items() if name in task}
     for name, (value, values) in legal.items():
@@ -150,30 +125,6 @@ def unfit(config: dict[str, Any]) -> str:
             wanted = " or ".join(map(json.dumps, values))
             return f"this page runs models whose {name} is {wanted}, and this model's is {json.dumps(value)}"
     return ""
-
-
-def faulty(config: dict[str, Any], weights: bytes) -> str:
-    """Why the bytes of a safetensors file are not the weights of a model of this configuration; empty if they are."""
-    kinds: tuple[Any, ...] = (CoupledGPTForCausalLM, PairwiseBertForTokenClassification)
-    kind = next(kind for kind in kinds if kind.config_class.model_type == config["model_type"])
-    described = config.get("task") or {}
-    try:
-        read = kind.config_class.from_dict(config)
-        if described.get("task") in TASKS:
-            task = task_from_recipe(described)
-            task.family.check_config(task, read)
-        with torch.device("meta"):
-            own = kind(read).state_dict()
-        found = {name: (value["dtype"], value["shape"]) for name, value in deserialize(weights)}
-    except (ValueError, StrictDataclassError) as error:
-        return " ".join(f"config.json: {error}".split())
-    except SafetensorError as error:
-        return f"model.safetensors is damaged: {error}"
-    if config.get("tie_word_embeddings"):
-        own.pop("lm_head.weight", None)
-    wanted = {name: ("F32", list(value.shape)) for name, value in own.items()}
-    different = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
-    return f"model.safetensors: {different[0]} is not what config.json says" if different else ""
 
 
 def show_code(task: type) -> str:
@@ -185,13 +136,6 @@ def show_code(task: type) -> str:
         return ""
     lines = textwrap.dedent(inspect.getsource(method)).splitlines()
     return "\n".join(lines[:MOST_CODE] + ["    ..."] * (len(lines) > MOST_CODE))
-
-
-def _file(source: str, name: str) -> Path:
-    found = find_file(source, name)
-    if found is None:
-        raise ValueError(f"{source} has no {name}")
-    return found
 
 
 def join_scripts(names: Sequence[str]) -> str:
