@@ -7,7 +7,6 @@ import re
 import shutil
 from pathlib import Path
 
-import pytest
 from safetensors.torch import load_file, save_file
 
 from longhand.data.certificates import hash_weights
@@ -53,16 +52,6 @@ def committed(hub) -> list[str]:
     """The requests that changed a repository."""
     asked = re.compile("repos/create|/branch/|preupload|validate-yaml|info/lfs|paths-info")
     return [path for method, path in hub.requests if method in ("POST", "PUT", "DELETE") and not asked.search(path)]
-
-
-def refusal(capsys, main, *arguments, status=2) -> str:
-    """The one line that a command ends with."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as stop:
-        main(list(map(str, arguments)))
-    message = capsys.readouterr().err.strip().splitlines()[-1]
-    assert stop.value.code == status and message.startswith("error: ")
-    return message
 
 
 def fill_disk(monkeypatch, folder: Path) -> None:

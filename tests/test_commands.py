@@ -12,6 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+from refusals import refusal as refused
 from test_train import SMALL, refusal
 
 from longhand import eval as evaluation
@@ -136,14 +137,6 @@ def held_elsewhere(folder: Path):
         process.join()
 
 
-def stop_line(capsys, main, arguments) -> str:
-    with pytest.raises(SystemExit) as stop:
-        main(list(map(str, arguments)))
-    assert stop.value.code == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    return line
-
-
 def test_a_folder_that_is_held_is_refused_and_free_after_a_kill(tmp_path):
     folder = tmp_path / "new" / "run"
     with held_elsewhere(folder) as process:
@@ -210,7 +203,7 @@ def test_commands_refuse_a_folder_that_another_process_holds_and_write_nothing(m
             (push_cli.main, "card", run),
             (push_cli.main, "model", run, "user/addition"),
         ):
-            assert "is in use by another process" in stop_line(capsys, main, arguments)
+            assert "is in use by another process" in refused(capsys, main, *arguments)
         assert not [path for path in out.iterdir() if path.name != LOCK_FILE]
         evaluation.main([str(run), "--ask", "1+2"])
     assert {path: path.stat().st_mtime_ns for path in main_job.rglob("*")} == before

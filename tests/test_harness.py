@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 import yaml
-from publishing_subjects import refusal
+from refusals import refusal
 from small_language_models import save_random_model
 
 from longhand import eval as evaluation

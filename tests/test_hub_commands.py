@@ -7,7 +7,8 @@ import pytest
 import yaml
 from huggingface_hub import HfApi, ModelCard, constants
 from loopback_hub import LoopbackHub
-from publishing_subjects import model_files, refusal
+from publishing_subjects import model_files
+from refusals import refusal
 
 from longhand import train
 from longhand.hub_cards import push as push_cli

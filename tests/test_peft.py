@@ -4,7 +4,7 @@ import pytest
 import torch
 from fine_tuning import TASKS as NAMES
 from fine_tuning import small_model
-from publishing_subjects import refusal
+from refusals import refusal
 
 from longhand import eval as evaluation
 from longhand.data import TASKS, EvaluationBatches

@@ -14,6 +14,7 @@ import torch
 import yaml
 from huggingface_hub.errors import StrictDataclassError
 from plugin_state import forget_plugins
+from refusals import refusal
 from transformers import AutoConfig
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM, train
@@ -47,14 +48,6 @@ def trained(tmp_path_factory) -> Path:
     train.main([*SMALL, "--plugin", str(MAXIMUM), "--output_dir", str(folder)])
     forget_plugins()
     return folder
-
-
-def refusal(capsys, main, *arguments) -> str:
-    with pytest.raises(SystemExit) as stop:
-        main(list(map(str, arguments)))
-    assert stop.value.code == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    return line
 
 
 def test_a_finished_folder_holds_its_plugin_and_says_which(trained):

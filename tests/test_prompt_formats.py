@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
+from test_eval import refusal
 
 from longhand import eval as evaluation
 from longhand.data import (
@@ -267,13 +268,6 @@ def save(folder: Path, task) -> Path:
     model_of(task).save_pretrained(folder)
     task.family.tokenizer(task).save_pretrained(folder)
     return folder
-
-
-def refusal(capsys, *arguments) -> str:
-    with pytest.raises(SystemExit) as stop:
-        evaluation.main(list(map(str, arguments)))
-    assert stop.value.code == 2
-    return capsys.readouterr().err.strip().splitlines()[-1]
 
 
 @pytest.mark.parametrize(

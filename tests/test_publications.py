@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from huggingface_hub import HfApi, RepoCard, constants
 from loopback_hub import port_of_nobody
-from publishing_subjects import committed, held, refusal
+from publishing_subjects import committed, held
+from refusals import refusal
 
 from longhand.hub_cards import push as command
 from longhand.hub_cards.checkpoints.load import zoo

@@ -8,7 +8,8 @@ import datasets
 import pytest
 from datasets.distributed import split_dataset_by_node
 from plugin_state import forget_plugins
-from publishing_subjects import CONFIGURATIONS, NUM_SAMPLES, SUMS, committed, dataset_card, held, refusal, save_model
+from publishing_subjects import CONFIGURATIONS, NUM_SAMPLES, SUMS, committed, dataset_card, held, save_model
+from refusals import refusal
 
 from longhand.data import TASKS, builder, load_task_dataset
 from longhand.data.builder import TaskDatasetBuilder

@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from publishing_subjects import change_a_weight, held, make_best, measure, model_files, refusal, row, write_certificate
+from publishing_subjects import change_a_weight, held, make_best, measure, model_files, row, write_certificate
+from refusals import refusal
 from safetensors.torch import load_file, save_file
 
 from longhand import eval as evaluation

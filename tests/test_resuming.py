@@ -5,7 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from test_hub_commands import PUSHED, hub, refusal
+from refusals import refusal
+from test_hub_commands import PUSHED, hub
 from test_train import LEARNED, MIXED, SMALL, Cut, drawn_batches
 
 from longhand import train

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from refusals import refusal as refused
 from safetensors.torch import load_file
 
 from longhand import train
@@ -34,12 +35,7 @@ LEARNED = ["--position_encoding", "learned", "--position_sampling", "random_star
 
 
 def refusal(capsys, arguments):
-    with pytest.raises(SystemExit) as stop:
-        train.main(list(map(str, arguments)))
-    assert stop.value.code == 2
-    message = capsys.readouterr().err.strip().splitlines()[-1]
-    assert message.startswith("error: ")
-    return message
+    return refused(capsys, train.main, *arguments)
 
 
 def test_main_job_is_exact_far_beyond_its_trained_lengths(main_job):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from refusals import refusal
 
 from longhand import eval as evaluation
 from longhand import train
@@ -42,15 +43,6 @@ def addition(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "sums"
     train.main(["encoder-addition", *SMALL, "--output_dir", str(folder)])
     return folder
-
-
-def refusal(capsys, main, *arguments) -> str:
-    with pytest.raises(SystemExit) as stop:
-        main(list(map(str, arguments)))
-    assert stop.value.code == 2
-    message = capsys.readouterr().err.strip().splitlines()[-1]
-    assert message.startswith("error: ")
-    return message
 
 
 def test_finished_folder_holds_a_checkpoint_its_results_and_its_recipe(finished):

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from refusals import refusal
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import longhand
@@ -14,15 +15,6 @@ from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE
 from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo, read_checkpoint, zoo
 from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.research import ship as shipping
-
-
-def refusal(capsys, main, *words) -> str:
-    with pytest.raises(SystemExit) as stop:
-        main(list(map(str, words)))
-    assert stop.value.code == 2
-    message = capsys.readouterr().err.strip().splitlines()[-1]
-    assert message.startswith("error: ")
-    return message
 
 
 @pytest.fixture
