@@ -71,18 +71,16 @@ def test_a_checkpoint_is_evaluated_and_asked_with_its_plugin(trained, tmp_path, 
     assert read_checkpoint(trained).task.describe() == {"task": "maximum", "separate_eos": False, "reverse": True}
 
 
-@pytest.mark.parametrize("name", ["cards", "push"])
-def test_a_checkpoint_is_put_on_a_card_and_pushed_with_its_plugin_only(trained, capsys, name):
-    command, arguments = {"cards": (push.main, ["card", trained]), "push": (push.main, ["model", trained, "user/maximum"])}[
-        name
-    ]
-    message = refusal(capsys, command, *arguments)
+@pytest.mark.parametrize("words", [["card"], ["model", "user/maximum"]])
+def test_a_checkpoint_is_put_on_a_card_and_pushed_with_its_plugin_only(trained, capsys, words):
+    words = [words[0], trained, *words[1:]]
+    message = refusal(capsys, push.main, *words)
     assert message.startswith(f"error: {trained} was made with the plugin maximum.py, which is code")
     assert f"--plugin {trained / 'maximum.py'} " in message
     before = (trained / "README.md").read_text()
-    command([str(argument) for argument in [*arguments, "--plugin", MAXIMUM]])
+    push.main([str(word) for word in [*words, "--plugin", MAXIMUM]])
     assert "maximum.py" in before and (trained / "README.md").read_text() == before
-    assert name != "push" or "  maximum.py\n" in capsys.readouterr().out
+    assert words[0] == "card" or "  maximum.py\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("part", ["", "best"])

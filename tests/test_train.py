@@ -51,18 +51,6 @@ def test_finished_folder_holds_last_and_best_checkpoint_results_plot_and_recipe(
     assert not names & {"checkpoints", ".partial", LOCK_FILE}
 
 
-def test_a_last_checkpoint_that_is_the_best_is_evaluated_once(tmp_path, monkeypatch):
-    evaluated, measure = [], train.evaluate_lengths
-    monkeypatch.setattr(
-        train, "evaluate_lengths", lambda model, *rest, **named: evaluated.append(model) or measure(model, *rest, **named)
-    )
-    folder = tmp_path / "run"
-    train.main([*SMALL, "--max_steps", "5", "--output_dir", str(folder)])
-    rows = read_results(folder / "results.jsonl")
-    assert [row["model"] for row in rows] == ["run", "run/best"] and len(evaluated) == 1
-    assert {row["weights"] for row in rows} == {hash_weights(load_checkpoint(str(folder)).model)}
-
-
 class Cut(BaseException):
     """A run that ends in the middle."""
 
