@@ -11,7 +11,9 @@ from safetensors.torch import load_file, save_file
 
 from longhand.data.certificates import hash_weights
 from longhand.hub_cards.checkpoints.checkpoint import hash_files
+from longhand.hub_cards.checkpoints.load import read_checkpoint
 from longhand.hub_cards.evaluation.results import write_results
+from longhand.hub_cards.publishing.cards import render_card
 from longhand.hub_cards.publishing.dataset import GeneratedDataset, render_dataset_card
 from longhand.hub_cards.publishing.publications import model_publication
 from longhand.hub_cards.recipes import write_recipe
@@ -112,3 +114,8 @@ def dataset_card(task, configurations, num_samples) -> str:
 def model_files(folder: Path, repo_id: str) -> dict[str, bytes]:
     """The content of the files that pushing a checkpoint's folder to a new repository writes, by path."""
     return contents(model_publication(folder, repo_id).make_files(folder, None))
+
+
+def model_card(folder: Path, *names: str) -> str:
+    """The card of a checkpoint's folder, for a repository and with a dataset if they are named."""
+    return render_card(read_checkpoint(folder), *names)

@@ -5,7 +5,7 @@ import re
 import pytest
 import transformers
 from huggingface_hub import ModelCard
-from publishing_subjects import make_best, measure, save_model, write_certificate
+from publishing_subjects import make_best, measure, model_card, save_model, write_certificate
 
 import longhand
 from longhand.data import TASKS, EncoderAddition
@@ -14,7 +14,6 @@ from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.eval import load_checkpoint
 from longhand.hub_cards import push as command
 from longhand.hub_cards.checkpoints import checkpoint as certificates
-from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.hub_cards.publishing.examples import draw_ids, draw_labels
 from longhand.hub_cards.recipes import read_recipe, write_recipe
 from longhand.hub_cards.research.theories.constructions import run as construct
@@ -33,7 +32,7 @@ def certify_by_hand(folder, monkeypatch, certified=True):
 
 
 def test_metadata_has_the_results_by_length(folder):
-    data = ModelCard(render_model_card(folder, "user/adder", "user/sums")).data
+    data = ModelCard(model_card(folder, "user/adder", "user/sums")).data
     assert (data.library_name, data.license, data.metrics) == ("transformers", "apache-2.0", ["exact_match"])
     assert data.datasets == ["user/sums"] and {"longhand", "coupled_gpt"} <= set(data.tags)
     found = [(result.dataset_config, result.metric_type, result.metric_value) for result in data.eval_results]
@@ -49,35 +48,35 @@ def test_metadata_has_the_results_by_length(folder):
         "drawn by longhand, not rows of this dataset"
     }
     assert data.model_name == "adder" and data.language == "zxx"
-    own = ModelCard(render_model_card(folder, "user/adder")).data.eval_results
+    own = ModelCard(model_card(folder, "user/adder")).data.eval_results
     assert {(result.dataset_type, "problems" in result.dataset_args) for result in own} == {("longhand-addition", False)}
 
 
 def test_the_widget_s_example_is_a_prompt_that_the_model_answers(folder, small_encoder):
     for place in (folder, small_encoder):
         checkpoint = load_checkpoint(str(place))
-        (example,) = ModelCard(render_model_card(place, "user/model")).data.widget
+        (example,) = ModelCard(model_card(place, "user/model")).data.widget
         inputs = checkpoint.tokenizer(example["text"], return_tensors="pt")
         assert checkpoint.tokenizer.unk_token_id not in inputs["input_ids"]
         checkpoint.model(**inputs)
-        assert f'tokenizer("{example["text"]}", return_tensors="pt")' in render_model_card(place, "user/model")
+        assert f'tokenizer("{example["text"]}", return_tensors="pt")' in model_card(place, "user/model")
 
 
 def test_every_measured_number_is_that_of_the_files(folder):
-    card = render_model_card(folder)
+    card = model_card(folder)
     assert "| 5 | 1.0000 | 0.9969 to 1.0000 | 0.987654 | 1,234 |\n" in card
     assert "| 40 | 0.8125 | 0.7898 to 0.8333 | 0.987654 | 1,234 |\n" in card
     assert "seed 7; decoding teacher forced; some CPU" in card
     assert f"{CoupledGPTForCausalLM.from_pretrained(folder).num_parameters():,} parameters" in card
     assert (folder / "recipe.yaml").read_text().strip() in card
     measure(folder, {6: 0.25})
-    assert "| 6 | 0.2500 |" in (card := render_model_card(folder)) and "0.8125" not in card
+    assert "| 6 | 0.2500 |" in (card := model_card(folder)) and "0.8125" not in card
 
 
 def test_a_scratchpad_model_shows_its_answers_and_a_best_checkpoint_its_own_table(folder):
     make_best(folder)
     measure(folder, {5: 0.5}, {5: 0.625}, answer_match=0.75)
-    card = render_model_card(folder)
+    card = model_card(folder)
     assert "| exact match | 95% interval | answer alone | accuracy per token | problems |" in card and "| 0.7500 |" in card
     assert "| 5 | 0.6250 |" in card.partition("best exact match in validation")[2]
     assert {result.metric_value for result in ModelCard(card).data.eval_results} == {0.5, 0.987654}
@@ -86,29 +85,29 @@ def test_a_scratchpad_model_shows_its_answers_and_a_best_checkpoint_its_own_tabl
 def test_beside_a_certified_checkpoint_the_best_one_is_left_out(folder, monkeypatch):
     make_best(folder)
     measure(folder, {5: 1.0}, {5: 0.625})
-    assert "| 5 | 0.6250 |" in render_model_card(folder)
+    assert "| 5 | 0.6250 |" in model_card(folder)
     certify_by_hand(folder, monkeypatch)
-    card = render_model_card(folder)
+    card = model_card(folder)
     assert "0.6250" not in card and "`best/` is left out: the last checkpoint is certified." in card
 
 
 def test_without_results_nothing_is_claimed(folder):
     (folder / "results.jsonl").unlink()
-    card = render_model_card(folder)
+    card = model_card(folder)
     assert "Not evaluated." in card and "model-index" not in card and "| exact match |" not in card
 
 
 def test_the_plot_is_shown_where_there_is_one(folder):
-    assert "accuracy.png" not in render_model_card(folder)
+    assert "accuracy.png" not in model_card(folder)
     (folder / "accuracy.png").write_bytes(b"")
-    assert "![exact match by length](accuracy.png)" in render_model_card(folder)
+    assert "![exact match by length](accuracy.png)" in model_card(folder)
 
 
 @pytest.mark.parametrize("certified", [True, False])
 def test_the_certificate_is_shown_as_it_ended(folder, certified, monkeypatch):
-    assert "## Certificate" not in (card := render_model_card(folder)) and "has no certificate" in card
+    assert "## Certificate" not in (card := model_card(folder)) and "has no certificate" in card
     certificate = certify_by_hand(folder, monkeypatch, certified)
-    card = render_model_card(folder)
+    card = model_card(folder)
     assert ("**Certified.** A statement." in card) == certified
     assert ("**Not certified.** A statement." in card) == (not certified)
     for number in ("140,321 predictions", "30,123 short problems", "6,217", "2.718", "0.018", "154", certificate["weights"]):
@@ -118,25 +117,25 @@ def test_the_certificate_is_shown_as_it_ended(folder, certified, monkeypatch):
 
 
 def test_limits_name_the_trained_and_tested_lengths_and_the_end_of_the_table(folder):
-    assert "tested at 2 sizes from 5 to 40" in (card := render_model_card(folder))
+    assert "tested at 2 sizes from 5 to 40" in (card := model_card(folder))
     ids = CoupledGPTForCausalLM.from_pretrained(folder).config.max_position_ids
     assert f"{ids} position ids: the longest that fits is {COUPLING_RULES['addition'].capacity(ids)}" in card
     assert "built, not trained" in card and "constructions addition --max_length" in card
     write_recipe(read_recipe(folder / "recipe.yaml") | {"min_length": 2, "max_length": 19}, folder / "recipe.yaml")
-    card = render_model_card(folder)
+    card = model_card(folder)
     assert "trained on operands of 2 to 19 digits only" in card and "longhand.train recipe.yaml" in card
 
 
 def test_a_fine_tuned_model_names_its_base_and_no_command_that_did_not_make_it(folder):
     recipe = read_recipe(folder / "recipe.yaml") | {"base_model": "user/base", "min_length": 1, "max_length": 9}
     write_recipe(recipe, folder / "recipe.yaml")
-    card = render_model_card(folder)
+    card = model_card(folder)
     assert "Fine-tuned from `user/base`" in card and "## Reproduce" not in card
     assert ModelCard(card).data.base_model == "user/base"
 
 
 def test_the_construction_s_command_builds_the_same_weights(folder, tmp_path):
-    command = re.search(r"longhand\.hub_cards\.research constructions (\S+) --max_length (\d+)", render_model_card(folder))
+    command = re.search(r"longhand\.hub_cards\.research constructions (\S+) --max_length (\d+)", model_card(folder))
     construct(command[1], int(command[2]), tmp_path / "again")
     hashes = [hash_weights(CoupledGPTForCausalLM.from_pretrained(place)) for place in (folder, tmp_path / "again")]
     assert hashes[0] == hashes[1]
@@ -170,16 +169,16 @@ def test_every_task_can_be_drawn(name):
 
 def test_the_card_has_no_holes(folder, monkeypatch):
     certify_by_hand(folder, monkeypatch)
-    card = render_model_card(folder, "user/adder")
+    card = model_card(folder, "user/adder")
     bibtex = card.partition("```bibtex")[2]
     assert bibtex.count("\n@") == 3 and "Cho, Hanseul" in bibtex and "Sabbaghi, Mahdi" in bibtex
     assert f"longhand {longhand.__version__}, transformers {transformers.__version__}" in card
     assert not re.search(r"\{\{|\}\}(?!,)|\{%|\bNone\b(?!:)|\n\n\n", card.partition("## Citation")[0])
-    assert card == render_model_card(folder, "user/adder")
+    assert card == model_card(folder, "user/adder")
 
 
 def test_the_card_of_an_encoder_speaks_of_classes_and_not_of_a_response(small_encoder):
-    card = render_model_card(small_encoder, "user/reader", "user/sums")
+    card = model_card(small_encoder, "user/reader", "user/sums")
     data = ModelCard(card).data
     assert data.pipeline_tag == "token-classification" and {"pairwise_bert", "structural-symmetry"} <= set(data.tags)
     assert {result.task_type for result in data.eval_results} == {"token-classification"}
@@ -210,7 +209,7 @@ def test_the_card_of_an_encoder_speaks_of_classes_and_not_of_a_response(small_en
     ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())),
 )
 def test_a_card_says_what_of_positions_the_model_reads(tmp_path, options, reads):
-    card = render_model_card(save_model(tmp_path / "baseline", TASKS["addition"](), **options))
+    card = model_card(save_model(tmp_path / "baseline", TASKS["addition"](), **options))
     head = card.partition("## Use")[0]
     coupled = "coupled" in reads and "not coupled" not in reads
     assert reads in head
@@ -224,7 +223,7 @@ def test_a_card_says_what_of_positions_the_model_reads(tmp_path, options, reads)
 def test_the_command_writes_the_card(folder, capsys):
     command.main(["card", str(folder), "--repo_id", "user/other"])
     text = (folder / "README.md").read_text()
-    assert text == render_model_card(folder, "user/other") and 'from_pretrained("user/other"' in text
+    assert text == model_card(folder, "user/other") and 'from_pretrained("user/other"' in text
     assert not list(folder.glob(".*"))
     for words in (["nowhere"], [str(folder), "--repo_id", "other"], [str(folder), "--dataset", "a/b/c"]):
         with pytest.raises(SystemExit) as stop:

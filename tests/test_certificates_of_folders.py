@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 from certificate_subjects import change_json, damaged, load, slightly_wrong, swap_digits
-from publishing_subjects import model_files
+from publishing_subjects import model_card, model_files
 
 from longhand import eval as evaluation
 from longhand.data import Addition
 from longhand.data.certificates import Certificate, hash_weights
 from longhand.data.certificates import certificate as certificate_module
 from longhand.hub_cards.checkpoints.checkpoint import hash_files
-from longhand.hub_cards.publishing.cards import render_model_card
 
 assert damaged
 
@@ -39,7 +38,7 @@ CHANGES = {
 
 def refuses_certificate(folder, expected) -> None:
     """A card and a push of the folder are refused with this reason."""
-    for function in (render_model_card, lambda place: model_files(place, "user/adder")):
+    for function in (model_card, lambda place: model_files(place, "user/adder")):
         with pytest.raises(ValueError, match=expected):
             function(folder)
 
@@ -139,7 +138,7 @@ def test_code_that_is_not_checked_is_not_certified_until_the_model_is_saved_agai
     assert (adder / "certificate.json").read_bytes() == before
     load(adder).save_pretrained(adder)
     evaluation.main([str(adder), "--certify", "--output_dir", str(adder.parent / "out")])
-    assert "Certified" in render_model_card(adder)
+    assert "Certified" in model_card(adder)
 
 
 def test_a_card_that_still_says_certified_is_named_when_the_model_is_not(adder, damaged, tmp_path, capsys):
@@ -212,9 +211,9 @@ def test_numbers_of_another_processor_agree_and_the_check_is_made_once(adder, mo
     for name, form in names.items():
         proof = [step.replace(f" {certificate[name]:{form}}", f" {other[name]:{form}}") for step in proof]
     change_json(adder / "certificate.json", **other, proof=proof)
-    render_model_card(adder)
+    model_card(adder)
     monkeypatch.setattr(certificate_module, "check_neighbourhoods", None)
-    assert "**Certified.**" in render_model_card(adder, "user/adder")
+    assert "**Certified.**" in model_card(adder, "user/adder")
     change_json(adder / "certificate.json", proof=certificate["proof"])
     refuses_certificate(adder, "field proof")
 

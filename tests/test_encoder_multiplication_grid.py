@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from publishing_subjects import model_card
 
 from longhand import eval as evaluation
 from longhand import train
@@ -16,7 +17,6 @@ from longhand.data.certificates import check_neighbourhoods
 from longhand.data.collator import collate_labels
 from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicationGrid, multiply_in_grid
 from longhand.data.tasks.reader import digits_of
-from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.hub_cards.publishing.examples import encoder_example, family_card
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling.encoder_maps import GRID, GRID_RELATIONS, grid_keys
@@ -283,7 +283,7 @@ def test_commands_take_a_run(tmp_path, capsys):
     assert stop.value.code == 1 and "NOT CERTIFIED. Nothing is proved." in " ".join(capsys.readouterr().out.split())
     evaluation.main([str(folder), "--lengths", "1,2", "--lengths_b", "1,3", "--num_samples", "3", *out])
     evaluation.main([str(folder), "--lengths", "2", "--num_samples", "3", "--position_maps", "--attentions", *out])
-    card = render_model_card(folder)
+    card = model_card(folder)
     assert "heads the columns of a grid" in card and "**Not certified.**" in card
     (question,) = re.findall(r'tokenizer\("([^"]+)"', card)
     assert question == "".join(token for token, _ in encoder_example(TASK))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from publishing_subjects import model_card
 
 from longhand import eval as evaluation
 from longhand import train
@@ -21,7 +22,6 @@ from longhand.data.tasks.encoder_multiplication import EncoderMultiplication
 from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicationGrid
 from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.hub_cards.checkpoints.checkpoint import hash_files
-from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling import settling as settling_module
 from longhand.modeling.settling import NO_STATE, Cases, cases_at, draw_states, find_answers, pass_targets, settle
@@ -339,7 +339,7 @@ def test_commands_take_an_encoder_that_settles(briefly_trained, tmp_path, capsys
         [str(briefly_trained), "--lengths", "4,70", "--num_samples", "3", "--position_maps", "--attentions", *out]
     )
     assert (tmp_path / "out" / "attention-brief.png").is_file()
-    card = render_model_card(briefly_trained)
+    card = model_card(briefly_trained)
     assert "until no label changes" in card and "**Not certified.**" in card
 
 
@@ -378,5 +378,5 @@ def test_recipe_ends_with_a_certificate_and_a_million_digits_are_added(tmp_path,
     capsys.readouterr()
     evaluation.main([str(folder), "--ask", f"{'9' * 50}+1"])
     assert capsys.readouterr().out.split()[-1] == f"1{'0' * 50}"
-    card = render_model_card(folder)
+    card = model_card(folder)
     assert "**Certified.**" in card and "`python verify_certificate.py .`" in card

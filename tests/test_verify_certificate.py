@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from certificate_subjects import change_json, load, swap_digits, untrained
-from publishing_subjects import model_files
+from publishing_subjects import model_card, model_files
 from safetensors.torch import load_file, save_file
 from test_certificates import certifiable
 from test_column_tasks import Backwards, Differences
@@ -62,7 +62,6 @@ from longhand.data.tasks.covering import CoveringCases
 from longhand.data.tasks.registry import build_task
 from longhand.hub_cards.checkpoints.checkpoint import VERIFIER, hash_files
 from longhand.hub_cards.checkpoints.load import unpack
-from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.modeling.transducer import table_of
 from longhand.modeling.vocabulary import BOS, PAD
 
@@ -295,7 +294,7 @@ def run_alone(folder) -> subprocess.CompletedProcess:
 
 def verified_alone(folder: Path) -> None:
     """Run the command on the card, and compare what it prints with the certificate."""
-    assert f"`python {VERIFIER.name} .`" in render_model_card(folder)
+    assert f"`python {VERIFIER.name} .`" in model_card(folder)
     assert (folder / VERIFIER.name).read_bytes() == VERIFIER.read_bytes()
     done, certificate = run_alone(folder), json.loads((folder / "certificate.json").read_text())
     assert done.returncode == 0 and done.stderr == ""
@@ -522,7 +521,7 @@ def test_a_checkpoint_that_the_verifier_does_not_know_has_no_copy_of_it(copy, ca
     evaluation.main([str(copy), "--certify", "--output_dir", str(copy.parent / "out")])
     assert "verify_certificate.py does not know it: config.json: hidden_act 'gelu'" in capsys.readouterr().out
     assert not (copy / VERIFIER.name).exists()
-    assert VERIFIER.name not in render_model_card(copy)
+    assert VERIFIER.name not in model_card(copy)
     with suppress(KeyError):
         del model_files(copy, "user/copier")[VERIFIER.name]
         raise AssertionError("the verifier was published")

@@ -66,14 +66,14 @@ def format_fields(task: Task) -> str:
 
 
 def write_card(folder: Path, repo_id: str | None = None, dataset: str | None = None) -> Path:
-    """Write the card of a checkpoint's folder into the folder; see `render_model_card`."""
-    text = render_model_card(folder, repo_id, dataset)
+    """Write the card of a checkpoint's folder into the folder; see `read_checkpoint` and `render_card`."""
+    text = render_card(read_checkpoint(folder), repo_id, dataset)
     write_atomically(folder / CARD_FILE, text)
     return folder / CARD_FILE
 
 
-def render_model_card(folder: Path, repo_id: str | None = None, dataset: str | None = None) -> str:
-    """The card of a checkpoint's folder.
+def render_card(checkpoint: Checkpoint, repo_id: str | None = None, dataset: str | None = None) -> str:
+    """The card of a checkpoint whose folder has been read.
 
     Args:
         repo_id: repository that the code on the card loads the model from; default: the folder, or its name if its path
@@ -81,17 +81,11 @@ def render_model_card(folder: Path, repo_id: str | None = None, dataset: str | N
         dataset: Hub id of a dataset of its task, for the metadata.
 
     Raises:
-        ValueError: the folder is no checkpoint or holds files of another one (see `read_checkpoint`); or a name is not
-            legal.
+        ValueError: a name is not legal.
     """
     for name in (repo_id, dataset):
         if name is not None:
             check_repo_id(name)
-    return render_card(read_checkpoint(folder), repo_id, dataset)
-
-
-def render_card(checkpoint: Checkpoint, repo_id: str | None, dataset: str | None) -> str:
-    """The card of a checkpoint whose folder has been read; see `render_model_card`."""
     folder, task, config = checkpoint.folder, checkpoint.task, checkpoint.model.config
     shipped = repo_id is None and is_in_zoo(folder)
     # An absolute path names a place on the author's machine, so the card shows only the name of the folder.

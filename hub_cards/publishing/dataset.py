@@ -27,7 +27,7 @@ from longhand.data.splits import check_integer
 from longhand.data.tasks.registry import plugin_hashes
 from longhand.hub_cards.publishing.cards import CARD_FILE, LICENSE, SUBJECTS, format_fields, render
 from longhand.hub_cards.publishing.commits import TAG, CannotPush, Files, Push, Repository, kind_tag, refusing
-from longhand.hub_cards.publishing.examples import by_configuration, family_card
+from longhand.hub_cards.publishing.examples import family_card
 from longhand.hub_cards.publishing.publications import Publication, PushOptions, publish
 
 DATASET_FILES = (CARD_FILE, *(f"*/{split}-?????-of-?????.parquet" for split in SPLITS))
@@ -146,7 +146,7 @@ def render_dataset_card(dataset: GeneratedDataset, repo_id: str, sizes: Mapping[
     tasks: dict[str, Any] = {name: _task_of(dataset.task, arguments) for name, arguments in configurations.items()}
     default, arguments = next(iter(configurations.items()))
     first = tasks[default]
-    family, decodes = family_card(first), first.family is DECODER
+    family = family_card(first)
     data = DatasetCardData(
         license=LICENSE,
         task_categories=[first.family.pipeline],
@@ -183,14 +183,12 @@ def render_dataset_card(dataset: GeneratedDataset, repo_id: str, sizes: Mapping[
         configurations=configurations,
         tasks=tasks,
         format_fields=format_fields,
-        columns={
-            column: by_configuration({name: f"`{own[column]}`" for name, own in features.items() if column in own}, features)
-            for column in dict.fromkeys(column for own in features.values() for column in own)
-        },
+        # A column is of one type in all configurations that have it.
+        columns={column: kind for own in features.values() for column, kind in own.items()},
         meanings=COLUMNS,
         split=split,
         is_coupled="position-coupling" in family.ideas(first),
-        rules=by_configuration({name: f"`{task.coupling}`" for name, task in tasks.items()}, tasks) if decodes else None,
+        rules=" or ".join(dict.fromkeys(f"`{own.coupling}`" for own in tasks.values())) if first.family is DECODER else None,
         drawing=family.draw(first),
         call=f'load_task_dataset("{dataset.task}", split="{split}", num_samples={count}{given})',
     )

@@ -1,6 +1,6 @@
 """Drawings of an example problem, and questions, on the cards of each family of models."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,21 +111,6 @@ def snippet(task: Task, source: str, shipped: bool = False) -> str:
 def count(number: int, noun: str) -> str:
     """The number and the noun, in the plural if needed, such as "2 layers"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def by_configuration(values: dict[str, str], configurations: Iterable[str]) -> str:
-    """The value that all configurations of a dataset have, or each value with the configurations that have it.
-
-    Args:
-        values: a value by the name of its configuration; some configurations may have none.
-        configurations: the names of all configurations.
-    """
-    if len(set(values.values())) == 1 and values.keys() == set(configurations):
-        return next(iter(values.values()))
-    groups: dict[str, list[str]] = {}
-    for name, value in values.items():
-        groups.setdefault(value, []).append(f"`{name}`")
-    return "; ".join(f"{value} in {', '.join(names)}" for value, names in groups.items())
 
 
 def decoder_example(task: DecoderTask) -> tuple[str, str]:

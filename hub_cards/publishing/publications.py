@@ -167,8 +167,6 @@ def model_publication(folder: Path, repo_id: str, dataset: str | None = None, wi
             leaves the folder, Python files are not as this package writes them, a file holds a private argument, a token or
             a path of this machine, or a name is not legal.
     """
-    if dataset is not None:
-        check_repo_id(dataset)
     checkpoint = read_checkpoint(folder)
     found = {file for pattern in MODEL_FILES for file in folder.glob(pattern) if file.is_file()}
     files: dict[str, Any] = {file.relative_to(folder).as_posix(): file for file in sorted(found)}
