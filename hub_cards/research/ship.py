@@ -1,8 +1,8 @@
 """Put a finished, certified run into the zoo, the folder of checkpoints that come with this package.
 
-The command certifies, measures and describes the shipped files anew, and writes the gallery. Shipped checkpoints contain no
-code, so a change of the package does not change them. If a certificate no longer fits the package, for instance after a
-change of the certificate's words, ship the zoo's own folder again.
+The command certifies and describes the shipped files anew, takes over the run's results, and writes the gallery. Shipped
+checkpoints contain no code, so a change of the package does not change them. If a certificate no longer fits the package, as
+after a change of the certificate's words, ship the zoo's own folder again.
 
 examples:
   python -m longhand.hub_cards.research.ship outputs/addition
@@ -16,17 +16,14 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from transformers.utils import logging
 
-from longhand.data.batches import check_lengths
 from longhand.hub_cards.checkpoints.checkpoint import (
     ANSWER_FILES,
     CERTIFICATE_FILE,
     PLOT_FILE,
     VERIFIER,
-    Checkpoint,
     certify_checkpoint,
 )
 from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo, load_checkpoint, read_checkpoint, zoo
@@ -38,16 +35,14 @@ from longhand.hub_cards.commands import (
     refusing_in_one_line,
     write_atomically,
 )
-from longhand.hub_cards.evaluation.measure import evaluate_lengths, report
+from longhand.hub_cards.evaluation.measure import report
+from longhand.hub_cards.evaluation.results import RESULTS_FILE, last_rows, read_results
 from longhand.hub_cards.publishing.cards import CARD_FILE, write_card
-from longhand.hub_cards.recipes import RECIPE_FILE, load_recipe, write_recipe
+from longhand.hub_cards.recipes import RECIPE_FILE, load_recipe, read_recipe
 from longhand.hub_cards.research import gallery
 from longhand.hub_cards.training.arguments import PRIVATE_ARGUMENTS, parse_run
 
-_TESTED = ("test_lengths", "test_samples")
-"""Arguments that say how a checkpoint is measured: the zoo's are measured as the recipe says today."""
-
-_OF_ONE_RUN = {*PRIVATE_ARGUMENTS, *_TESTED, "seed", "data_seed", "use_cpu", "description"}
+_OF_ONE_RUN = {*PRIVATE_ARGUMENTS, "test_lengths", "test_samples", "seed", "data_seed", "use_cpu", "description"}
 """Arguments in which a run may differ from its recipe."""
 
 
@@ -64,11 +59,9 @@ def ship(folder: Path) -> Path:
         ValueError: the folder is no run of an unchanged recipe of this package, or the checkpoint cannot be certified. The
             zoo is unchanged then.
     """
-    checkpoint = load_checkpoint(str(folder))
-    own = _find_recipe(folder, checkpoint.recipe)
-    name = own["recipe"]
+    name = _find_recipe(folder)
     with tempfile.TemporaryDirectory() as place:
-        _write(checkpoint, folder, own, made := Path(place, name))
+        _write(folder, made := Path(place, name))
         (ZOO_FOLDER / name).mkdir(parents=True, exist_ok=True)
         with holding(ZOO_FOLDER / name):
             for file in made.iterdir():
@@ -76,50 +69,42 @@ def ship(folder: Path) -> Path:
             return write_card(ZOO_FOLDER / name).parent
 
 
-def _find_recipe(folder: Path, recipe: dict[str, Any]) -> dict[str, Any]:
-    """Return the recipe of this package that a run was made by.
+def _find_recipe(folder: Path) -> str:
+    """Return the name of the recipe of this package that a run was made by.
 
     Raises:
         ValueError: the run is not of an unchanged recipe of this package.
     """
+    recipe = read_recipe(folder / RECIPE_FILE)
     name = str(recipe.get("recipe"))
     own = parse_run([name, "--use_cpu", "True"]).recipe
     # An argument that the package got later had its default, unless the recipe sets it today.
     compared = (load_recipe(name).keys() | recipe.keys()) & {**own, **recipe}.keys() - _OF_ONE_RUN
     if changed := sorted(key for key in compared if own.get(key) != recipe.get(key)):
         raise ValueError(f"{folder} is not as the recipe {name!r} makes it: it differs in {', '.join(changed)}")
-    return own
+    return name
 
 
-def _write(run: Checkpoint, folder: Path, own: dict[str, Any], made: Path) -> None:
+def _write(folder: Path, made: Path) -> None:
     """Write the files of a run for the zoo into a new folder, except the card.
-
-    Args:
-        own: the recipe of this package.
 
     Raises:
         ValueError: what was written is not certified.
     """
     made.mkdir()
-    for file in (file for pattern in ANSWER_FILES for file in folder.glob(pattern) if file.suffix != ".py"):
+    for file in (file for pattern in (*ANSWER_FILES, RECIPE_FILE) for file in folder.glob(pattern) if file.suffix != ".py"):
         shutil.copyfile(file, made / file.name)
     config = read_object(folder / "config.json")
     # The entry names classes of the code that is left out.
     config.pop("auto_map", None)
     write_atomically(made / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
-    recipe = run.recipe | {name: own[name] for name in _TESTED}
-    write_recipe(recipe, made / RECIPE_FILE)
     shipped = load_checkpoint(str(made))
     if not certify_checkpoint(shipped, made / CERTIFICATE_FILE, made, show_proof=False)["certified"]:
         raise ValueError(f"{folder} is not certified: the zoo holds certified checkpoints only")
     # The package has it already; `unpack` puts it beside what is pushed.
     (made / VERIFIER.name).unlink(missing_ok=True)
-    rows = []
-    for part in shipped.by_part():
-        lengths = check_lengths(part.model, part.task, map(part.task.operand_lengths, recipe["test_lengths"]))
-        rows += evaluate_lengths(part, lengths, num_samples=recipe["test_samples"])
-    known = {} if run.run_seconds is None else {"run_seconds": run.run_seconds}
-    report([row | known for row in rows], made, shipped.trained_lengths)
+    rows = last_rows(read_results(folder / RESULTS_FILE))
+    report([row | {"model": made.name} for row in rows], made, shipped.trained_lengths)
 
 
 def check(name: str) -> None:
