@@ -381,4 +381,6 @@ def listed_rows(covered, model) -> np.ndarray:
         ])
         for tokens, right, keys, seen in parts
     ]  # fmt: skip
-    return np.unique(np.concatenate(rows), axis=0)
+    rows = np.unique(np.concatenate(rows), axis=0)
+    # A slot that is empty everywhere says nothing.
+    return rows[:, ((rows != 0) & (rows != -1)).any(axis=0)]

@@ -17,7 +17,7 @@ from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import NUMBER, NUMBER_ONES_FIRST, ONES_FIRST, AnswerReader
 from longhand.data.tasks.registry import register_task
-from longhand.data.tasks.search import ABSENT, Graph, build_graph
+from longhand.data.tasks.search import ABSENT, ENDING, Columns, Graph, grow
 from longhand.data.tasks.task import Task
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, EQUALS, FIRST_HINT, HINTS, PLUS
@@ -107,7 +107,8 @@ class Addition(LongestOperandLengths, DecoderTask):
         if self.order == "plain":
             raise ValueError("with the order 'plain' the next digit needs a carry from below, which no window can hold")
         sees = [(column, word) for column in range(low, high + 1) for word in ((0, 1, 2) if column <= 0 else (0, 1))]
-        return search_covering([Sight(_runs(self), 2, sees, [column - low for column, _ in sees], (0, 1))], self)
+        runs = _runs(2, self.zero_padding, ABSENT, self.end_token)
+        return search_covering([Sight(runs, 2, sees, [column - low for column, _ in sees], (0, 1))], self)
 
     def vary(self, generator, digits, max_length):
         """Extend half of the problems by random columns above; the columns below do not see them."""
@@ -118,32 +119,34 @@ class Addition(LongestOperandLengths, DecoderTask):
 
 
 @lru_cache(maxsize=4)
-def _runs(task: Addition) -> Graph:
-    """All sums. Words: two operands and the sum. A state is a phase, the carry, and how far each operand is.
+def _runs(operands: int, zero_padding: bool, beyond: int, end_token: int) -> Graph:
+    """All sums. Words: the operands and the sum. A state is the carry, and how far each operand is, see `grow`.
 
-    The phases are the start, among the columns, after the carry, and the end. An operand that is not padded ends behind its
-    first digit (1) or behind another that is not 0 (2), but not behind a 0 (3); then it is absent (4).
+    Args:
+        beyond: what padded operands hold in the column above the longest one: 0, or nothing, `ABSENT`.
     """
 
-    def step(states, symbols):
-        phase, carry, ends = states[:, 0], states[:, 1], states[:, 2:]
-        absent = symbols == ABSENT
-        after = absent.all(axis=1)
-        total = np.where(absent, 0, symbols).sum(axis=1) + carry
-        has_carry = task.zero_padding | (carry > 0)
-        written = np.where(after & ((phase == 2) | ~has_carry), task.end_token, total % 10)
-        following = np.where(after, np.where((phase == 1) & has_carry, 2, 3), 1)
-        legal = np.where(after, (phase == 1) | (phase == 2), phase <= 1)
-        if task.zero_padding:
-            legal &= after | ~absent.any(axis=1)
-        else:
-            legal &= np.where(absent, (ends != 0) & (ends != 3), ends != 4).all(axis=1)
-            ends = np.where(absent, 4, np.where(ends == 0, 1, np.where(symbols > 0, 2, 3)))
-        return np.column_stack([symbols, written]), np.column_stack([following, total // 10, ends]), legal
+    def step(state, digits):
+        carry, kinds = state
+        after = max(digits) == ABSENT
+        if after and (4 in kinds if zero_padding else carry == 0):
+            return None
+        # Padded numbers may have a 0 on top.
+        kinds = tuple(grow(kind, digit or int(zero_padding)) for kind, digit in zip(kinds, digits, strict=True))
+        total = sum(max(digit, 0) for digit in digits) + carry
+        shown = (beyond,) * operands if after else digits
+        return None if None in kinds else ((*shown, total % 10), (total // 10, kinds))
 
-    digits = [symbol for symbol in product(range(ABSENT, 10), repeat=2) if symbol != (ABSENT, ABSENT)]
-    starts, marks = np.zeros((1, 4), dtype=np.int64), np.array([[PLUS, ABSENT, EQUALS]])
-    return build_graph(starts, marks, (4, 2, 5, 5), np.array(digits), step, lambda states: states[:, 0] == 3)
+    def ends(state):
+        may_end = {4} if zero_padding else {*ENDING}
+        return (*[ABSENT] * operands, end_token) if {*state[1]} <= may_end and state[0] == 0 else None
+
+    starts = {(0, (0,) * operands): (*[PLUS] * (operands - 1), ABSENT, EQUALS)}
+    # Of padded numbers a token cannot tell the order of the digits in a column; others end one by one.
+    columns = [*product(range(ABSENT, 10), repeat=operands)]
+    if zero_padding:
+        columns = [*combinations_with_replacement(range(10), operands), (ABSENT,) * operands]
+    return Columns(starts, columns, step, ends).graph
 
 
 @register_task
@@ -257,34 +260,10 @@ class MultiOperandAddition(LongestOperandLengths, DecoderTask):
     def covering(self, window, layers):
         """Every neighbourhood, by search. A token sees the digits of a column in any order, so one order is enough."""
         self.check_window(window, layers, (0, 1))
-        every = range(self.operands)
+        every, runs = range(self.operands), _runs(self.operands, True, 0, self.end_token)
         sees = [(column, word) for column in (0, 1) for word in every] + [(0, self.operands)]
-        return search_covering(
-            [Sight(_runs_of_many(self), self.operands, sees, [column for column, _ in sees], every)], self
-        )
+        return search_covering([Sight(runs, self.operands, sees, [column for column, _ in sees], every)], self)
 
     def vary(self, generator, digits, max_length):
         """Shuffle the digits of every column; half of the time, also extend the problems by random columns above."""
         return extend_digits(generator, generator.permuted(digits, axis=1), max_length)
-
-
-@lru_cache(maxsize=4)
-def _runs_of_many(task: MultiOperandAddition) -> Graph:
-    """All sums. Words: the operands and the sum. A state is a phase and the carry; above the top column stands one of zeros.
-
-    The phases are the start, among the columns, after the zeros, and the end.
-    """
-
-    def step(states, symbols):
-        phase, carry = states.T
-        after = symbols[:, 0] == ABSENT
-        ends = after & (phase == 2)
-        digits = np.where(after[:, None] & ~ends[:, None], 0, symbols)
-        total = np.where(after, 0, symbols.sum(axis=1)) + carry
-        legal = np.where(after, (phase == 1) | (phase == 2), phase <= 1)
-        written = np.where(ends, task.end_token, total % 10)
-        return np.column_stack([digits, written]), np.column_stack([np.where(after, phase + 1, 1), total // 10]), legal
-
-    digits = np.array(list(combinations_with_replacement(range(10), task.operands)))
-    marks = np.array([[*[PLUS] * (task.operands - 1), ABSENT, EQUALS]])
-    return build_graph(np.zeros((1, 2), int), marks, (4, 10), digits, step, lambda states: states[:, 0] == 3)

@@ -1,7 +1,8 @@
 """Addition of any number of numbers with a scratchpad: `$057+048+096=000>750>501>102$` (the follow-up of paper 1)."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import product
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -9,10 +10,11 @@ import numpy as np
 from longhand.data.digits import add_digits
 from longhand.data.formatting import lay_out
 from longhand.data.splits import AnyNumberOfOperands, problem_keys
-from longhand.data.tasks.covering import DIGITS, Case, CoveringNeighbourhoods, combine, list_neighbourhoods
+from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
+from longhand.data.tasks.search import ABSENT, Columns, Graph
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PLUS
 
@@ -111,7 +113,7 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
         return lay_out([BOS, query.reshape(count, -1), response.reshape(count, -1)], query_parts=2)
 
     def covering(self, window, layers):
-        """All 6,156 neighbourhoods, each once.
+        """All 6,156 neighbourhoods, by search.
 
         The next digit x is the sum of the summands s and o in its column and of a carry. The carry follows from the token
         itself, t, and the summands in its column.
@@ -121,23 +123,33 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
             running sum            x  t  .
         """
         self.check_window(window, layers)
-        return CoveringNeighbourhoods(
-            count=6_156,
-            batches=list_neighbourhoods(_every_neighbourhood(self.end_token), _RELATIONS),
-            argument=(
-                "The summands of running sum j > 0 are running sum j-1 and operand j; running sum 0 has none. A token of "
-                "running sum j sees `$` at the beginning, which itself sees nothing else, and the digits s and o of its "
-                "summands in its own column and in the next one up. At the top there is no next column: there it sees `=` "
-                "and, if there is an operand j+1, the `+` after operand j. (1) `=` and the digits of running sum 0 see no "
-                "digits and no `+`. Right next is 0, at the top `>`. (2) The `>` before running sum j sees s and o in the "
-                "column of the ones. If j > 1 it also sees the `>` before running sum j-1; if j = 1, s is 0. Right next "
-                "is (s + o) mod 10. (3) Any other digit is (s + o + c) mod 10, with s and o of its own column and a carry "
-                "c of 0 or 1. Below the top it also sees s and o in the next column. Right next is their sum, plus 1 if "
-                "the digit's own s + o + c is above 9, mod 10. At the top, o is 0, and s + c is at most 9 because the "
-                "width suffices. Right next is `>` if there is a `+`, else the end token. These are all cases. They are "
-                "checked for all digits s and o."
-            ),
-        )
+        sees = ((0, 0), (0, 1), (1, 0), (1, 1), (1, 2))
+        return search_covering([Sight(_runs(self.end_token), 3, sees, (0, 0, 1, 1, 2), (0, 1))])
+
+
+@lru_cache(maxsize=4)
+def _runs(end_token: int) -> Graph:
+    """All running sums. Words: the running sum before, the operand, `=` of the query, and the running sum.
+
+    A state is the carry, the operand's newest digit, which is 0 on top, whether this is running sum 0, 1 or another, and
+    whether it is the last one.
+    """
+
+    def step(state, digits):
+        carry, _, row, is_last = state
+        if any(digits[: 2 - row]):
+            return None
+        total, shown = carry + sum(digits), digits if row else (ABSENT, ABSENT)
+        return (*shown, ABSENT, total % 10), (total // 10, digits[1], row, is_last)
+
+    def ends(state):
+        carry, top, row, is_last = state
+        another = PLUS if row and not is_last else ABSENT
+        return (ABSENT, another, EQUALS, end_token if is_last else GREATER) if carry == top == 0 else None
+
+    starts = {(0, 0, 0, False): (ABSENT, ABSENT, ABSENT, EQUALS), (0, 0, 1, False): (ABSENT, ABSENT, ABSENT, GREATER)}
+    starts |= {(0, 0, 2, is_last): (GREATER, ABSENT, ABSENT, GREATER) for is_last in (False, True)}
+    return Columns(starts, [*product(range(10), repeat=2)], step, ends).graph
 
 
 def _sum_width(longest: int, operands: int) -> int:
@@ -159,32 +171,3 @@ def _lengths_up_to(generator: np.random.Generator, shape: tuple[int, int], short
     lengths = _lengths(largest * generator.random(shape), shortest, longest)
     np.put_along_axis(lengths, generator.integers(operands, size=(count, 1)), longest, axis=1)
     return lengths
-
-
-# The slots of a neighbourhood: two keys in the token's own column, two in the next column, and `=` in the next column.
-OWN_FIRST, OWN_SECOND, NEXT_FIRST, NEXT_SECOND, NEXT_EQUALS = range(5)
-
-_RELATIONS = np.array([0, 0, 1, 1, 2])
-"""The relation of each slot."""
-
-
-def _every_neighbourhood(end_token: int) -> Iterator[Case]:
-    """Every neighbourhood once. A token does not see which of two summands is the first, so the first is never larger."""
-    yield EQUALS, 0, {}
-    yield 0, 0, {}
-    yield 0, GREATER, {NEXT_EQUALS: EQUALS}
-
-    first, second = np.triu_indices(10)
-    yield GREATER, DIGITS, {NEXT_FIRST: 0, NEXT_SECOND: DIGITS}
-    yield GREATER, (first + second) % 10, {OWN_FIRST: GREATER, NEXT_FIRST: first, NEXT_SECOND: second}
-    pairs = np.arange(len(first))
-    own, following = combine(pairs, pairs)
-    keys = {OWN_FIRST: first[own], OWN_SECOND: second[own], NEXT_FIRST: first[following], NEXT_SECOND: second[following]}
-    for carry in (0, 1):
-        total = first[own] + second[own] + carry
-        right = (first[following] + second[following] + total // 10) % 10
-        yield total % 10, right, keys
-        top = DIGITS[: 10 - carry]
-        at_top = {OWN_FIRST: 0, OWN_SECOND: top, NEXT_EQUALS: EQUALS}
-        yield top + carry, GREATER, at_top | {NEXT_FIRST: PLUS}
-        yield top + carry, end_token, at_top

@@ -16,7 +16,7 @@
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -35,11 +35,11 @@ from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.search import (
     ABSENT,
     MOST_NEIGHBOURHOODS,
+    Columns,
     Conflict,
     Found,
     Graph,
     TooMany,
-    build_graph,
     find_neighbourhoods,
 )
 from longhand.modeling.transducer import Pass, Transducer, read_transducer, table_of
@@ -468,60 +468,58 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
 
     Raises:
         ValueError: as `guessed_passes`.
-        TooMany: as `build_graph`.
+        TooMany: as `Columns.graph`.
     """
-    passes, count, operands, guessed = table.passes, len(table.passes), table.operands, guessed_passes(table)
-    most = max(own.flush for own in passes)
+    passes, operands, guessed = table.passes, table.operands, guessed_passes(table)
+    most, count = max(own.flush for own in passes), len(passes)
     begins = [EQUALS, *[GREATER] * (count - 1)]
     follows = [*begins[1:], end_token]
-    tables = [tuple(np.array(values).reshape(-1) for values in (own.write, own.next)) for own in passes]
-    tokens = [np.array([table.tokens.index(symbol) for symbol in own.writes]) for own in passes]
+    sizes = [table.sizes(place) for place in range(count)]
+    tokens = [[table.tokens.index(symbol) for symbol in own.writes] for own in passes]
 
-    def step(states: np.ndarray, symbols: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        # Phase 0 is the start; 1 is among the operands; 1 + j is after j columns beyond them.
-        phase, after = states[:, 0], symbols[:, 0] == ABSENT
-        beyond = np.where(after, phase, 0)
-        legal = np.where(after, (phase >= 1) & (phase <= most + 1), phase <= 1)
-        words, following = list(np.where(after[:, None], 0, symbols[:, :operands]).T), [np.where(after, phase + 1, 1)]
-        seen, written = [], []
+    def column(beyond: int, states: Sequence[int], symbols: tuple[int, ...] | None):
+        """Labels and next states in a column of the operands, or in the one that is so many beyond them, from 1."""
+        words = list(symbols[:operands]) if symbols else [0] * operands
+        seen, written, following = [], [], []
         for place, own in enumerate(passes):
-            inputs = np.zeros(len(states), dtype=np.int64)
-            for source, size in zip(own.reads, table.sizes(place), strict=True):
-                inputs = inputs * size + words[source]
-            write, next_state = tables[place]
-            state, writes = states[:, place + 1], beyond <= own.flush
-            before = np.where(after, state, symbols[:, operands + guessed.index(place)]) if place in guessed else state
-            at = before * prod(table.sizes(place)) + inputs
-            words.append(np.where(writes, write[at], 0))
-            shown, last = np.where(writes, tokens[place][write[at]], ABSENT), beyond == own.flush + 1
-            if place in guessed:
-                legal &= after | (next_state[at] == state)
-                following.append(before)
-                seen.append(np.where(last, begins[place], shown))
-                written.append(seen[-1])
-            else:
-                following.append(np.where(writes, next_state[at], state))
-                seen.append(shown)
-                written.append(np.where(last, follows[place], shown))
-        return np.stack([*symbols[:, :operands].T, *seen, *written], axis=1), np.stack(following, axis=1), legal
+            entry, state = 0, states[place]
+            for source, size in zip(own.reads, sizes[place], strict=True):
+                entry = entry * size + words[source]
+            if place in guessed and symbols is not None:
+                state = symbols[operands + guessed.index(place)]
+                if own.next[state][entry] != states[place]:
+                    return None
+            writes, last = beyond <= own.flush, beyond == own.flush + 1
+            words.append(own.write[state][entry] if writes else 0)
+            shown = tokens[place][words[-1]] if writes else ABSENT
+            seen.append(begins[place] if place in guessed and last else shown)
+            written.append(seen[-1] if place in guessed or not last else follows[place])
+            following.append(own.next[state][entry] if writes and place not in guessed else state)
+        return (*(symbols[:operands] if symbols else [ABSENT] * operands), *seen, *written), following
 
-    sizes = [len(own.write) for own in passes]
-    starts = list(product(*(range(size) if place in guessed else [passes[place].start] for place, size in enumerate(sizes))))
-    columns = [range(len(table.alphabet))] * operands + [range(sizes[place]) for place in guessed]
-    if guessed and prod(map(len, columns)) * prod(sizes) > 8 * MOST_NEIGHBOURHOODS:
-        raise TooMany(f"passes in two directions have {prod(map(len, columns)) * prod(sizes):,} entries")
+    def step(state, symbols):
+        # 0 columns beyond the operands are among them; -1 is before the first column.
+        beyond, *states = state
+        beyond = max(beyond, 0) + (symbols is None)
+        if (symbols is None and (state[0] < 0 or beyond > most)) or (symbols and beyond):
+            return None
+        found = column(beyond, states, symbols)
+        return found and (found[0], (beyond, *found[1]))
+
+    def ends(state):
+        fits = state[0] == most and all(state[1 + place] == passes[place].start for place in guessed)
+        return column(most + 1, state[1:], None)[0] if fits else None
+
+    counts = [range(len(own.write)) for own in passes]
+    symbols = [range(len(table.alphabet))] * operands + [counts[place] for place in guessed]
+    if guessed and prod(map(len, symbols)) * prod(map(len, counts)) > 8 * MOST_NEIGHBOURHOODS:
+        raise TooMany(f"passes in two directions have {prod(map(len, symbols)) * prod(map(len, counts)):,} entries")
     # In the column below the ones stands what begins a pass, or what follows a pass that comes from the top.
     below = [follows[place] if place in guessed else begin for place, begin in enumerate(begins)]
     seen_below = [ABSENT if place in guessed else begin for place, begin in enumerate(begins)]
-    above = np.array([passes[place].start for place in guessed], dtype=np.int64)
-    return build_graph(
-        starts=np.array([(0, *own) for own in starts]),
-        first=np.array([[*[ABSENT] * operands, *seen_below, *below]] * len(starts)),
-        sizes=[most + 3, *sizes],
-        symbols=np.array(list(product(*columns))),
-        step=step,
-        ends=lambda states: (states[:, 0] == most + 2) & (states[:, [place + 1 for place in guessed]] == above).all(axis=1),
-    )
+    first = (*[ABSENT] * operands, *seen_below, *below)
+    starts = product(*(count if place in guessed else [passes[place].start] for place, count in enumerate(counts)))
+    return Columns({(-1, *states): first for states in starts}, [None, *product(*symbols)], step, ends).graph
 
 
 def search_pass(table: Transducer, graph: Graph, place: int, symmetric: bool) -> Found:

@@ -1,6 +1,6 @@
 """What a check must cover: every neighbourhood of a decoder's tokens, or every case of an encoder's labels."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from longhand.data.tasks.search import ABSENT, Graph, find_neighbourhoods, number_rows
-from longhand.modeling.relations import NOT_RELATED
+from longhand.modeling.relations import NOT_RELATED, coupled_pair_map
 from longhand.modeling.settling import NO_STATE, Cases
 from longhand.modeling.vocabulary import PAD
 
@@ -31,9 +31,6 @@ SEARCHED = (
     "columns. All paths were walked that lie on a run: so the list holds every neighbourhood that occurs, and no other."
 )
 """Why a searched list is complete, for the certificate."""
-
-Case = tuple[np.ndarray | int, np.ndarray | int, Mapping[int, Any]]
-"""Tokens, what is right next, and from a slot to its tokens: (count,) each, or one for all. Other slots are empty."""
 
 
 class Problems(NamedTuple):
@@ -253,23 +250,28 @@ def search_covering(sights: Iterable[Sight], task: Any = None) -> CoveringNeighb
 _find = lru_cache(maxsize=8)(find_neighbourhoods)
 
 
+def seen_in_problems(
+    task: Any, digits: np.ndarray, lengths: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """What the response tokens of problems of one layout see, through the task's format and its coupling rule.
+
+    Yields:
+        For each token of the response and for `=`: the tokens (count,), the keys (count, relations), `PAD` where there is
+        none, and the tokens that come next (count,).
+    """
+    examples, rule = task.format(digits, lengths), task.rule
+    ids = rule.plan(torch.from_numpy(examples.tokens[:1]).long(), examples.tokens.shape[1]).position_ids
+    related = coupled_pair_map(ids, ids, rule.relations, windowed=True)[0].numpy()
+    for query in range(int(examples.query_lengths[0]) - 1, examples.tokens.shape[1] - 1):
+        keys = np.full((len(digits), len(rule.relations)), PAD)
+        seen = 1 + np.flatnonzero(related[query, 1 : query + 1] >= 0)
+        keys[:, related[query, seen]] = examples.tokens[:, seen]
+        yield examples.tokens[:, query], keys, examples.tokens[:, query + 1]
+
+
 def combine(*values: np.ndarray) -> list[np.ndarray]:
     """Every combination of the values, as one flat array for each argument; the last one changes fastest.
 
     `left, right = combine(np.arange(2), np.arange(3))` gives `left` 0 0 0 1 1 1 and `right` 0 1 2 0 1 2.
     """
     return [grid.reshape(-1) for grid in np.meshgrid(*values, indexing="ij")]
-
-
-def list_neighbourhoods(cases: Iterable[Case], relations: np.ndarray) -> Iterator[NeighbourhoodBatch]:
-    """The neighbourhoods of every case, one batch for each.
-
-    Args:
-        relations: (slots,) relation of each slot.
-    """
-    for token, right, keys in cases:
-        tokens, rights, *filled = np.broadcast_arrays(*map(np.atleast_1d, (token, right, *keys.values())))
-        table = np.full((len(tokens), len(relations)), PAD)
-        for slot, values in zip(keys, filled, strict=True):
-            table[:, slot] = values
-        yield NeighbourhoodBatch(tokens, table, relations, rights)

@@ -4,15 +4,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
-import numpy as np
-
 from longhand.data.digits import divide_digits
 from longhand.data.formatting import lay_out, pad_beyond
-from longhand.data.tasks.covering import DIGITS, Sight, search_covering
+from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import NUMBER, AnswerReader
 from longhand.data.tasks.registry import register_task
-from longhand.data.tasks.search import ABSENT, Graph, build_graph
+from longhand.data.tasks.search import ABSENT, Columns, Graph
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, DIVIDED_BY, EQUALS, GREATER
 
@@ -84,37 +82,28 @@ class Division(DecoderTask):
         remainder of its column.
         """
         self.check_window(window, layers)
-        runs = _runs(self)
+        runs = _runs(self.end_token)
         return search_covering(
             [Sight(runs, 3, ((1, 0), (0, 1)), (0, 1)), Sight(runs, 4, ((1, 0), (0, 1), (0, 2)), (0, 2, 3))]
         )
 
 
 @lru_cache(maxsize=4)
-def _runs(task: Division) -> Graph:
+def _runs(end_token: int) -> Graph:
     """All divisions. Words: dividend, divisor, the remainders as the quotient sees them, remainders, quotient.
 
-    A state is a phase (start, columns, after 0 alone, end), the divisor and the remainder. `/` stands behind the dividend.
+    A state is the divisor, the remainder, and whether the dividend begins with a 0, behind which nothing stands. `/` stands
+    behind the dividend.
     """
 
-    def step(states, symbols):
-        phase, divisor, remainder = states.T
-        digit = symbols[:, 0]
-        after = digit == ABSENT
-        value = 10 * remainder + digit
-        legal = np.where(after, (phase == 1) | (phase == 2), phase <= 1)
-        rest = np.where(after, 0, value % divisor)
-        labels = (
-            np.where(after, DIVIDED_BY, digit),
-            divisor,
-            np.where(after, ABSENT, rest),
-            np.where(after, GREATER, rest),
-            np.where(after, task.end_token, value // divisor),
-        )
-        following = np.where(after, 3, np.where((phase == 0) & (digit == 0), 2, 1))
-        return np.column_stack(labels), np.column_stack([following, divisor, rest]), legal
+    def step(state, digit):
+        divisor, remainder, is_zero = state
+        quotient, rest = divmod(10 * remainder + digit, divisor)
+        following = (divisor, rest, is_zero is None and digit == 0)
+        return None if is_zero else ((digit, divisor, rest, rest, quotient), following)
 
-    divisors = DIGITS[1:]
-    starts = np.column_stack([np.zeros(9, int), divisors, np.zeros(9, int)])
-    marks = np.column_stack([np.full(9, ABSENT), divisors, *np.full((2, 9), EQUALS), np.full(9, GREATER)])
-    return build_graph(starts, marks, (4, 10, 9), DIGITS[:, None], step, lambda states: states[:, 0] == 3)
+    def ends(state):
+        return DIVIDED_BY, state[0], ABSENT, GREATER, end_token
+
+    starts = {(divisor, 0, None): (ABSENT, divisor, EQUALS, EQUALS, GREATER) for divisor in range(1, 10)}
+    return Columns(starts, range(10), step, ends).graph

@@ -15,7 +15,7 @@ from longhand.data.formatting import LabelledTokens, close_up
 from longhand.data.splits import make_generator, problem_keys, rows_of_groups
 from longhand.data.tasks.covering import SEARCHED, CoveringCases, agree, hide_labels
 from longhand.data.tasks.reader import NUMBER, AnswerReader, digits_of, read_numbers
-from longhand.data.tasks.search import ABSENT, MARKER, Graph, build_graph, find_neighbourhoods, number_rows
+from longhand.data.tasks.search import ABSENT, MARKER, Columns, Graph, find_neighbourhoods, grow, number_rows
 from longhand.data.tasks.task import Task
 from longhand.modeling.settling import NO_STATE
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, NOT_KNOWN, PAD, PAD_LABEL, STATES, TIMES
@@ -352,34 +352,33 @@ def _runs(operator: int) -> Graph:
     """All sums, or all products with a digit, in the columns of the second number from the ones to the operator.
 
     Words: both numbers, as they are practised; the tokens of both in a column; the label; the digit m by which is
-    multiplied, 1 in sums; and m times the digits of a column. A state is m, the carry, whether the operator has come, and
-    how far each number is: before its ones (0), behind a 0 alone (1), behind a 0 after others (2) or another digit (3), or
-    ended (4).
+    multiplied, 1 in sums; and m times the digits of a column. A state is m, the carry, and how far each number is, see
+    `grow`.
     """
-    numbers, factors = (1, np.arange(10)) if operator == TIMES else (2, np.ones(1, dtype=np.int64))
+    numbers, factors = (1, range(10)) if operator == TIMES else (2, [1])
 
-    def step(states, symbols):
-        factor, carry, over, ends = states[:, 0], states[:, 1], states[:, 2], states[:, 3:]
-        last, blank = (symbols == ABSENT).all(axis=1), symbols == FIELD_PAD
-        ended = blank | last[:, None]
-        digits = np.where(ended, 0, symbols)
-        total = factor * digits.sum(axis=1)
+    def step(state, symbols):
+        factor, carry, kinds = state
+        digits = [symbol if symbol < 10 else ABSENT for symbol in symbols]
+        following = tuple(map(grow, kinds, digits))
+        if None in following:
+            return None
+        total = factor * sum(max(digit, 0) for digit in digits)
         # 0 is written with one digit.
-        empty = (total + carry == 0) & (ended.all(axis=1) | ((factor == 0) & (ends[:, 0] > 0)))
-        legal = (over == 0) & np.where(ended, (ends == 1) | (ends >= 3), ends < 4).all(axis=1)
-        words = [np.where(ended, ABSENT, symbols), symbols]
-        words[1][last, -1] = operator
+        is_empty = total + carry == 0 and (max(digits) == ABSENT or (factor == 0 and kinds[0] > 0))
+        words = [*digits, *symbols]
         if operator == TIMES:
-            words = [np.where(ends == 0, factor[:, None], ABSENT), words[0], np.full_like(symbols, ABSENT), words[1]]
-        labels = np.where(empty, PAD_LABEL, (total + carry) % 10)
-        ends = np.where(ended, 4, np.where(digits > 0, 3, np.where(ends == 0, 1, 2)))
-        following = np.column_stack([factor, (total + carry) // 10, last, ends])
-        return np.column_stack([*words, labels, factor, total]), following, legal
+            words = [ABSENT if kinds[0] else factor, *digits, ABSENT, *symbols]
+        label = PAD_LABEL if is_empty else (total + carry) % 10
+        return (*words, label, factor, total), (factor, (total + carry) // 10, following)
 
-    starts = np.pad(factors[:, None], ((0, 0), (0, 2 + numbers)))
-    first = np.array([[ABSENT] * 4 + [MARKER, ABSENT, ABSENT]] * len(factors))
-    symbols = np.array([*product([*range(10), FIELD_PAD], repeat=numbers)])
-    return build_graph(starts, first, (10, 10, 2, *[5] * numbers), symbols, step, lambda states: states[:, 2] == 1)
+    def ends(state):
+        """The operator stands behind the last column of the second number."""
+        found = step(state, (*[ABSENT] * (numbers - 1), operator))
+        return found and found[0]
+
+    starts = {(factor, 0, (0,) * numbers): (*[ABSENT] * 4, MARKER, ABSENT, ABSENT) for factor in factors}
+    return Columns(starts, [*product([*range(10), FIELD_PAD], repeat=numbers)], step, ends).graph
 
 
 def write_field(digits: np.ndarray, width: int, pad: int) -> np.ndarray:

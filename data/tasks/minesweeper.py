@@ -9,13 +9,13 @@ import numpy as np
 
 from longhand.data.formatting import lay_out
 from longhand.data.splits import AnyNumberOfOperands
-from longhand.data.tasks.covering import CoveringNeighbourhoods, NeighbourhoodBatch
+from longhand.data.tasks.covering import CoveringNeighbourhoods, NeighbourhoodBatch, seen_in_problems
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AS_WRITTEN
 from longhand.data.tasks.registry import register_task
 from longhand.data.tasks.search import number_rows
 from longhand.modeling.inputs import PromptFormat
-from longhand.modeling.vocabulary import BOS, EMPTY_CELL, EQUALS, GREATER, MINE, PAD
+from longhand.modeling.vocabulary import BOS, EMPTY_CELL, EQUALS, GREATER, MINE
 
 
 def count_mines(boards: np.ndarray) -> np.ndarray:
@@ -119,7 +119,7 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
         return lay_out(parts, query_parts=2)
 
     def covering(self, window, layers):
-        """All neighbourhoods on boards of up to 4 x 4 cells; of 4 x 4 only those without mines in four of the cells.
+        """All neighbourhoods on boards of up to 4 x 4 cells.
 
         Cells that matter if `x` comes next: its own 3 x 3, which are seen (`s`), and the cells that decided the token
         itself, the solution of the cell before (`t`; `b` is both). On the right `x` begins a row:
@@ -130,46 +130,22 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
             . t b b s . .        s s . . . . .
         """
         self.check_window(window, layers)
-        rows = np.concatenate([self._seen_on_boards(*size) for size in product(range(1, 5), repeat=2)])
-        tokens, right, *keys = rows[np.unique(number_rows(rows), return_index=True)[1]].T
+        parts = []
+        for height, width in product(range(1, 5), repeat=2):
+            boards = np.arange(2 ** (height * width))[:, None] >> np.arange(height * width) & 1
+            digits = boards.astype(np.uint8).reshape(-1, height, width)
+            parts += seen_in_problems(self, digits, np.full(digits.shape[:2], width))
+        tokens, keys, right = map(np.concatenate, zip(*parts, strict=True))
+        _, first = np.unique(number_rows(np.column_stack([tokens, keys])), return_index=True)
+        batch = NeighbourhoodBatch(tokens[first], keys[first], np.arange(len(window)), right[first])
         return CoveringNeighbourhoods(
-            count=len(tokens),
-            batches=[NeighbourhoodBatch(tokens, np.stack(keys, axis=1), np.arange(9)[::-1], right)],
+            count=len(first),
+            batches=[batch],
             argument=(
-                "Let x be the cell that comes next after a token of the response, or after `=`; after the last cell, x is "
-                "the place below the first cell of the last row. The token sees `$` at the beginning, which itself sees "
-                "nothing else, and the cells of the board among the 3 x 3 around x; `>` and the response are not seen. "
-                "What is right next follows from that: the end token if there is no cell at x, `M` if x is a mine, else "
-                "the number of mines seen. The token itself is `=`, or the solution of the cell before x, which follows "
-                "from the 3 x 3 around that cell. (1) After `=`, x is the first cell: keep the first two rows and "
-                "columns. (2) If x is in row r and column c, not the first column, keep the rows r-1 to r+1 and the "
-                "columns c-2 to c+1. (3) If x is in the first column of row r, not the first row, the cell before it is "
-                "the last of row r-1: keep the rows r-2 to r+1, the first two columns and the last two. Keep of these "
-                "what the board has, and remove all other rows and columns. Around x and around the cell before it the "
-                "same cells exist as before, with the same mines, and x still comes right after that cell. So the result "
-                "is a board of at most 4 x 4 cells with the same token, the same neighbourhood and the same right next "
-                "token. If it has 4 x 4 cells, this is case (3) and x begins its third row. Then the first two cells of "
-                "the first row and the last two of the last row are neither around x nor around the cell before it, and a "
-                "mine there may be removed. All neighbourhoods on boards that can result are checked."
+                "All boards of at most 4 x 4 cells were written, and what their tokens see was listed. Larger boards have "
+                "no other neighbourhoods (PROOF.md, lists that no transducer makes)."
             ),
         )
-
-    def _seen_on_boards(self, height: int, width: int) -> np.ndarray:
-        """What the tokens of responses see on boards of one size: the token, the next one, the cells around it."""
-        # 4 x 4 cells occur in the right drawing only.
-        free = np.arange(2, 14) if height == width == 4 else np.arange(height * width)
-        boards = np.zeros((2 ** len(free), height * width), dtype=np.uint8)
-        boards[:, free] = np.arange(len(boards))[:, None] >> np.arange(len(free)) & 1
-        boards = boards.reshape(-1, height, width)
-        answers = np.where(boards, MINE, count_mines(boards)).reshape(len(boards), -1)
-        text = np.pad(answers, ((0, 0), (1, 1)), constant_values=((0, 0), (EQUALS, self.end_token)))
-        cells = np.pad(np.where(boards, MINE, EMPTY_CELL), ((0, 0), (1, 2), (1, 1)), constant_values=PAD)
-        seen = []
-        for place in range(height * width + 1):
-            row, column = divmod(place, width)
-            around = cells[:, row : row + 3, column : column + 3].reshape(len(boards), -1)
-            seen.append(np.column_stack([text[:, place : place + 2], around]))
-        return np.concatenate(seen)
 
     def prompt(self, question):
         """Rows may be separated by `>`, spaces or line breaks."""

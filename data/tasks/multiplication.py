@@ -2,17 +2,18 @@
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import product
 from typing import ClassVar
 
 import numpy as np
 
 from longhand.data.digits import multiply_digits
 from longhand.data.formatting import lay_out, pad_beyond
-from longhand.data.tasks.covering import DIGITS, Sight, search_covering
+from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import NUMBER, ONES_FIRST
 from longhand.data.tasks.registry import register_task
-from longhand.data.tasks.search import ABSENT, Graph, build_graph
+from longhand.data.tasks.search import ABSENT, Columns, Graph, grow
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, TIMES
@@ -97,7 +98,7 @@ class Multiplication(DecoderTask):
                 f"coupling rule 'multiplication_by_digits' only, not for {self.multiplier_length} and {list(window)}"
             )
         sees = ((1, 0), (0, 0), (-1, 0), (-2, 0), (0, 1), (0, 2))
-        return search_covering([Sight(_runs(self), 3, sees, range(6))])
+        return search_covering([Sight(_runs(self.multiplier_length, self.end_token), 3, sees, range(6))])
 
     def read_question(self, question):
         """Leading zeros of the first operand are removed; the second operand is zero-padded to `multiplier_length`."""
@@ -111,31 +112,23 @@ class Multiplication(DecoderTask):
 
 
 @lru_cache(maxsize=2)
-def _runs(task: Multiplication) -> Graph:
-    """All products. Words: A, B's ones, B's tens, and the product. A state is a phase, B, the carry, and A's newest digit.
+def _runs(multiplier_length: int, end_token: int) -> Graph:
+    """All products. Words: A, B's ones, B's tens, and the product.
 
-    The phases are the start, one column, more columns, one column beyond them, and so on until the end. A number of more
-    than one column has no 0 on top.
+    A state is B's ones and tens, A's newest digit, the carry, how far A is, see `grow`, and how many columns beyond it.
     """
-    length = task.multiplier_length
-    multipliers = np.arange(10**length)
 
-    def step(states, symbols):
-        phase, multiplier, carry, newest = states.T
-        after = symbols[:, 0] == ABSENT
-        total = carry + np.maximum(symbols[:, 0], 0) * (multiplier % 10) + newest * (multiplier // 10)
-        ends = after & (phase == 2 + length)
-        may_end = (phase == 1) | ((phase == 2) & (newest > 0)) | (phase > 2)
-        tens = multiplier // 10 if length > 1 else np.full_like(multiplier, ABSENT)
-        written = np.where(ends, task.end_token, total % 10)
-        following = np.where(after, np.maximum(phase, 2) + 1, np.minimum(phase + 1, 2))
-        states = np.column_stack([following, multiplier, np.where(ends, 0, total // 10), np.maximum(symbols[:, 0], 0)])
-        legal = np.where(after, may_end & (phase <= 2 + length), phase <= 2)
-        return np.column_stack([symbols, multiplier % 10, tens, written]), states, legal
+    def step(state, digit):
+        ones, tens, newest, carry, kind, beyond = state
+        kind, beyond = grow(kind, digit), beyond + (digit == ABSENT)
+        if kind is None or beyond > multiplier_length:
+            return None
+        total = max(digit, 0) * ones + newest * max(tens, 0) + carry
+        return (digit, ones, tens, total % 10), (ones, tens, max(digit, 0), total // 10, kind, beyond)
 
-    none = np.zeros_like(multipliers)
-    tens = multipliers // 10 if length > 1 else none + ABSENT
-    starts = np.column_stack([none, multipliers, none, none])
-    marks = np.column_stack([none + ABSENT, multipliers % 10, tens, none + EQUALS])
-    sizes = (4 + length, len(multipliers), 18, 10)
-    return build_graph(starts, marks, sizes, DIGITS[:, None], step, lambda states: states[:, 0] == 3 + length)
+    def ends(state):
+        return (ABSENT, *state[:2], end_token) if state[-1] == multiplier_length else None
+
+    factors = product(range(10), range(10) if multiplier_length > 1 else [ABSENT])
+    starts = {(ones, tens, 0, 0, 0, 0): (ABSENT, ones, tens, EQUALS) for ones, tens in factors}
+    return Columns(starts, range(ABSENT, 10), step, ends).graph

@@ -1,20 +1,21 @@
 """Multiplication of any two numbers with a scratchpad: `$294*68=2532+4671=25320>29991$` (the follow-up of paper 1)."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from functools import lru_cache
+from itertools import product
 from typing import ClassVar
 
 import numpy as np
 
 from longhand.data.digits import add_digits, multiply_digits, uniform_digits
 from longhand.data.formatting import lay_out
-from longhand.data.tasks.covering import Case, CoveringNeighbourhoods, combine, list_neighbourhoods
+from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import NUMBER, ONES_FIRST
 from longhand.data.tasks.registry import register_task
+from longhand.data.tasks.search import ABSENT, Columns, Graph, grow
 from longhand.modeling.inputs import PromptFormat
-from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PAD, PLUS, TIMES
+from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PLUS, TIMES
 
 
 @register_task
@@ -80,34 +81,15 @@ class MultiplicationScratchpad(DecoderTask):
         return lay_out([*parts, self.end_token], query_parts=5)
 
     def covering(self, window, layers):
-        """All neighbourhoods, 98,487 in base 10, each once; `_partial_products` and `_running_sums` list them."""
+        """All neighbourhoods, 98,487 in base 10, by search; the coupling rule says what a token sees."""
         self.check_window(window, layers)
-        cases = chain(_partial_products(self.radix), _running_sums(self.radix, self.end_token))
-        listed = list(list_neighbourhoods(cases, np.arange(12)))
-        return CoveringNeighbourhoods(
-            count=sum(len(batch.tokens) for batch in listed),
-            batches=(part for batch in listed for part in batch.batches(_COVERING_BATCH)),
-            argument=(
-                "Let the operands have N and M digits in base B. Columns count from 0, the ones. Rows count from 0: row j "
-                "is partial product j, shifted by j places, and running sum j. Every token sees `$`, which itself sees "
-                "nothing else, and at most one key of each relation. (1) The separator before a partial product sees the "
-                "first operand's ones and b, the second operand's digit of its row. (2) In the column of a digit a of the "
-                "first operand, a partial product's digit d sees a, the first operand's next digit (absent at the top), "
-                "b, and the second operand's next digit (absent in the last row). The carry c into the column is below b, "
-                "or 0 if b is 0, and follows from d = (a * b + c) mod B. Right next is the next column's digit, or at "
-                "the top the carry out. At the top, a is 0 only in the number 0, and then c is 0. (3) A partial product's "
-                "top digit is that carry; it sees b and the second operand's next digit. Right next is `=` if the latter "
-                "is absent, else `+`. (4) A running sum and its separator, below its ones, see the row above and their "
-                "partial product, each in the token's column and the next as far as they reach. They also see the `+` of "
-                "the row below, absent in the last row. (5) Row 0 copies its partial product from column 0 to N; further "
-                "up it is 0. (6) In row j > 0 the columns below j copy the row above. In columns j to j+N-1 the digit is "
-                "(x + p + c) mod B, with x of the row above and p of the partial product, and the carry c of 0 or 1 "
-                "follows from it. Running sum j is less than B**(N+j+1). So in column j+N the row above is 0, the digit "
-                "is p + c with p a last carry of 0 to B - 2, nothing is carried out, and all digits further up are 0. (7) "
-                "In the top column of the product, N+M-1, a running sum sees `*` and no next column. In the last row this "
-                "column is the partial product's top; in other rows it lies above it. Right next is `>` if there is a row "
-                "below, else the end token. All these cases are checked with all digits and carries that they leave open."
-            ),
+        parts, sums = _partial_products(self.radix), _running_sums(self.radix, self.end_token)
+        return search_covering(
+            [
+                Sight(parts, 3, ((1, 0), (1, 1)), (4, 5)),
+                Sight(parts, 4, ((0, 0), (1, 0), (0, 1), (0, 2)), range(4)),
+                Sight(sums, 4, ((0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 3)), range(6, 12)),
+            ]
         )
 
     def read_question(self, question):
@@ -115,69 +97,73 @@ class MultiplicationScratchpad(DecoderTask):
         return [number.lstrip("0") or "0" for number in super().read_question(question)]
 
 
-_COVERING_BATCH = 10_000
+@lru_cache(maxsize=4)
+def _partial_products(base: int) -> Graph:
+    """All partial products. Words: A, its digit of B, the next one; the separator and the ones; the ones and all above.
 
-# The slots of a neighbourhood, in the order of the coupling rule's relations.
-(A, A_NEXT, B, B_NEXT, A_OF_SEPARATOR, B_OF_SEPARATOR,
- ABOVE, ABOVE_NEXT, PARTIAL, PARTIAL_NEXT, NEXT_ROW, TOP) = range(12)  # fmt: skip
+    A state is both digits of B, the carry, and how far A is, see `grow`; and, before the first column, the separator.
+    """
 
+    def step(state, digit):
+        own, after, carry, kind, _ = state
+        grown = grow(kind, digit)
+        if kind == 4 or grown is None:
+            return None
+        carry, written = divmod(max(digit, 0) * own + carry, base)
+        return (digit, own, after, ABSENT if kind else written, written), (own, after, carry, grown, None)
 
-def _partial_products(base: int) -> Iterator[Case]:
-    """Separators, digits in columns of the first operand, and the last carries."""
-    digits = np.arange(base)
-    ones, multiplier = combine(digits, digits)
-    for separator in (EQUALS, PLUS):
-        yield separator, ones * multiplier % base, {A_OF_SEPARATOR: ones, B_OF_SEPARATOR: multiplier}
+    def ends(state):
+        _, after, _, kind, _ = state
+        return (*[ABSENT] * 4, EQUALS if after == ABSENT else PLUS) if kind == 4 else None
 
-    # A carry is below the digit of the second operand that all digits of the row are multiplied by.
-    multipliers, carries = np.nonzero(np.maximum(digits, 1)[:, None] > digits)
-    cases, next_multipliers = np.arange(len(carries)), np.array([*digits, PAD])
-
-    case, digit, next_digit, next_multiplier = combine(cases, digits, digits, next_multipliers)
-    multiplier = multipliers[case]
-    total = digit * multiplier + carries[case]
-    keys = {A: digit, B: multiplier, B_NEXT: next_multiplier, A_NEXT: next_digit}
-    yield total % base, (next_digit * multiplier + total // base) % base, keys
-
-    case, digit, next_multiplier = combine(cases, digits, next_multipliers)
-    # The top digit is 0 in the number 0 only.
-    reachable = (digit > 0) | (carries[case] == 0)
-    case, digit, next_multiplier = case[reachable], digit[reachable], next_multiplier[reachable]
-    total = digit * multipliers[case] + carries[case]
-    yield total % base, total // base, {A: digit, B: multipliers[case], B_NEXT: next_multiplier}
-
-    case, next_multiplier = combine(cases, next_multipliers)
-    right = np.where(next_multiplier == PAD, EQUALS, PLUS)
-    yield carries[case], right, {B: multipliers[case], B_NEXT: next_multiplier}
+    factors = product(range(base), range(ABSENT, base), (EQUALS, PLUS))
+    starts = {(own, after, 0, 0, sign): (*[ABSENT] * 3, sign, ABSENT) for own, after, sign in factors}
+    return Columns(starts, range(ABSENT, base), step, ends).graph
 
 
-def _running_sums(base: int, end_token: int) -> Iterator[Case]:
-    """The first row, which copies; then of every other row, from its separator to its top."""
-    digits, last_carries, next_rows = np.arange(base), np.arange(base - 1), (PLUS, PAD)
-    digit, next_digit = combine(digits, digits)
-    for next_row in next_rows:
-        yield EQUALS, digits, {PARTIAL_NEXT: digits, NEXT_ROW: next_row}
-        yield digit, next_digit, {PARTIAL: digit, PARTIAL_NEXT: next_digit, NEXT_ROW: next_row}
-    yield last_carries, end_token, {PARTIAL: last_carries, TOP: TIMES}
-    yield last_carries, 0, {PARTIAL: last_carries, NEXT_ROW: PLUS}
-    yield 0, 0, {NEXT_ROW: PLUS}
-    yield 0, GREATER, {NEXT_ROW: PLUS, TOP: TIMES}
+@lru_cache(maxsize=4)
+def _running_sums(base: int, end_token: int) -> Graph:
+    """All running sums. Words: the row above, the partial product, `+` of the row below, `*`, and the running sum.
 
-    for next_row in next_rows:
-        for separator in (EQUALS, GREATER):
-            yield GREATER, digits, {ABOVE: separator, ABOVE_NEXT: digits, NEXT_ROW: next_row}
-        # Below the partial product; in the column before its ones; and from its ones on, with a carry.
-        above, above_next = combine(digits, digits)
-        yield above, above_next, {ABOVE: above, ABOVE_NEXT: above_next, NEXT_ROW: next_row}
-        above, above_next, partial_next = combine(digits, digits, digits)
-        keys = {ABOVE: above, ABOVE_NEXT: above_next, PARTIAL_NEXT: partial_next, NEXT_ROW: next_row}
-        yield above, (above_next + partial_next) % base, keys
-        above, partial, above_next, partial_next, carry = combine(digits, digits, digits, digits, np.arange(2))
-        total = above + partial + carry
-        keys = {ABOVE: above, PARTIAL: partial, ABOVE_NEXT: above_next, PARTIAL_NEXT: partial_next, NEXT_ROW: next_row}
-        yield total % base, (above_next + partial_next + total // base) % base, keys
-    # Between the partial product and the top, the row above is all 0 and is copied as it is below the partial product.
-    last, carry = combine(last_carries, np.arange(2))
-    yield last + carry, end_token, {ABOVE: 0, PARTIAL: last, TOP: TIMES}
-    yield last + carry, 0, {ABOVE: 0, ABOVE_NEXT: 0, PARTIAL: last, NEXT_ROW: PLUS}
-    yield 0, GREATER, {ABOVE: 0, NEXT_ROW: PLUS, TOP: TIMES}
+    A state is the carry, where the newest column is, what begins the row above, `ABSENT` if there is none, and whether this
+    row is the last one. A column is below the ones of the partial product (1), among its digits but the top one (2), at its
+    top (3), a carry below base - 1, or above it (4). Running sum j is less than base^(N + j + 1), where A has N digits: so
+    from the top of a partial product on the row above holds 0, and nothing is carried out of the product.
+    """
+    moves = {(1, 1), (1, 2), (2, 2), (2, 3), (3, 4), (4, 4)}
+
+    def step(state, symbol):
+        carry, place, begins, is_last = state
+        above, partial, where = symbol
+        legal = (place, where) in moves or (place, where) == (0, 2 if begins == ABSENT else 1)
+        if not legal or (above and begins == ABSENT) or (where == 4 and is_last):
+            return None
+        carry, written = divmod(above + partial + carry, base)
+        labels = (
+            ABSENT if begins == ABSENT else above,
+            partial if where in (2, 3) else ABSENT,
+            ABSENT if is_last else PLUS,
+            ABSENT,
+            written,
+        )
+        return labels, (carry, where, begins, is_last)
+
+    def ends(state):
+        carry, place, _, is_last = state
+        fits = carry == 0 and place == (3 if is_last else 4)
+        return (*[ABSENT] * 3, TIMES, end_token if is_last else GREATER) if fits else None
+
+    digits = range(base)
+    symbols = [(above, 0, 1) for above in digits] + [(*pair, 2) for pair in product(digits, digits)]
+    symbols += [(0, top, 3) for top in digits[:-1]] + [(0, 0, 4)]
+    starts = {
+        (0, 0, begins, is_last): (
+            begins,
+            ABSENT,
+            ABSENT if is_last else PLUS,
+            ABSENT,
+            EQUALS if begins == ABSENT else GREATER,
+        )
+        for begins, is_last in product((ABSENT, EQUALS, GREATER), (False, True))
+    }
+    return Columns(starts, symbols, step, ends).graph

@@ -9,9 +9,9 @@ Paths grow edge by edge. Two paths are one if they end at one vertex and look th
 list is finite: at most states x alphabet**columns.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -109,58 +109,67 @@ class Graph:
         return found
 
 
-Step = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
-"""From states (n, parts) and symbols (n, operands), `ABSENT` beyond the operands, to the labels (n, words) of a column, the
-next states (n, parts), and whether (n,) there may be such a column."""
+class Columns(NamedTuple):
+    """What may stand in the columns of a problem, one after the other: a sequential transducer and its format.
 
+    Labels are (words,) numbers: what stands in a column in each word, `ABSENT` if nothing does.
 
-def build_graph(
-    starts: np.ndarray,
-    first: np.ndarray,
-    sizes: Sequence[int],
-    symbols: np.ndarray,
-    step: Step,
-    ends: Callable[[np.ndarray], np.ndarray],
-) -> Graph:
-    """Walk from every start, and keep the runs that can end.
-
-    Args:
-        starts: (starts, parts) states before the first column.
-        first: (starts, words) labels of the column before the first one.
-        sizes: for each part of a state, a number that it is below.
-        symbols: (symbols, operands) what a column can hold.
-        ends: from states (n, parts) to whether (n,) a run may end there.
-
-    Raises:
-        TooMany: there are more edges than `MOST_NEIGHBOURHOODS`.
+    Attributes:
+        starts: from each state before the first column, hashable, to the labels of the column before the first one.
+        symbols: what operands can hold in a column.
+        step: from a state and a symbol to the labels of the column and the next state; None if there is no such column.
+        ends: from a state behind a column to the labels of the column behind the last one; None if no run ends there.
     """
-    symbols = np.concatenate([symbols, np.full((1, symbols.shape[1]), ABSENT)])
-    radix = np.append(np.cumprod(np.array(sizes, dtype=np.int64)[::-1])[::-1][1:], 1)
-    known, new = np.zeros(0, dtype=np.int64), np.unique(starts @ radix)
-    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    finals = []
-    while len(new):
-        known = np.union1d(known, new)
-        states = new[:, None] // radix % np.array(sizes)
-        finals.append(new[ends(states)])
-        source = np.repeat(np.arange(len(states)), len(symbols))
-        labels, following, legal = step(states[source], np.tile(symbols, (len(states), 1)))
-        parts.append((new[source][legal], (following @ radix)[legal], labels[legal]))
-        if sum(len(part[0]) for part in parts) > MOST_NEIGHBOURHOODS:
-            raise TooMany(f"there are more than {MOST_NEIGHBOURHOODS:,} pairs of a state and a column")
-        new = np.setdiff1d(parts[-1][1], known)
-    source, target, labels = (np.concatenate(values) for values in zip(*parts, strict=True))
-    source, target, begun, ended = (
-        1 + np.searchsorted(known, codes) for codes in (source, target, starts @ radix, np.concatenate(finals))
-    )
-    end, absent = len(known) + 1, np.full((1, labels.shape[1]), ABSENT)
-    loops = np.concatenate([absent, absent])
-    return Graph(
-        source=np.concatenate([[0, end], np.zeros(len(begun), dtype=np.int64), source, ended]),
-        target=np.concatenate([[0, end], begun, target, np.full(len(ended), end)]),
-        labels=np.concatenate([loops, first, labels, np.repeat(absent, len(ended), axis=0)]),
-        end=end,
-    ).trimmed()
+
+    starts: Mapping[Any, tuple[int, ...]]
+    symbols: Sequence[Any]
+    step: Callable[[Any, Any], tuple[tuple[int, ...], Any] | None]
+    ends: Callable[[Any], tuple[int, ...] | None]
+
+    @property
+    def graph(self) -> Graph:
+        """The runs, of at least one column, that can end. Cost is linear in states x symbols.
+
+        Raises:
+            TooMany: there are more edges than `MOST_NEIGHBOURHOODS`.
+        """
+        # A start is told from the same state behind a column.
+        states = [(state, True) for state in self.starts]
+        numbers = {state: place for place, state in enumerate(states, 1)}
+        edges = [(0, number, labels) for number, labels in enumerate(self.starts.values(), 1)]
+        for number, (state, is_start) in enumerate(states, 1):
+            for symbol in self.symbols:
+                if (entry := self.step(state, symbol)) is None:
+                    continue
+                labels, following = entry[0], (entry[1], False)
+                if following not in numbers:
+                    states.append(following)
+                edges.append((number, numbers.setdefault(following, len(states)), labels))
+            if not is_start and (last := self.ends(state)) is not None:
+                edges.append((number, -1, last))
+            if len(edges) > MOST_NEIGHBOURHOODS:
+                raise TooMany(f"there are more than {MOST_NEIGHBOURHOODS:,} pairs of a state and a column")
+        end, waits = len(states) + 1, (ABSENT,) * len(edges[0][2])
+        source, target, labels = zip((0, 0, waits), (end, -1, waits), *edges, strict=True)
+        goes_to = np.array(target)
+        return Graph(np.array(source), np.where(goes_to < 0, end, goes_to), np.array(labels), end).trimmed()
+
+
+def grow(kind: int | None, digit: int) -> int | None:
+    """How far a number without a 0 on top is, but for 0 itself, which is read from its ones on; None if it cannot be so.
+
+    It is before its ones (0), behind a 0 alone (1), behind another 0 (2), behind another digit (3), or, after a digit
+    `ABSENT`, beyond its top (4).
+    """
+    if digit == ABSENT:
+        return 4 if kind in ENDING else None
+    if kind is None or kind == 4:
+        return None
+    return 3 if digit else 2 if kind else 1
+
+
+ENDING = (1, 3, 4)
+"""Behind these a number may end, see `grow`."""
 
 
 class Found(NamedTuple):

@@ -3,7 +3,6 @@
 import re
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +13,7 @@ from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AS_WRITTEN, AnswerReader
 from longhand.data.tasks.registry import register_task
-from longhand.data.tasks.search import ABSENT, Graph, build_graph
+from longhand.data.tasks.search import ABSENT, Columns
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS
 
@@ -50,14 +49,20 @@ class StringTask(DecoderTask):
         check_longest(digits, lengths)
         return lay_out([BOS, strings, EQUALS, self.respond(strings), self.end_token], query_parts=3)
 
-    def step(self, state: np.ndarray, symbols: np.ndarray) -> np.ndarray:
-        """What is written, which is the next state too, of the rule that reads one symbol and writes one."""
-        return symbols
+    def step(self, state: int, symbol: int) -> tuple[int, int]:
+        """What is written at a symbol, and the next state. The first state is 0."""
+        return symbol, 0
 
     def covering(self, window, layers):
         """Every neighbourhood, by search: a token sees the symbol that comes next."""
         self.check_window(window, layers)
-        return search_covering([Sight(_runs(self), 1, ((1, 0),), (0,))], self)
+
+        def step(state, symbol):
+            written, following = self.step(state, symbol)
+            return (symbol, written), following
+
+        columns = Columns({0: (ABSENT, EQUALS)}, range(self.symbols), step, lambda state: (ABSENT, self.end_token))
+        return search_covering([Sight(columns.graph, 1, ((1, 0),), (0,))], self)
 
     def prompt(self, question):
         match = re.fullmatch(rf"\s*([0-{self.symbols - 1}]+)\s*=?\s*", question, flags=re.ASCII)
@@ -66,22 +71,6 @@ class StringTask(DecoderTask):
                 f"the question {question!r} is not a string of 0 to {self.symbols - 1} such as {self.example_question!r}"
             )
         return f"{match[1]}="
-
-
-@lru_cache(maxsize=4)
-def _runs(task: StringTask) -> Graph:
-    """All strings. Words: the string and the response. A state is a phase (start, symbols, end) and what was written."""
-
-    def step(states, symbols):
-        phase, last = states.T
-        after = symbols[:, 0] == ABSENT
-        written = np.where(after, 0, task.step(last, symbols[:, 0]))
-        legal = np.where(after, phase == 1, phase <= 1)
-        labels = np.column_stack([symbols, np.where(after, task.end_token, written)])
-        return labels, np.column_stack([np.where(after, 2, 1), written]), legal
-
-    starts, symbols = np.zeros((1, 2), int), np.arange(task.symbols)[:, None]
-    return build_graph(starts, np.array([[ABSENT, EQUALS]]), (3, 10), symbols, step, lambda states: states[:, 0] == 2)
 
 
 @register_task
@@ -138,8 +127,8 @@ class Parity(StringTask):
         parities = np.bitwise_xor.accumulate(strings, axis=1)
         return parities if self.scratchpad else parities[:, -1:]
 
-    def step(self, state, symbols):
-        return state ^ symbols
+    def step(self, state, symbol):
+        return state ^ symbol, state ^ symbol
 
     def covering(self, window, layers):
         if not self.scratchpad:

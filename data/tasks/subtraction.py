@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 from typing import ClassVar
 
 import numpy as np
@@ -9,15 +10,15 @@ import numpy as np
 from longhand.data.digits import extend_digits, numbers_below, subtract_digits
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.splits import LongestOperandLengths
-from longhand.data.tasks.covering import DIGITS, Sight, combine, search_covering
+from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
-from longhand.data.tasks.search import ABSENT, Graph, build_graph
+from longhand.data.tasks.search import ABSENT, Columns, Graph
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, MINUS, PAD
 
-_PAIRS = np.stack(combine(DIGITS, DIGITS), axis=1)
+_PAIRS = [*product(range(10), repeat=2)]
 
 
 @register_task
@@ -73,7 +74,7 @@ class Subtraction(LongestOperandLengths, DecoderTask):
     def covering(self, window, layers):
         """Every neighbourhood, by search. A token sees both digits of its column and of the next, told apart."""
         self.check_window(window, layers)
-        return search_covering([Sight(_runs(self), 2, ((0, 0), (0, 1), (1, 0), (1, 1)), range(4))], self)
+        return search_covering([Sight(_runs(self.end_token), 2, ((0, 0), (0, 1), (1, 0), (1, 1)), range(4))], self)
 
     def vary(self, generator, digits, max_length):
         """Extend half of the problems by random columns above, in which the first number is not smaller."""
@@ -90,20 +91,16 @@ def _larger_first(digits: np.ndarray) -> np.ndarray:
 
 
 @lru_cache(maxsize=4)
-def _runs(task: Subtraction) -> Graph:
-    """All differences. Words: two operands and the difference. A state is a phase (start, columns, end) and the borrow."""
+def _runs(end_token: int) -> Graph:
+    """All differences. Words: two operands and the difference. A state is the borrow."""
 
-    def step(states, symbols):
-        phase, borrow = states.T
-        after = symbols[:, 0] == ABSENT
-        total = symbols[:, 0] - symbols[:, 1] - borrow
-        # Nothing is left to be borrowed at the end, since the first operand is not smaller.
-        legal = np.where(after, (phase == 1) & (borrow == 0), phase <= 1)
-        written = np.where(after, task.end_token, total % 10)
-        return np.column_stack([symbols, written]), np.column_stack([np.where(after, 2, 1), total < 0]), legal
+    def step(borrow, digits):
+        rest = digits[0] - digits[1] - borrow
+        return (*digits, rest % 10), int(rest < 0)
 
-    marks = np.array([[MINUS, ABSENT, EQUALS]])
-    return build_graph(np.zeros((1, 2), int), marks, (3, 2), _PAIRS, step, lambda states: states[:, 0] == 2)
+    # Nothing is left to be borrowed at the end, since the first operand is not smaller.
+    ends = {0: (ABSENT, ABSENT, end_token)}
+    return Columns({0: (MINUS, ABSENT, EQUALS)}, _PAIRS, step, ends.get).graph
 
 
 @register_task
@@ -148,33 +145,29 @@ class SignedSubtraction(LongestOperandLengths, DecoderTask):
     def covering(self, window, layers):
         """All 20,528 neighbourhoods, by search: a token of the second row sees the first one in the place of A."""
         self.check_window(window, layers)
-        first = Sight(_signed_runs(self, False), 3, ((0, 0), (0, 1), (1, 0), (1, 1)), range(4))
-        return search_covering([first, Sight(_signed_runs(self, True), 4, ((0, 2), (1, 2)), (0, 2))])
+        first = Sight(_signed_runs(self.end_token, False), 3, ((0, 0), (0, 1), (1, 0), (1, 1)), range(4))
+        return search_covering([first, Sight(_signed_runs(self.end_token, True), 4, ((0, 2), (1, 2)), (0, 2))])
 
 
 @lru_cache(maxsize=4)
-def _signed_runs(task: SignedSubtraction, negative: bool) -> Graph:
+def _signed_runs(end_token: int, negative: bool) -> Graph:
     """All differences, or the negative ones. Words: A, B, the first row as the second one sees it, both rows.
 
-    A state is a phase (start, one column, more, end), the borrow, whether the first row has another digit than 0, and
-    whether the newest column is 0-0, which is the top one in 0-0 alone.
+    A state is the borrow, the borrow of the second row, which is 0 less the first row, and whether the newest column is 0-0,
+    which is the top one in 0-0 alone.
     """
 
-    def step(states, symbols):
-        phase, borrow, is_above, is_zero = states.T
-        after = symbols[:, 0] == ABSENT
-        total = symbols[:, 0] - symbols[:, 1] - borrow
-        first = np.where(after, ABSENT, total % 10)
-        may_end = ((phase == 1) | ((phase == 2) & (is_zero == 0))) & ((borrow == 1) | (not negative))
-        labels = (
-            *symbols.T,
-            first,
-            np.where(after, np.where(borrow == 1, MINUS, task.end_token), first),
-            np.where(after, task.end_token, (10 - first - is_above) % 10),
-        )
-        following = (np.where(after, 3, np.minimum(phase + 1, 2)), total < 0, (is_above == 1) | (first > 0))
-        following = (*following, ~symbols.any(axis=1))
-        return np.column_stack(labels), np.column_stack(following), np.where(after, may_end, phase <= 2)
+    def step(state, digits):
+        borrow, missing, zeros = state
+        rest = digits[0] - digits[1] - borrow
+        above = -(rest % 10) - missing
+        following = (int(rest < 0), int(above < 0), zeros is not None and digits == (0, 0))
+        return (*digits, rest % 10, rest % 10, above % 10), following
 
-    marks = np.array([[MINUS, ABSENT, EQUALS, EQUALS, MINUS]])
-    return build_graph(np.zeros((1, 4), int), marks, (4, 2, 2, 2), _PAIRS, step, lambda states: states[:, 0] == 3)
+    def ends(state):
+        borrow, _, zeros = state
+        if zeros or borrow < negative:
+            return None
+        return ABSENT, ABSENT, ABSENT, MINUS if borrow else end_token, end_token
+
+    return Columns({(0, 0, None): (MINUS, ABSENT, EQUALS, EQUALS, MINUS)}, _PAIRS, step, ends).graph
