@@ -206,18 +206,13 @@ def add_plugin_option(parser: argparse._ActionsContainer) -> None:
 def named_plugins(recipe: Mapping[str, Any]) -> dict[str, str | None]:
     """Return the plugins that a recipe names, with the sha256 of each; None if the recipe does not say.
 
-    A finished run's recipe maps names to hashes. A recipe written by hand may give a name, or a list of names.
-
     Raises:
-        ValueError: `plugin` is neither.
+        ValueError: `plugin` does not map names of Python files.
     """
-    given = recipe.get("plugin") or []
-    names = [given] if isinstance(given, str) else given
-    if isinstance(names, list | dict) and all(map(is_plugin_name, names)):
-        named = names if isinstance(names, dict) else dict.fromkeys(names)
-        if all(isinstance(sha256, str | None) for sha256 in named.values()):
-            return named
-    raise ValueError(f"plugin must name Python files without their folder, such as my_task.py, got {given!r}")
+    named = recipe.get("plugin") or {}
+    if not isinstance(named, dict) or not all(map(is_plugin_name, named)):
+        raise ValueError(f"plugin must map Python files without their folder, such as my_task.py, to hashes, got {named!r}")
+    return named
 
 
 def require_plugins(
