@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import groupby, pairwise, product
 from pathlib import Path
@@ -75,7 +76,7 @@ class GeneratedDataset:
             # The name becomes a folder beside the card.
             if not re.fullmatch(r"\w[\w-]*", name, re.ASCII):
                 raise ValueError(f"a configuration's name must be of letters, digits, `_` and `-`, got {name!r}")
-            self._load(name, streaming=True)
+            self.load(name, streaming=True)
 
     def files(self) -> list[DatasetFile]:
         """All files of the dataset."""
@@ -103,18 +104,15 @@ class GeneratedDataset:
             own = list(group)
             first, end = own[0].first, own[-1].end
             with TemporaryDirectory(dir=place) as cache:
-                rows = self._load(name, rows={split: (first, end)}, cache_dir=cache, num_proc=num_proc)[split]
+                rows = self.load(name, rows={split: (first, end)}, cache_dir=cache, num_proc=num_proc)[split]
                 for file in own:
                     made[file.path] = place / file.path
                     made[file.path].parent.mkdir(parents=True, exist_ok=True)
                     rows.select(range(file.first - first, file.end - first)).to_parquet(made[file.path])
         return made
 
-    def features(self, configuration: str) -> Any:
-        """The types of a configuration's columns."""
-        return next(iter(self._load(configuration, streaming=True).values())).features
-
-    def _load(self, configuration: str, **options: Any) -> Any:
+    def load(self, configuration: str, **options: Any) -> Any:
+        """The rows of a configuration, by split."""
         options = {"num_samples": self.num_samples, "seed": self.seed, **options, **self.configurations[configuration]}
         return load_task_dataset(self.task, split=None, **options)
 
@@ -142,7 +140,7 @@ def render_dataset_card(dataset: GeneratedDataset, repo_id: str, sizes: Mapping[
         sizes: bytes of every file, by its path.
     """
     configurations, counts = dataset.configurations, dataset.num_samples
-    features = {name: dataset.features(name) for name in configurations}
+    features = {name: dataset.load(name, streaming=True)[next(iter(counts))].features for name in configurations}
     tasks: dict[str, Any] = {name: _task_of(dataset.task, arguments) for name, arguments in configurations.items()}
     default, arguments = next(iter(configurations.items()))
     first = tasks[default]
@@ -162,7 +160,7 @@ def render_dataset_card(dataset: GeneratedDataset, repo_id: str, sizes: Mapping[
     )
     infos = DatasetInfosDict()
     for name in configurations:
-        size = sum(sizes[file.path] for file in dataset.files() if file.configuration == name)
+        size = sum(sizes.get(file.path, 0) for file in dataset.files() if file.configuration == name)
         splits = SplitDict({split: SplitInfo(split, num_examples=count) for split, count in counts.items()})
         infos[name] = DatasetInfo(features=features[name], splits=splits, download_size=size)
     infos.to_dataset_card_data(data)
@@ -247,46 +245,35 @@ def dataset_publication(
         ValueError: a name or a number is not legal. Making the files raises CannotPush if a shard is not there.
     """
     files, name = dataset.files(), f"{dataset.task}, seed {dataset.seed}"
-    if num_shards is None:
-        if shard is not None:
-            raise ValueError("shard is for num_shards, which is not set")
-
-        def make_files(place: Path, _: Repository | None) -> Files:
-            made = dataset.make(files, place, num_proc)
-            sizes = {path: file.stat().st_size for path, file in made.items()}
-            return {**made, CARD_FILE: render_dataset_card(dataset, repo_id, sizes).encode()}
-
-        return Publication(repo_id, "dataset", name, DATASET_FILES, make_files)
-    shards = divide(files, num_shards)
+    shards = [] if num_shards is None and shard is None else divide(files, num_shards or 0)
     if shard is not None:
-        check_integer("shard", shard, 0, num_shards - 1)
-        own = shards[shard]
+        check_integer("shard", shard, 0, len(shards) - 1)
+        own, name = shards[shard], f"{name}, shard {shard} of {num_shards}"
 
         def make_shard(place: Path, repository: Repository | None) -> Files:
             waiting = _waiting_files(dataset, repository)
-            if all(file.path in waiting for file in own):
-                return {}
-            return {f"{WAITING}{path}": file for path, file in dataset.make(own, place, num_proc).items()}
+            missing = [] if all(file.path in waiting for file in own) else own
+            return {f"{WAITING}{path}": file for path, file in dataset.make(missing, place, num_proc).items()}
 
-        return Publication(
-            repo_id, "dataset", f"{name}, shard {shard} of {num_shards}", (), make_shard, shard_branch(dataset)
-        )
+        return Publication(repo_id, "dataset", name, (), make_shard, shard_branch(dataset))
 
-    def join(place: Path, repository: Repository | None) -> Files:
-        waiting = _waiting_files(dataset, repository)
-        missing = [place for place, own in enumerate(shards) if any(file.path not in waiting for file in own)]
-        if missing and repository is not None:
+    def make_files(place: Path, repository: Repository | None) -> Files:
+        waiting = _waiting_files(dataset, repository) if shards else {}
+        lacking = [index for index, own in enumerate(shards) if any(file.path not in waiting for file in own)]
+        if lacking and repository is not None:
             raise CannotPush(
-                f"nothing was published: {repo_id} lacks {len(missing)} of {num_shards} shards of this dataset "
-                f"({', '.join(map(str, missing[:20]))}{', ...' * (len(missing) > 20)}); push each of them by --shard, with "
+                f"nothing was published: {repo_id} lacks {len(lacking)} of {num_shards} shards of this dataset "
+                f"({', '.join(map(str, lacking[:20]))}{', ...' * (len(lacking) > 20)}); push each of them by --shard, with "
                 "all other options as they are here, and repeat this command"
             )
-        if missing:
-            return {}
-        card = render_dataset_card(dataset, repo_id, {path: size for path, (_, size) in waiting.items()})
-        return {**{path: copied for path, (copied, _) in waiting.items()}, CARD_FILE: card.encode()}
+        made = {} if shards else dataset.make(files, place, num_proc)
+        sizes = {path: file.stat().st_size for path, file in made.items()} | {
+            path: size for path, (_, size) in waiting.items()
+        }
+        copied = {path: copy for path, (copy, _) in waiting.items()}
+        return {**made, **copied, CARD_FILE: render_dataset_card(dataset, repo_id, sizes).encode()}
 
-    return Publication(repo_id, "dataset", name, DATASET_FILES, join)
+    return Publication(repo_id, "dataset", name, DATASET_FILES, make_files)
 
 
 def divide(files: list[DatasetFile], num_shards: int) -> list[list[DatasetFile]]:
@@ -302,15 +289,7 @@ def divide(files: list[DatasetFile], num_shards: int) -> list[list[DatasetFile]]
 
 def shard_branch(dataset: GeneratedDataset) -> str:
     """The branch where the shards of a dataset wait: the same arguments, and code of a plugin, give the same one."""
-    made_of = [
-        VERSION,
-        dataset.task,
-        dataset.configurations,
-        dataset.num_samples,
-        dataset.seed,
-        *map(asdict, dataset.files()),
-        plugin_hashes(TASKS[dataset.task]),
-    ]
+    made_of = [VERSION, asdict(dataset), *map(asdict, dataset.files()), plugin_hashes(TASKS[dataset.task])]
     return f"shards-{hashlib.sha256(json.dumps(made_of, default=int).encode()).hexdigest()[:16]}"
 
 
@@ -322,10 +301,8 @@ def _waiting_files(dataset: GeneratedDataset, repository: Repository | None) -> 
     """What copies the files that wait in the branch of a dataset into the repository, and their bytes, by path."""
     if repository is None:
         return {}
-    with refusing(repository.name):
-        try:
-            head = repository.info(shard_branch(dataset), files_metadata=True)
-        except (RepositoryNotFoundError, RevisionNotFoundError):
-            return {}
-    paths = {file.rfilename.removeprefix(WAITING): file for file in head.siblings if file.rfilename.startswith(WAITING)}
-    return {path: (CommitOperationCopy(file.rfilename, path, head.sha), file.size or 0) for path, file in paths.items()}
+    with refusing(repository.name), suppress(RepositoryNotFoundError, RevisionNotFoundError):
+        head = repository.info(shard_branch(dataset), files_metadata=True)
+        found = {file.rfilename.removeprefix(WAITING): file for file in head.siblings if file.rfilename.startswith(WAITING)}
+        return {path: (CommitOperationCopy(file.rfilename, path, head.sha), file.size or 0) for path, file in found.items()}
+    return {}
