@@ -18,7 +18,7 @@ from .coupling import CouplingRule
 from .coupling_rules import COUPLING_RULES, sequential
 from .inputs import TaskConfig
 from .position_encodings import POSITION_ENCODINGS, PositionEncoding
-from .registry import above_zero, at_least_one, check_heads, check_known
+from .registry import above_zero, at_least_one, check_heads
 from .relations import level_ranges
 from .transducer import read_transducer
 from .vocabulary import ALL_TOKENS, BOS, PAD, SEPARATE_EOS, TOKENS
@@ -217,9 +217,13 @@ class CoupledGPTConfig(TaskConfig):
 
     def validate_architecture(self):
         """Check fields against each other; `@strict` calls this method."""
-        plugins = getattr(self, "plugins", ())
-        check_known("coupling", self.coupling, COUPLING_RULES, plugins)
-        check_known("position_encoding", self.position_encoding, POSITION_ENCODINGS, plugins)
+        plugins = " ".join(getattr(self, "plugins", ())) or "FILE"
+        for field, table in (("coupling", COUPLING_RULES), ("position_encoding", POSITION_ENCODINGS)):
+            if (name := getattr(self, field)) not in table:
+                raise ValueError(
+                    f"{field} {name!r} is unknown: choose one of {', '.join(table)}; a model made with a plugin needs it: "
+                    f"--plugin {plugins}, or trust_remote_code=True"
+                )
         if (self.coupling == "columns") != (self.transducer is not None):
             raise ValueError(
                 f"transducer is for the coupling rule 'columns', which needs it, got coupling {self.coupling!r}"

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from .query_forms import check_rows, first_column
-from .registry import Registry, check_free
+from .registry import check_free
 from .relations import NEITHER, Relation
 from .vocabulary import ALL_TOKENS, BOS, PAD
 
@@ -66,7 +66,7 @@ class CouplingRule:
     members: tuple[str, ...] = ()
 
 
-COUPLING_RULES: dict[str, CouplingRule] = Registry("coupling rule")
+COUPLING_RULES: dict[str, CouplingRule] = {}
 """All rules by name; `coupling_rule` fills it."""
 
 PlanFunction = Callable[[Tensor, int], Plan]

@@ -391,13 +391,11 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             attention_mask: (batch, columns), 0 for padding.
 
         Returns:
-            `Neighbours` of one row if ids and mask are the same for the whole batch.
+            `Neighbours` of one row if ids are of one row and nothing is padding.
         """
         present = None
         if attention_mask is not None and not attention_mask.all():
             present = attention_mask.bool()
-            if len(position_ids) == 1 and (present == present[:1]).all():
-                present = present[:1]
             position_ids = position_ids.expand(len(present), -1, -1)
         return self.position_encoding.neighbours(position_ids[..., query_columns], position_ids, query_columns, present)
 

@@ -47,11 +47,6 @@ def hiding_bias(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).min / 2
 
 
-def padding_of(attention_mask: Tensor | None) -> Tensor | None:
-    """Return where padding is, True there, or None if there is none."""
-    return None if attention_mask is None or attention_mask.all() else ~attention_mask.bool()
-
-
 class RelationVectors(nn.Module):
     """The vectors p that the heads of one rule add to keys in a layer, (relations, 1 or heads, head_dim)."""
 
@@ -138,11 +133,7 @@ class PairwiseBertAttention(nn.Module):
             columns = neighbours.columns.clamp(min=0)
             return self.o_proj(attend_to_columns(query, key, value, columns, bias, self.scaling).flatten(2)), None
         bias = self._bias(query * self.scaling, pair_maps, attention_mask)
-        # On a processor, torch's own attention has no kernel with a gradient for the bias; what it composes takes longer.
-        implementation, learns_bias = self.config._attn_implementation, bias is not None and bias.requires_grad
-        if implementation == "sdpa" and learns_bias and bias.is_cpu:
-            implementation = "eager"
-        attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
         output, weights = attention(
             self, query, key, value, bias, scaling=self.scaling, dropout=dropout, is_causal=False, **kwargs
@@ -263,7 +254,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             raise ValueError(f"states are for a model with label_states, and needed there: it is {self.config.label_states}")
         if states is not None:
             self.check_states(states, input_ids.shape)
-        hidden = padding_of(attention_mask)
+        hidden = None if attention_mask is None or attention_mask.all() else ~attention_mask.bool()
         embeddings = self._add_positions(self._add_states(self.embed_tokens(input_ids), states), input_ids)
         embeddings = self.dropout(self.embedding_norm(embeddings))
         return self._loop(embeddings, hidden, **self._attention_arguments(input_ids, hidden, embeddings.dtype), **kwargs)
@@ -275,8 +266,11 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             hidden: (batch, tokens), True for padding, whose change does not count.
         """
         state = torch.zeros_like(embeddings)
-        most = self._num_loops(embeddings.shape[1])
-        tolerance = None if self.training else self.config.settle_tolerance
+        most, tolerance = self.config.num_loops, None if self.training else self.config.settle_tolerance
+        if self.training and most > 1:
+            most = int(torch.randint((most + 1) // 2, most + 1, ()))
+        if tolerance is not None:
+            most += embeddings.shape[1]
         for loop in range(1, most + 1):
             before, state = state, state + embeddings
             for layer in self.layers:
@@ -394,13 +388,6 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         if self.config.absolute_positions == "all":
             return embeddings + positions
         return embeddings + positions * (input_ids >= FIRST_TEXT).unsqueeze(-1)
-
-    def _num_loops(self, tokens: int) -> int:
-        """Return the largest number of loops of this pass, at random in training."""
-        most = self.config.num_loops
-        if self.training and most > 1:
-            return int(torch.randint((most + 1) // 2, most + 1, ()))
-        return most if self.config.settle_tolerance is None else tokens + most
 
 
 class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):

@@ -93,7 +93,6 @@ def used_cache(model):
         lambda model: {"position_ids": torch.ones(1, 14, dtype=torch.long)},
         lambda model: {"past_key_values": used_cache(model)},
         lambda model: (model.train() and model.activation_checkpointing_enable()) or {},
-        lambda model: setattr(model.config, "coupling", "nonsense") or {},
     ],
 )
 def test_what_would_spoil_planned_ids_is_refused(options):

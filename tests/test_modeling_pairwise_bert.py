@@ -8,12 +8,9 @@ import torch
 from position_subjects import ENCODERS, INPUTS, WITH_TEXT, assert_close, build, encode, maps_of, tokens_of
 from torch.nn import functional
 from transformers import BertConfig, BertForTokenClassification
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling.encoder_maps import NO_MAP, num_relations
-from longhand.modeling.pretrained import eager_attention_forward
 from longhand.modeling.relations import FAVOUR, NOT_RELATED
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIRST_TEXT
 
@@ -90,16 +87,6 @@ def test_vectors_are_one_table_or_one_for_each_head(rule, share):
     (vectors,) = model.model.layers[0].self_attn.relations
     assert vectors.weight.shape == (num_relations(rule, (-3, 1), 3), 1 if share else 3, 4)
     assert vectors.heads == [0, 2, 3]
-
-
-def test_an_attention_of_your_own_is_used_in_training_too(monkeypatch):
-    calls = []
-    monkeypatch.setitem(
-        ALL_ATTENTION_FUNCTIONS, "own", lambda *args, **options: calls.append(1) or eager_attention_forward(*args, **options)
-    )
-    monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS, "own", ALL_MASK_ATTENTION_FUNCTIONS["eager"])
-    build("relative", attn_implementation="own").train()(**encode("relative", "_12+_95"))
-    assert len(calls) == 2
 
 
 def test_without_positions_the_order_of_tokens_is_unknown_and_with_absolute_ones_it_is_not():

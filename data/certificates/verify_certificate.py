@@ -61,8 +61,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "a0f5450de909a14386c64c6b3d81931427ee3b63712fb17cf5cde21b9c4f3d75",
-    "pairwise_bert": "1f6e8ae49a7833e4a79d4c6de4f6641bd81df8d0f85cacb0c061673005326412",
+    "coupled_gpt": "430bcbc7ed40755f8378043959df0cba7b318092ef035cdd58d17ac8dba6ef38",
+    "pairwise_bert": "828662ffde0332ccc3638a9006fc97f1e6fa77b38556a2aacc569065b77642e1",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
