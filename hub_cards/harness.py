@@ -20,6 +20,7 @@ import yaml
 from longhand.data import TASKS
 from longhand.data.batches import evaluation_draw
 from longhand.data.columns import example_columns
+from longhand.data.splits import check_integer
 from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.tasks.reader import write_questions
 from longhand.data.tasks.registry import add_plugin_option, find_task, load_plugin
@@ -130,10 +131,8 @@ def write_tasks(options: argparse.Namespace) -> None:
     for file in options.plugin:
         load_plugin(file)
     tasks = dict.fromkeys(part.for_evaluation for name in options.tasks or TASKS for part in find_task(name)().parts)
-    if (least := min(options.lengths)) < 1:
-        raise ValueError(f"--lengths must be at least 1, got {least}")
-    if options.num_samples < 1:
-        raise ValueError(f"--num_samples must be at least 1, got {options.num_samples}")
+    check_integer("--lengths", min(options.lengths), 1)
+    check_integer("--num_samples", options.num_samples, 1)
     if options.dataset is not None:
         check_repo_id(options.dataset)
     (options.directory / DATA_FOLDER).mkdir(parents=True, exist_ok=True)

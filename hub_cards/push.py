@@ -207,20 +207,14 @@ def run(options: argparse.Namespace) -> None:
             held.enter_context(holding(options.folder, reading=True))
         if options.kind == "card":
             print(f"wrote {write_card(options.folder, options.repo_id, options.dataset)}")
-        else:
-            push_or_show(options)
-
-
-def push_or_show(options: argparse.Namespace) -> None:
-    publication = PUBLICATIONS[options.kind](options)
-    if options.yes:
-        place = {name: getattr(options, name) for name in ("private", "revision", "commit_message")}
-        print(publish(publication, **place))
-    else:
+            return
+        publication = PUBLICATIONS[options.kind](options)
+        if options.yes:
+            place = {name: getattr(options, name) for name in ("private", "revision", "commit_message")}
+            print(publish(publication, **place))
+            return
         print(preview(publication))
-        print(
-            f"nothing was pushed: --yes pushes these files to {publication.repo_id} in one commit, and removes files of an"
-        )
+        print(f"nothing was pushed: --yes pushes these files to {options.repo_id} in one commit, and removes files of an")
         print("earlier push that are not listed here")
 
 

@@ -85,13 +85,13 @@ class Fault:
     Attributes:
         kind: `"status"`: nothing is done and `status` is answered. `"cut"`: the connection is lost in the middle of the
             request's body if it has one, else in the middle of the response's. `"lost"`: all is done, but the connection is
-            lost before the response. `"truncated"`: half of the body is served, with headers that say it is the whole.
+            lost before the response.
         method: HTTP method.
         path: regular expression that the path holds.
         times: requests that are still to go wrong.
     """
 
-    kind: Literal["status", "cut", "lost", "truncated"]
+    kind: Literal["status", "cut", "lost"]
     method: str
     path: str
     times: int = 1
@@ -224,8 +224,6 @@ class Handler(BaseHTTPRequestHandler):
                 answer.headers["X-Error-Code"] = refusal.code
         if fault and fault.kind == "lost":
             return self.hang_up()
-        if fault and fault.kind == "truncated":
-            answer.body = answer.body[: len(answer.body) // 2]
         self.send(answer, cut=fault is not None and fault.kind == "cut")
 
     do_HEAD = do_POST = do_PUT = do_GET

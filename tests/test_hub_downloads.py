@@ -4,10 +4,9 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from publishing_subjects import CONFIGURATIONS, NUM_SAMPLES, held
+from publishing_subjects import CONFIGURATIONS, NUM_SAMPLES
 
 from longhand.data import load_task_dataset
 from longhand.hub_cards.evaluation.results import read_results
@@ -37,33 +36,6 @@ for offline in (False, True):
     constants.HF_HUB_OFFLINE = offline
     eval.main(["user/adder", "--ask", "12+34"])
 """
-
-
-def files_below(folder: Path) -> dict[str, bytes]:
-    links = {path for path in folder.rglob("snapshots/*/*") if path.is_file()}
-    return {path.name: path.read_bytes() for path in links}
-
-
-def test_a_download_that_is_cut_off_goes_on_where_it_stopped(hub, api, adder, tmp_path):
-    push_model(adder, "user/adder", api=api)
-    files = held(hub)
-    hub.fail("GET", "/resolve/.*/model.safetensors", kind="cut", times=3)
-    api.snapshot_download("user/adder", cache_dir=tmp_path / "cache")
-    assert hub.faults[0].times == 0
-    found = files_below(tmp_path / "cache")
-    assert {name: found[name] for name in files} == files
-
-
-def test_a_truncated_download_is_an_error_and_leaves_no_half_file(hub, api, adder, tmp_path):
-    push_model(adder, "user/adder", api=api)
-    files = held(hub)
-    hub.fail("GET", "/resolve/.*/model.safetensors", kind="truncated", times=10_000)
-    with pytest.raises(OSError):
-        api.hf_hub_download("user/adder", "model.safetensors", cache_dir=tmp_path / "cache")
-    assert files_below(tmp_path / "cache") == {}
-    hub.faults.clear()
-    file = api.hf_hub_download("user/adder", "model.safetensors", cache_dir=tmp_path / "cache")
-    assert Path(file).read_bytes() == files["model.safetensors"]
 
 
 @pytest.mark.thorough

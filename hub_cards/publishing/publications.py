@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from huggingface_hub import CommitOperationCopy, HfApi, get_token
+from huggingface_hub import HfApi, get_token
 
 from longhand.data.tasks.registry import named_plugins
 from longhand.hub_cards.checkpoints.checkpoint import ANSWER_FILES, BEST_FOLDER, CERTIFICATE_FILE, VERIFIER, changed_code
@@ -128,22 +128,14 @@ def publish(publication: Publication, **options: Unpack[PushOptions]) -> Push:
         return commit_files(files, repository, commit_message, publication.patterns)
 
 
-def describe_files(files: Files) -> str:
-    """A line for each file that is sent: its size in bytes and its path."""
-    sent = {path: content for path, content in files.items() if not isinstance(content, CommitOperationCopy)}
-    sizes = {path: len(content) if isinstance(content, bytes) else content.stat().st_size for path, content in sent.items()}
-    lines = [f"{size:>14,}  {path}" for path, size in sorted(sizes.items())]
-    return "\n".join([*lines, f"{sum(sizes.values()):>14,}  bytes in {len(sizes)} files"])
-
-
 def preview(publication: Publication) -> str:
     """The files that a push to a new repository would write, and the card if there is one, as text. The Hub is not asked."""
     with tempfile.TemporaryDirectory() as place:
-        files = publication.make_files(Path(place), None)
-        text = describe_files(files)
-        if isinstance(card := files.get(CARD_FILE), bytes):
-            text += f"\n\n{CARD_FILE}:\n\n{card.decode()}"
-        return text
+        files: Any = publication.make_files(Path(place), None)
+        sizes = {path: len(file) if isinstance(file, bytes) else file.stat().st_size for path, file in files.items()}
+    lines = [f"{size:>14,}  {path}" for path, size in sorted(sizes.items())]
+    lines.append(f"{sum(sizes.values()):>14,}  bytes in {len(sizes)} files")
+    return "\n".join([*lines, *(["", f"{CARD_FILE}:", "", files[CARD_FILE].decode()] if CARD_FILE in files else [])])
 
 
 def push_command(folder: Path, repo_id: str, private: bool = False, revision: str | None = None) -> str:
