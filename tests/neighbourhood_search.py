@@ -1,5 +1,6 @@
 """Neighbourhoods of a task with one window, found from all pairs of tokens, and those that the task lists."""
 
+import numpy as np
 import torch
 
 from longhand.modeling.relations import coupled_pair_map
@@ -33,3 +34,11 @@ def listed_neighbourhoods(covering) -> list:
         listed += list(zip(tokens.tolist(), map(tuple, map(sorted, slots)), right.tolist(), strict=True))
     assert len({row[:2] for row in listed}) == len(set(listed)) and len(listed) == covering.count
     return listed
+
+
+def as_set(own, right, codes) -> set[bytes]:
+    """Neighbourhoods in the form of the verifier, with keys in any order, as values."""
+    rows = np.column_stack([own, right, codes]).astype(np.int32)
+    rows[:, :2] += 1
+    rows[:, 2:].sort()
+    return {row[row > 0].tobytes() for row in np.unique(rows, axis=0)}

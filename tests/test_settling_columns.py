@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 from certificate_subjects import change_json
+from neighbourhood_search import as_set
 from safetensors.torch import load_file, save_file
-from test_verify_certificate import as_set, forge, refused_by_both, verified_alone
+from test_verify_files import forge, refused_by_both, verified_alone
 from transformers import AutoModelForTokenClassification, AutoTokenizer
 
 from longhand import train

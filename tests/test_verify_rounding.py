@@ -1,0 +1,93 @@
+"""The leads of the verifier are those of the package, and no order of summation moves one beyond its bound."""
+
+import numpy as np
+import pytest
+import torch
+from certificate_subjects import untrained
+from test_rounding import computed_leads, permuted
+from test_settling import GRIDS, MAPS, PRODUCTS, SUMS, lively
+from test_verify_lists import rows_of_cases
+
+from longhand.data import Multiplication
+from longhand.data.certificates import verify_certificate
+from longhand.data.certificates.network_rounding import DecoderRounding, EncoderRounding
+from longhand.data.certificates.verify_certificate import RELATED, Network, bound_leads
+from longhand.hub_cards.checkpoints.load import unpack
+from longhand.modeling.vocabulary import BOS, PAD
+
+
+def network_of(model) -> Network:
+    weights = model.state_dict().items()
+    return Network(
+        {verify_certificate.rename(name): weight.double().numpy() for name, weight in weights}, model.config.to_dict()
+    )
+
+
+def same_leads(found, expected, bound) -> None:
+    """Both find the same leads; and the same bounds, where the package takes all its effort too, but for empty slots."""
+    leads, bounds = found
+    np.testing.assert_allclose(leads, expected.numpy(), rtol=1e-9, atol=1e-11)
+    assert np.isfinite(bounds).mean() > 0.9 and bound.isfinite().double().mean() > 0.9
+    hard = (expected < 10 * bound).numpy() & np.isfinite(leads)
+    quotients = bounds[hard] / bound.numpy()[hard]
+    assert hard.any() and quotients.min() > 0.7 and quotients.max() < 1 + 1e-6
+
+
+LAYERS = {"one layer": {}, "two layers": {"num_hidden_layers": 2, "attention_scale": "zero", "norm_placement": "pre"}}
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("options", LAYERS.values(), ids=LAYERS)
+def test_leads_of_decoders_are_those_of_the_package_and_rounding_keeps_to_the_bounds(options):
+    task = Multiplication(multiplier_length=1)
+    model = untrained(task, coupling="multiplication_by_digits", eos_token_id=task.end_token, **options)
+    listed = next(iter(task.covering(model.model.position_encoding.window, 1).batches))
+    batch = listed.take(np.arange(0, len(listed.tokens), 100))._replace(beginning=listed.keys.shape[1])
+    sees = RELATED * (batch.relations + 1) + batch.keys
+    sees = np.column_stack([np.where(batch.keys == PAD, 0, sees), np.full(len(sees), RELATED * (sees.shape[1] + 1) + BOS)])
+    rows = np.column_stack([batch.tokens, batch.right, sees])
+    network, others = network_of(model), np.arange(len(task.tokens)) != batch.right[:, None]
+    same_leads(network.leads_and_bounds(rows, effort=2), *DecoderRounding(model).lead_and_bound(batch))
+    computed = [computed_leads(permuted(model, seed), batch).numpy()[others] for seed in range(4)]
+    for effort in range(3):
+        leads, bounds = (part[others] for part in network.leads_and_bounds(rows, effort))
+        moved = np.abs(np.array(computed) - leads).max(axis=0)
+        assert (moved <= bounds).all() and (moved / bounds).max() > 1e-4
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("task", [SUMS, PRODUCTS, GRIDS], ids=["sums", "products", "grids"])
+def test_leads_of_encoders_are_those_of_the_package_and_rounding_keeps_to_the_bounds(task):
+    covered, model = task.covering(MAPS[task][1], 1), lively(task, torch.float32)
+    some = np.random.default_rng(0).permutation(covered.count)[:200]
+    rows, cases = rows_of_cases(covered)[some], covered.take(some).cases
+    network = network_of(model)
+    same_leads(network.leads_and_bounds(rows, effort=2), *EncoderRounding(model).lead_and_bound(covered.take(some)))
+    logits = model.label_cases(cases).double().numpy()
+    computed = np.take_along_axis(logits, rows[:, 1:2], 1) - logits
+    for effort in range(3):
+        leads, bounds = network.leads_and_bounds(rows, effort)
+        others = np.isfinite(leads)
+        moved = np.abs(computed - leads)[others]
+        assert (moved <= bounds[others]).all() and (moved / bounds[others]).max() > 1e-4
+
+
+LONG = (
+    *("calculator", "encoder-multiplication-1-settling", "encoder-multiplication-grid", "multiplication-1"),
+    "three-summands",
+)
+"""Checkpoints of the zoo that take long to verify: some leads of each are found here. `.ci/run` verifies the whole zoo."""
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_large_checkpoint_of_the_zoo_is_known_and_some_of_its_leads_are_clear(name, tmp_path):
+    _, certificate, task, config, weights = verify_certificate.read_checkpoint(unpack(name, tmp_path))
+    rows = verify_certificate.list_neighbourhoods(task)
+    assert len(rows) == certificate["neighbourhoods"] and certificate["limits"] == task.limits
+    some = rows[np.random.default_rng(0).permutation(len(rows))[:200]]
+    # The package's own bounds may be a little less.
+    ratio, bound = 0.99 * certificate["ratio"], 1.01 * certificate["bound"]
+    for leads, bounds in bound_leads(Network(weights, config), some, ratio, bound):
+        assert (leads >= ratio * bounds).all() and (bounds <= bound).all()
+    weights["0.up_proj"] = weights["0.up_proj"][::-1].copy()
+    assert Network(weights, config).leads_and_bounds(some, effort=0)[0].min() < 0
