@@ -1,8 +1,8 @@
 """Configuration of CoupledGPT. Coupling rules and position encodings from other files are saved with it.
 
 A checkpoint with such a plugin holds `plugin_NAME.py`, a copy of the plugin that imports its siblings, and
-`with_plugins.py`, which loads the copies before configuration and model. `auto_map` names the latter, so
-`trust_remote_code=True` runs both.
+`with_plugins.py`, which loads the copies before configuration and model. `auto_map` names `with_plugins.py`, so
+`trust_remote_code=True` runs copies and model.
 """
 
 import inspect
@@ -108,12 +108,12 @@ class CoupledGPTConfig(TaskConfig):
         position_init: rows of a learned table are drawn from `"normal"` N(0, 1), or are `"orthogonal"` to each other (as
             far as hidden_size allows) with the same mean length.
         wrap_position_ids: whether ids wrapped around the ring 1..max_position_ids in training.
-        randomized_positions: whether ids were random subsets of 1..max_position_ids in training; in evaluation they are
-            then spread evenly over this range, see `spread_position_ids`.
+        randomized_positions: whether ids were random subsets of 1..max_position_ids in training; in evaluation ids are then
+            spread evenly over this range, see `spread_position_ids`.
         rotary_base: base of the rotary angles.
         relation_range: smallest and largest distinct difference of ids, query minus key, of pairwise relations: two
             integers for all levels, or two for each level in turn. None means the relations that the coupling rule names,
-            or [0, 1] if it names none.
+            or [0, 1] if the rule names none.
         relation_init: biases of relations start `"normal"` N(0, 1), or `"one_per_head"`: each head favours one relation.
         windowed: whether keys outside these relations are hidden.
         transducer: the table of a column task, for the coupling rule `columns`:

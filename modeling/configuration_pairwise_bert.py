@@ -52,8 +52,8 @@ class PairwiseBertConfig(TaskConfig):
             often as there are tokens plus `num_loops`.
         label_states: whether the layer is applied again and again, each time to the tokens and the labels that it gave to
             them before, until no label changes; see `settling.py`. At first every label is not known yet.
-        sink: whether every token also sees a key of zeros, which has a relation of its own. Without it a token cannot tell
-            one key from two equal ones, since the weights of attention add up to 1.
+        sink: whether every token also sees a key of zeros, which has a relation of its own. Without a sink a token cannot
+            tell one key from two equal ones, since the weights of attention add up to 1.
         transducer: the table of a column task, see `modeling/transducer.py`, for the rule `"columns"`; None for other tasks.
 
     Raises:

@@ -9,8 +9,8 @@ The rules are in `coupling_rules.py`. A file outside this package adds its rules
 
 A joined rule (`joined_rule`) stands for several kinds of query, told apart by their first sign, each with levels of its own.
 Tokens of one kind of query have no ids at the levels of the others. A relation of the joined rule is a relation of one
-member, with `NEITHER` at all other levels. So it holds between two tokens of a query if and only if it holds by the member
-that reads this query, and every token sees exactly what it sees by that member alone: neighbourhoods are the member's.
+member, with `NEITHER` at all other levels. So two tokens of a query are related by the joined rule if and only if
+they are by the member that reads this query, and every token sees exactly what it sees by that member alone.
 """
 
 from collections.abc import Callable, Mapping

@@ -306,7 +306,7 @@ def multiplication_marked_top(input_ids: Tensor, columns: int) -> Plan:
     """Plan like `multiplication_by_digits`, with `*` and `$` in the two columns above A's top digit.
 
     The rule is this package's own, not paper 1's. A head that looks for a digit above A's top one finds a marker there.
-    Without markers, it may fall on a digit at a distance that did not occur in training. With start 1:
+    Without markers, the head may fall on a digit at a distance that did not occur in training. With start 1:
 
         $ 6 5 3 * 4 9 = 7 9 9 1 3 $
         1 3 4 5 2 0 0 6 5 4 3 2 1 0
@@ -344,7 +344,7 @@ def multiplication_marked_top(input_ids: Tensor, columns: int) -> Plan:
         (1, ONLY_QUERY, ONLY_QUERY),
         (ONLY_QUERY, 0, ONLY_QUERY),
         (ONLY_QUERY, -1, ONLY_QUERY),
-        # Its separator sees A's ones and B's digit.
+        # The separator of a partial product sees A's ones and B's digit.
         (1, ONLY_QUERY, NEITHER),
         (ONLY_QUERY, 0, NEITHER),
         # A running sum sees the row above and its partial product, in its column and the next.
@@ -352,7 +352,7 @@ def multiplication_marked_top(input_ids: Tensor, columns: int) -> Plan:
         (NEITHER, 1, 1),
         (ONLY_KEY, 0, 0),
         (ONLY_KEY, 0, 1),
-        # It sees the separator of the next partial product if another row follows, and the sign where the row ends.
+        # A running sum sees the separator of the next partial product if another row follows, and the sign at its end.
         (ONLY_KEY, -1, ONLY_QUERY),
         (NEITHER, ONLY_QUERY, 1),
     ),

@@ -14,24 +14,19 @@ from .relations import Neighbours
 from .vocabulary import PAD
 from .windowed_cache import WindowedCache
 
-SUPPORTED_MODES = {
-    *(GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE),
-    *(GenerationMode.BEAM_SEARCH, GenerationMode.BEAM_SAMPLE),
-}
+SUPPORTED_MODES = {GenerationMode(name) for name in ("greedy_search", "sample", "beam_search", "beam_sample")}
 
 UNSUPPORTED_SETTINGS = ("guidance_scale", "token_healing", "prefill_chunk_size", "use_mtp")
 """Settings of `generate()` that rewrite, cut or repeat the prompt, so that planned ids would be those of other tokens."""
 
-SUPPORTED_INPUTS = {
-    *("input_ids", "attention_mask", "past_key_values", "output_attentions", "output_hidden_states"),
-}
+SUPPORTED_INPUTS = {"input_ids", "attention_mask", "past_key_values", "output_attentions", "output_hidden_states"}
 
 
 class PlannedGenerationConfig(GenerationConfig):
     """Settings of a model whose coupling rule plans the length of a response.
 
-    A pipeline gives `generate()` a `max_new_tokens` of its own, 256, unless the model's settings name one. These settings
-    name it, as None, when they are asked which of them are set. Files do not name it.
+    A pipeline gives `generate()` a `max_new_tokens` of its own, 256, unless the model's settings name one. When these
+    settings are asked which of them are set, they name `max_new_tokens`, as None. Files do not name it.
     """
 
     def to_diff_dict(self):
@@ -78,10 +73,6 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             check_prompts(self.config, prompt_ids, whole=False)
         return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
 
-    def _response_length(self, input_ids: Tensor) -> int:
-        """Return the number of tokens of the longest response that the coupling rule plans for."""
-        return self.config.rule.plan(input_ids, 1).response_length
-
     # Each hook below overrides the method of this name in GenerationMixin.
 
     def adjust_generation_fn(self, *args, **kwargs):
@@ -111,12 +102,12 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         check_padding(input_ids, model_kwargs.get("attention_mask"), query_only=True)
         if (input_ids[:, -1] == PAD).any():
             raise ValueError("prompts must be padded on the left for generate(), got <pad> at the end")
-        columns = input_ids.shape[1] + self._response_length(input_ids)
+        columns = input_ids.shape[1] + self.config.rule.plan(input_ids, 1).response_length
         return self.model.plan_position_ids(input_ids, columns)
 
     def _prepare_generated_length(self, generation_config, has_default_max_length, **kwargs):
         if has_default_max_length and generation_config.max_new_tokens is None:
-            generation_config.max_new_tokens = self._response_length(kwargs["inputs_tensor"])
+            generation_config.max_new_tokens = self.config.rule.plan(kwargs["inputs_tensor"], 1).response_length
         return super()._prepare_generated_length(generation_config, has_default_max_length, **kwargs)
 
     def _expand_inputs_for_generation(self, expand_size=1, is_encoder_decoder=False, input_ids=None, **kwargs):

@@ -452,7 +452,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
     def _visible_keys(self, columns: Tensor, keys: int, attention_mask: Tensor | None, pair_map: Tensor | None) -> Tensor:
         """Return which of all keys the queries in some columns see, (batch or 1, queries, keys).
 
-        Hidden are keys after the query in the sequence, whatever their ids, padding and, under a window, keys outside it.
+        A query sees no key after itself in the sequence, whatever its id, no padding and, under a window, no key outside.
         """
         visible = (torch.arange(keys, device=columns.device) <= columns.unsqueeze(1)).unsqueeze(0)
         if attention_mask is not None:
@@ -481,8 +481,8 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
     """CoupledGPT with its output matrix.
 
     `generate()` derives position ids for prompt and response by the rule that `config.coupling` names, so
-    `model.generate(**tokenizer("653+049=", return_tensors="pt"))` needs no further arguments. By default it stops at the
-    longest response that the rule plans for.
+    `model.generate(**tokenizer("653+049=", return_tensors="pt"))` needs no further arguments. By default
+    `generate()` stops at the longest response that the rule plans for.
     """
 
     generation_config_class = PlannedGenerationConfig
@@ -492,7 +492,7 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
         super().__init__(config)
         self.model = CoupledGPTModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        # This is saved with the model. Without it, the text-generation pipeline draws tokens at random.
+        # Saved with the model: a text-generation pipeline draws tokens at random unless the settings say otherwise.
         self.generation_config.do_sample = False
         self.post_init()
 

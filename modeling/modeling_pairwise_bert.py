@@ -41,8 +41,8 @@ CASES = 2**14
 def hiding_bias(dtype: torch.dtype) -> float:
     """Return the bias that hides a key: half of the lowest value, so that a score plus it is finite in half precision.
 
-    Otherwise a query whose keys are all hidden would have weights of nan, which spoil every query that reads it with
-    weight 0.
+    With the lowest value, a query whose keys are all hidden would have weights of nan, which spoil every query that reads it
+    with weight 0.
     """
     return torch.finfo(dtype).min / 2
 
@@ -74,7 +74,7 @@ class RelationVectors(nn.Module):
 
 
 class QueryProjection(nn.Linear):
-    """The projection to queries. Its own class lets `_init_weights` give it biases that favour relations."""
+    """The projection to queries, a class of its own so that `_init_weights` gives it biases that favour relations."""
 
 
 class PairwiseBertAttention(nn.Module):

@@ -6,8 +6,8 @@ is the response of greedy decoding (Jacobi iteration: Song et al., 2021; Santill
 
     model.generate(**inputs, custom_generate=longhand.modeling.parallel_greedy)
 
-It is for models of longhand under a window, where a token depends on few others. Later passes compute only the tokens that
-see a changed one, and a sum takes about as many passes as its longest carry.
+`parallel_greedy` is for models of longhand under a window, where a token depends on few others. Later passes compute only
+the tokens that see a changed one, and a sum takes about as many passes as its longest carry.
 
 The stretch grows while guesses come right and shrinks while they do not, because predictions are limited in proportion to
 the settled tokens: to `COST` for each. Each pass settles a token at least, so that there are never more passes than
@@ -32,7 +32,7 @@ COST = 16
 FIRST_TOKENS = 16
 
 MOST_PREDICTIONS = 2**18
-"""Predictions of one pass, for the whole batch; it bounds the memory."""
+"""Most predictions of one pass, for the whole batch, which bounds the memory."""
 
 OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 

@@ -128,8 +128,8 @@ class PositionTable(nn.Embedding):
 class LearnedTable(PositionEncoding):
     """A learned vector per id, added to the token embedding: position coupling as in paper 1, Sec. 3.
 
-    With several levels, the vectors of all levels are added. They come from one table (`share_level_tables`) or from one
-    table per level. Ids go up to `config.max_position_ids`.
+    With several levels, the vectors of all levels are added. These vectors come from one table
+    (`share_level_tables`) or from one table per level. Ids go up to `config.max_position_ids`.
     """
 
     uses_position_ids = True
@@ -296,8 +296,8 @@ class FireBias(TokenDistanceBias):
 
     The bias of distance d at id i is f(psi(d) / psi(max(L, i))) with psi(x) = log(|c| x + 1). Beyond the threshold L, the
     distances of a query fill 0 to 1, however long the input is; below L they are not stretched. f has one hidden layer of
-    32 ReLUs and one output per head. Every layer learns its own c, L and f (the paper's FIRE; its FIRE-S shares them). They
-    start as in the paper's code: c = 0.1, L = 512 times a learned factor of 1.
+    32 ReLUs and one output per head. Every layer learns its own c, L and f (the paper's FIRE; its FIRE-S shares them). As
+    in the paper's code, c starts at 0.1, and L is 512 times a learned factor that starts at 1.
     """
 
     largest_id = FIRE_IDS - 1

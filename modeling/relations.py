@@ -351,7 +351,7 @@ def _differences(key_kind: int, query_kind: int, shared: list[int], levels: int,
 
 
 CHUNK = 2**16
-"""Number of queries whose keys and values are gathered at a time; it bounds the memory and changes no result."""
+"""Number of queries whose keys and values are gathered at a time, which bounds the memory and changes no result."""
 
 
 class Neighbourhoods(NamedTuple):

@@ -1,9 +1,9 @@
 """Column tasks: a transducer as a table, and the tokens, position ids, relations and prompts that follow from its shape.
 
 The operands of a column task are words of one width over an alphabet, aligned in columns. A pass is a sequential transducer
-that reads the columns one by one. In each column it writes one symbol, and then `flush` more. A task makes one pass or
-several. A later pass may read what earlier passes wrote. A configuration holds the table (`CoupledGPTConfig.transducer`),
-so that a checkpoint needs no other file.
+that reads the columns one by one. In each column the pass writes one symbol, and after the last column `flush` more. A task
+makes one pass or several. A later pass may read what earlier passes wrote. A configuration holds the table
+(`CoupledGPTConfig.transducer`), so that a checkpoint needs no other file.
 """
 
 import re

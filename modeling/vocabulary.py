@@ -37,7 +37,7 @@ FIRST_TEXT = len(TOKENS)
 """Id of the first letter; the others follow."""
 
 FIELD_PAD = TOKENS.index("_")
-"""Token that fills a number's field on the left in the encoder's input. It is attended to, and predicted as a class."""
+"""Token that fills a number's field on the left in the encoder's input; an ordinary token, which is predicted as a class."""
 
 LABELS: Final[tuple[str, ...]] = (*"0123456789", "_")
 """Classes of the encoder's output; a digit's class is its value, and the last class is the padding of a field."""

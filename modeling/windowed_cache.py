@@ -13,8 +13,8 @@ _SMALLEST_ROOM = 16
 class WindowedLayer(DynamicLayer):
     """Keys and values of the columns that a later query can still see, in one layer.
 
-    They stand in a buffer with room for half as many more. When the buffer is full, the columns that are still needed move
-    to a new one. So the memory is at most about one and a half times the most that was needed, and adding a token takes
+    The columns stand in a buffer with room for half as many more. When the buffer is full, the columns that are still needed
+    move to a new one. So the memory is at most about one and a half times the most that was needed, and adding a token takes
     constant time on average.
 
     Args:

@@ -60,8 +60,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "430bcbc7ed40755f8378043959df0cba7b318092ef035cdd58d17ac8dba6ef38",
-    "pairwise_bert": "828662ffde0332ccc3638a9006fc97f1e6fa77b38556a2aacc569065b77642e1",
+    "coupled_gpt": "90757c2386551940cb14287133a02febf8e1236b6d0e65a1bc0ba7b15ca643af",
+    "pairwise_bert": "058dc4f1e5058519c2d29404b6a42b0528a53219482a94e98c89c66d888c34df",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
