@@ -143,7 +143,7 @@ class Certificate:
     transducer: dict[str, Any] | None = None
 
 
-def certify(model: CoupledGPTForCausalLM, task: Task, progress: bool = False, anew: bool = True) -> Certificate:
+def certify(model: CoupledGPTForCausalLM, task: Task, anew: bool = True) -> Certificate:
     """Prove a model exact for operands of every length, or find what it gets wrong.
 
     Args:
@@ -154,11 +154,11 @@ def certify(model: CoupledGPTForCausalLM, task: Task, progress: bool = False, an
     """
     key = hash_weights(model), repr(task)
     if anew or key not in _CHECKS:
-        check_thoroughly(model, task, progress)
+        check_thoroughly(model, task)
     return _conclude(_CHECKS[key], model, task)
 
 
-def check_thoroughly(model: CoupledGPTForCausalLM, task: Task, progress: bool = False, enough: float = 0.0) -> Check:
+def check_thoroughly(model: CoupledGPTForCausalLM, task: Task, enough: float = 0.0) -> Check:
     """Check a model as a certificate asks for, and remember the result for `certify`.
 
     Args:
@@ -167,15 +167,13 @@ def check_thoroughly(model: CoupledGPTForCausalLM, task: Task, progress: bool = 
     Raises:
         CannotCertify: as `covering`.
     """
-    check = check_neighbourhoods(model, task, thorough=True, progress=progress, enough=enough)
+    check = check_neighbourhoods(model, task, thorough=True, enough=enough)
     if check.ratio is None or check.ratio >= enough:
         _CHECKS[hash_weights(model), repr(task)] = replace(check, failing=[])
     return check
 
 
-def find_difference(
-    stated: Mapping[str, Any], model: CoupledGPTForCausalLM, task: Task, progress: bool = False
-) -> str | None:
+def find_difference(stated: Mapping[str, Any], model: CoupledGPTForCausalLM, task: Task) -> str | None:
     """Check a model again, and say in which field a certificate differs from what that finds; None if in no field.
 
     Args:
@@ -185,7 +183,7 @@ def find_difference(
         CannotCertify: as `covering`.
     """
     coverings(model, task)
-    certify(model, task, progress, anew=False)
+    certify(model, task, anew=False)
     check = _CHECKS[hash_weights(model), repr(task)]
     close = {name: stated[name] for name in MEASURED if _is_close(stated.get(name), getattr(check, name), MEASURED[name])}
     # Statement and proof name what was measured: they must be those of the measurements that are stated.

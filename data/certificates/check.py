@@ -207,18 +207,11 @@ def _own_window(model: CoupledGPTForCausalLM, task: Task) -> tuple[Window, int]:
     return COUPLING_RULES[own].relations, sum(len(COUPLING_RULES[name].relations) for name in before)
 
 
-def check_neighbourhoods(
-    model: CoupledGPTForCausalLM,
-    task: Task,
-    thorough: bool = False,
-    progress: bool = False,
-    enough: float = 0.0,
-) -> Check:
+def check_neighbourhoods(model: CoupledGPTForCausalLM, task: Task, thorough: bool = False, enough: float = 0.0) -> Check:
     """Run a model on all neighbourhoods of its task, or all cases.
 
     Args:
         thorough: if nothing is wrong, also bound rounding in each of them.
-        progress: whether to show a progress bar.
         enough: rounding is bounded until a ratio below this is found; it is then that of the check.
 
     Raises:
@@ -226,11 +219,11 @@ def check_neighbourhoods(
     """
     coverings(model, task)
     if len(task.parts) == 1:
-        return _check_part(model, task, thorough, progress, enough)
+        return _check_part(model, task, thorough, enough)
     # A bound takes long: it is computed if no part has a wrong prediction.
-    check = Check.joined({part.name: _check_part(model, part, False, progress, enough) for part in task.parts})
+    check = Check.joined({part.name: _check_part(model, part, False, enough) for part in task.parts})
     if thorough and check.wrong == 0:
-        check = Check.joined({part.name: _check_part(model, part, True, progress, enough) for part in task.parts})
+        check = Check.joined({part.name: _check_part(model, part, True, enough) for part in task.parts})
     return check
 
 
@@ -239,15 +232,15 @@ def _network_of(covered: Covering) -> Any:
     return EncoderRounding if isinstance(covered, CoveringCases) else DecoderRounding
 
 
-def _check_part(model: CoupledGPTForCausalLM, task: Task, thorough: bool, progress: bool, enough: float) -> Check:
+def _check_part(model: CoupledGPTForCausalLM, task: Task, thorough: bool, enough: float) -> Check:
     """`check_neighbourhoods` of one part."""
-    covered, check, shown = covering(model, task), Check(), None if progress else True
+    covered, check = covering(model, task), Check()
     training = model.training
     parts: list[tuple[float, Listed]] = []
     model.eval()
     try:
         with torch.inference_mode():
-            with tqdm(total=covered.count, desc=f"checking {task.name}", disable=shown, leave=False) as bar:
+            with tqdm(total=covered.count, desc=f"checking {task.name}", disable=None, leave=False, delay=1) as bar:
                 for batch in covered.batches:
                     leads = check.add(model, batch)
                     bar.update(len(leads))
@@ -255,7 +248,7 @@ def _check_part(model: CoupledGPTForCausalLM, task: Task, thorough: bool, progre
                         parts += _by_lead(batch, leads)
             if thorough and check.wrong == 0:
                 network, check.bound, check.ratio = _network_of(covered)(cast(Any, model)), 0.0, math.inf
-                with tqdm(total=covered.count, desc="bounding", disable=shown, leave=False) as bar:
+                with tqdm(total=covered.count, desc="bounding", disable=None, leave=False, delay=1) as bar:
                     for _, batch in sorted(parts, key=lambda part: part[0]):
                         lead, bound = network.lead_and_bound(batch)
                         check.bound = max(check.bound, bound.max().item())

@@ -215,7 +215,7 @@ def read_certificate(checkpoint: Checkpoint) -> dict[str, Any] | None:
         return None
     file, model, task = checkpoint.folder / CERTIFICATE_FILE, checkpoint.model, checkpoint.task
     try:
-        different = find_difference(checkpoint.certificate, model, task, progress=True)  # type: ignore[arg-type]
+        different = find_difference(checkpoint.certificate, model, task)  # type: ignore[arg-type]
     except CannotCertify as error:
         raise ValueError(f"{file} does not hold ({error}): remove it") from error
     if different is not None:
@@ -281,7 +281,7 @@ def certify_checkpoint(
     """
     began = time.perf_counter()
     model: Any = checkpoint.model
-    certificate = certify(model, checkpoint.task, progress=True, anew=anew)
+    certificate = certify(model, checkpoint.task, anew=anew)
     if folder is not None:
         certificate = replace(certificate, files=hash_files(folder))
     seconds = round(time.perf_counter() - began, 1)
