@@ -211,7 +211,7 @@ class Handler(BaseHTTPRequestHandler):
         if fault and fault.kind == "cut" and length:
             self.rfile.read(length // 2)
             return self.hang_up()
-        self.body = self.rfile.read(length) if length else self.read_chunks()
+        self.body = self.rfile.read(length)
         if fault and fault.kind == "status":
             return self.send(as_json({"error": "made by the test"}, fault.status))
         try:
@@ -227,15 +227,6 @@ class Handler(BaseHTTPRequestHandler):
         self.send(answer, cut=fault is not None and fault.kind == "cut")
 
     do_HEAD = do_POST = do_PUT = do_GET
-
-    def read_chunks(self) -> bytes:
-        body = b""
-        while self.headers.get("Transfer-Encoding") == "chunked" and (size := int(self.rfile.readline(), 16)):
-            body += self.rfile.read(size)
-            self.rfile.readline()
-        if self.headers.get("Transfer-Encoding") == "chunked":
-            self.rfile.readline()
-        return body
 
     def hang_up(self) -> None:
         self.close_connection = True
