@@ -29,7 +29,7 @@ import numpy as np
 from longhand.data.digits import uniform_words
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.splits import PARTITIONED_DIGITS, LongestOperandLengths, make_generator
-from longhand.data.tasks.covering import SEARCHED, CoveringNeighbourhoods, NeighbourhoodBatch
+from longhand.data.tasks.covering import SEARCHED, Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.search import (
@@ -40,10 +40,9 @@ from longhand.data.tasks.search import (
     Found,
     Graph,
     TooMany,
-    find_neighbourhoods,
 )
 from longhand.modeling.transducer import Pass, Transducer, read_transducer, table_of
-from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PAD
+from longhand.modeling.vocabulary import BOS, EQUALS, GREATER
 
 MOST_STATES = 10_000
 """A step with more states is refused."""
@@ -236,16 +235,7 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
     def covering(self, window, layers):
         """Every neighbourhood, by search."""
         self.check_window(window, layers)
-        relations = self.transducer.relations
-        batches = []
-        graph, every = every_neighbourhood(self)
-        for place, found in enumerate(every):
-            slots = [relations.index(relation) for relation, _, _ in self.transducer.relations_of(place)]
-            keys = np.where(found.keys == ABSENT, PAD, found.keys)
-            relation = np.array(slots)
-            batches.append(NeighbourhoodBatch(found.tokens, keys, relation, found.right, -1, self, graph, found.paths))
-        count = sum(len(batch.tokens) for batch in batches)
-        return CoveringNeighbourhoods(count, (part for batch in batches for part in batch.batches(20_000)), _ARGUMENT)
+        return replace(search_covering(sights_of(self), self), argument=_ARGUMENT)
 
     @property
     def ones_come_first(self) -> bool:  # type: ignore[override]
@@ -393,7 +383,7 @@ def _with_windows(table: Transducer, task: ColumnTask, wanted: list[tuple[int, i
                 chosen = replace(own, window=tried, symmetric=symmetric)
                 try:
                     tabled = replace(table, passes=(*passes, chosen, *table.passes[place + 1 :]))
-                    listed = search_pass(tabled, graph, place, symmetric)
+                    listed = sight_of(tabled, graph, place, symmetric).find()
                     check_unseeing(listed, unseeing)
                 except Conflict as error:
                     conflict = error
@@ -461,10 +451,11 @@ def guessed_passes(table: Transducer) -> list[int]:
 
 
 def runs_of(table: Transducer, end_token: int) -> Graph:
-    """The runs of a table. Words are the operands, then for each pass what is seen of it, then what each pass writes next.
+    """The runs of a table.
 
-    Operands are places in the alphabet, all else are tokens. What comes after the last symbol of a pass, the end token or
-    the one that begins the next pass, stands in the second kind of word alone: it is not in the row of the pass.
+    Words: the operands, as places in the alphabet, and then in tokens: the operands, each pass as it is seen, and each pass
+    as it is written. What comes after the last symbol of a pass, the end token or the one that begins the next pass, stands
+    in the last kind of word alone: it is not in the row of the pass.
 
     Raises:
         ValueError: as `guessed_passes`.
@@ -476,6 +467,7 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
     follows = [*begins[1:], end_token]
     sizes = [table.sizes(place) for place in range(count)]
     tokens = [[table.tokens.index(symbol) for symbol in own.writes] for own in passes]
+    shown_as = {ABSENT: ABSENT} | {place: table.tokens.index(symbol) for place, symbol in enumerate(table.alphabet)}
 
     def column(beyond: int, states: Sequence[int], symbols: tuple[int, ...] | None):
         """Labels and next states in a column of the operands, or in the one that is so many beyond them, from 1."""
@@ -495,7 +487,8 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
             seen.append(begins[place] if place in guessed and last else shown)
             written.append(seen[-1] if place in guessed or not last else follows[place])
             following.append(own.next[state][entry] if writes and place not in guessed else state)
-        return (*(symbols[:operands] if symbols else [ABSENT] * operands), *seen, *written), following
+        places = symbols[:operands] if symbols else [ABSENT] * operands
+        return (*places, *(shown_as[place] for place in places), *seen, *written), following
 
     def step(state, symbols):
         # 0 columns beyond the operands are among them; -1 is before the first column.
@@ -517,36 +510,30 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
     # In the column below the ones stands what begins a pass, or what follows a pass that comes from the top.
     below = [follows[place] if place in guessed else begin for place, begin in enumerate(begins)]
     seen_below = [ABSENT if place in guessed else begin for place, begin in enumerate(begins)]
-    first = (*[ABSENT] * operands, *seen_below, *below)
+    first = (*[ABSENT] * 2 * operands, *seen_below, *below)
     starts = product(*(count if place in guessed else [passes[place].start] for place, count in enumerate(counts)))
     return Columns({(-1, *states): first for states in starts}, [None, *product(*symbols)], step, ends).graph
 
 
-def search_pass(table: Transducer, graph: Graph, place: int, symmetric: bool) -> Found:
-    """The neighbourhoods of the tokens of one pass; slots are in the order of `Transducer.relations_of`.
-
-    Raises:
-        Conflict, TooMany: as `find_neighbourhoods`.
-    """
-    sees = [(column, source) for _, column, source in table.relations_of(place)]
-    word = (graph.labels.shape[1] + table.operands) // 2 + place
-    alike = range(table.operands) if symmetric else ()
-    return find_neighbourhoods(graph, word, sees, alike, backward=place in guessed_passes(table))
+def sight_of(table: Transducer, graph: Graph, place: int, symmetric: bool) -> Sight:
+    """What the tokens of one pass see, told apart by operands or not; slots are as in `Transducer.relations_of`."""
+    operands, slots = table.operands, table.relations_of(place)
+    return Sight(
+        graph,
+        word=2 * operands + len(table.passes) + place,
+        sees=tuple((column, operands + source) for _, column, source in slots),
+        relations=[table.relations.index(relation) for relation, _, _ in slots],
+        unordered=range(operands, 2 * operands) if symmetric else (),
+        backward=place in guessed_passes(table),
+    )
 
 
 @lru_cache(maxsize=4)
-def every_neighbourhood(task: ColumnTask) -> tuple[Graph, list[Found]]:
-    """The runs of a task, and the neighbourhoods of each pass, with tokens in place of symbols."""
-    table = task.transducer
-    graph = runs_of(table, task.end_token)
-    symbols = np.array([*(table.tokens.index(symbol) for symbol in table.alphabet), ABSENT])
-    symmetric, listed = all(own.symmetric for own in table.passes), []
-    for place in range(len(table.passes)):
-        found = search_pass(table, graph, place, symmetric)
-        is_operand = [source < table.operands for _, _, source in table.relations_of(place)]
-        keys = np.where(is_operand, symbols[np.where(is_operand, found.keys, 0)], found.keys)
-        listed.append(found._replace(keys=keys))
-    return graph, listed
+def sights_of(task: ColumnTask) -> list[Sight]:
+    """What the tokens of each pass see."""
+    table, graph = task.transducer, runs_of(task.transducer, task.end_token)
+    symmetric = all(own.symmetric for own in table.passes)
+    return [sight_of(table, graph, place, symmetric) for place in range(len(table.passes))]
 
 
 def task_of_table(name: str, values: Mapping[str, Any]) -> type[ColumnTask]:

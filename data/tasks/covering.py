@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from longhand.data.tasks.search import ABSENT, Graph, find_neighbourhoods, number_rows
+from longhand.data.tasks.search import ABSENT, Found, Graph, find_neighbourhoods, number_rows
 from longhand.modeling.relations import NOT_RELATED, coupled_pair_map
 from longhand.modeling.settling import NO_STATE, Cases
 from longhand.modeling.vocabulary import PAD
-
-DIGITS = np.arange(10)
 
 _AT_ONCE = 20_000
 """Neighbourhoods, or cases, that are checked at a time."""
@@ -222,6 +220,7 @@ class Sight(NamedTuple):
         sees: (column, word) of each slot, see `find_neighbourhoods`.
         relations: of each slot, a place in the model's window.
         unordered: words that a token cannot tell apart.
+        backward: whether the word is written from the end of a run to its beginning.
     """
 
     graph: Graph
@@ -229,6 +228,11 @@ class Sight(NamedTuple):
     sees: Sequence[tuple[int, int]]
     relations: Sequence[int]
     unordered: Sequence[int] = ()
+    backward: bool = False
+
+    def find(self) -> Found:
+        """The neighbourhoods, by `find_neighbourhoods`."""
+        return _find(self.graph, self.word, tuple(self.sees), tuple(self.unordered), self.backward)
 
 
 def search_covering(sights: Iterable[Sight], task: Any = None) -> CoveringNeighbourhoods:
@@ -238,11 +242,11 @@ def search_covering(sights: Iterable[Sight], task: Any = None) -> CoveringNeighb
         task: the task whose short problems are practised; None if neighbourhoods are practised as they are.
     """
     batches = []
-    for graph, word, sees, relations, unordered in sights:
-        found = _find(graph, word, tuple(sees), tuple(unordered))
+    for sight in sights:
+        found = sight.find()
         keys = np.where(found.keys == ABSENT, PAD, found.keys)
-        listed = NeighbourhoodBatch(found.tokens, keys, np.array(relations), found.right)
-        batches.append(listed._replace(task=task, graph=graph if task else None, paths=found.paths if task else None))
+        practice = {"task": task, "graph": sight.graph, "paths": found.paths} if task else {}
+        batches.append(NeighbourhoodBatch(found.tokens, keys, np.array(sight.relations), found.right, **practice))
     count = sum(len(batch.tokens) for batch in batches)
     return CoveringNeighbourhoods(count, (part for batch in batches for part in batch.batches(_AT_ONCE)), SEARCHED)
 
@@ -267,11 +271,3 @@ def seen_in_problems(
         seen = 1 + np.flatnonzero(related[query, 1 : query + 1] >= 0)
         keys[:, related[query, seen]] = examples.tokens[:, seen]
         yield examples.tokens[:, query], keys, examples.tokens[:, query + 1]
-
-
-def combine(*values: np.ndarray) -> list[np.ndarray]:
-    """Every combination of the values, as one flat array for each argument; the last one changes fastest.
-
-    `left, right = combine(np.arange(2), np.arange(3))` gives `left` 0 0 0 1 1 1 and `right` 0 1 2 0 1 2.
-    """
-    return [grid.reshape(-1) for grid in np.meshgrid(*values, indexing="ij")]

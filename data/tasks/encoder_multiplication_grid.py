@@ -10,7 +10,7 @@ import torch
 from longhand.data.collator import IGNORED
 from longhand.data.digits import number_lengths
 from longhand.data.formatting import LabelledTokens
-from longhand.data.tasks.covering import DIGITS, CoveringCases, combine, hide_labels
+from longhand.data.tasks.covering import CoveringCases, hide_labels
 from longhand.data.tasks.encoder_task import KNOWN_OR_NOT, EncoderTask
 from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.registry import register_task
@@ -19,6 +19,8 @@ from longhand.modeling.encoder_maps import GRID
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.settling import NO_STATE, pass_targets
 from longhand.modeling.vocabulary import FIELD_PAD, MINUS, NOT_KNOWN, TIMES
+
+DIGITS = np.arange(10)
 
 
 def multiply_in_grid(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -189,3 +191,11 @@ def _carries(sums: np.ndarray) -> np.ndarray:
         legal = reached[b, c]
         reached[b[legal], (a * b + s + c)[legal] // 10] = True
     return reached
+
+
+def combine(*values: np.ndarray) -> list[np.ndarray]:
+    """Every combination of the values, as one flat array for each argument; the last one changes fastest.
+
+    `left, right = combine(np.arange(2), np.arange(3))` gives `left` 0 0 0 1 1 1 and `right` 0 1 2 0 1 2.
+    """
+    return [grid.reshape(-1) for grid in np.meshgrid(*values, indexing="ij")]

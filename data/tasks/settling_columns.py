@@ -8,7 +8,7 @@ import numpy as np
 from longhand.data.collator import IGNORED
 from longhand.data.families import ENCODER
 from longhand.data.formatting import LabelledTokens, check_longest
-from longhand.data.tasks.column_task import ColumnTask, every_neighbourhood
+from longhand.data.tasks.column_task import ColumnTask, sights_of
 from longhand.data.tasks.covering import SEARCHED, CoveringCases, agree, hide_labels
 from longhand.data.tasks.encoder_task import KNOWN_OR_NOT
 from longhand.data.tasks.search import number_rows
@@ -103,7 +103,8 @@ class SettlingColumns(ColumnTask):
 @lru_cache(maxsize=4)
 def _covering(task: SettlingColumns) -> CoveringCases:
     """Every case, from the neighbourhoods of a decoder, in which the label before is known; here it may not be known yet."""
-    graph, (found,) = every_neighbourhood(task)
+    (sight,) = sights_of(task)
+    found = sight.find()
     number = np.full(len(task.tokens), NO_STATE)
     number[[task.tokens.index(symbol) for symbol in task.labels[:-1]]] = np.arange(len(task.labels) - 1)
     rows = np.flatnonzero(found.right != task.end_token)
@@ -114,7 +115,9 @@ def _covering(task: SettlingColumns) -> CoveringCases:
     relations = [0, 1, *(relation for relation, _, _ in task.transducer.label_slots)]
     decided = agree(number_rows(keys), right)
     about = {"argument": f"{SEARCHED} {KNOWN_OR_NOT}", "ideal": _IDEAL, "task": task}
-    return hide_labels(keys, labels, relations, decided, len(task.labels) - 1, graph=graph, paths=found.paths[rows], **about)
+    return hide_labels(
+        keys, labels, relations, decided, len(task.labels) - 1, graph=sight.graph, paths=found.paths[rows], **about
+    )
 
 
 @lru_cache(maxsize=64)
