@@ -1,6 +1,8 @@
 """The cards of models."""
 
+import os
 import re
+from pathlib import Path
 
 import pytest
 import transformers
@@ -14,6 +16,7 @@ from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.eval import load_checkpoint
 from longhand.hub_cards import push as command
 from longhand.hub_cards.checkpoints import checkpoint as certificates
+from longhand.hub_cards.checkpoints.load import zoo
 from longhand.hub_cards.publishing.examples import draw_ids, draw_labels
 from longhand.hub_cards.recipes import read_recipe, write_recipe
 from longhand.hub_cards.research.theories.constructions import run as construct
@@ -218,6 +221,10 @@ def test_a_card_says_what_of_positions_the_model_reads(tmp_path, options, reads)
     assert ("    ids " in head) == ("plans the ids" in head) == (options["position_encoding"] != "none")
     assert "whatever they mean" in head or coupled or options["position_encoding"] == "none"
     assert not re.search(r"\n\n\n|  \w| \n", head.partition("    tokens")[0].partition("# baseline")[2])
+
+
+def test_a_card_of_the_zoo_names_its_checkpoint_by_any_path():
+    assert 'longhand.zoo("copy")' in model_card(Path(os.path.relpath(zoo("copy"))))
 
 
 def test_the_command_writes_the_card(folder, capsys):
