@@ -66,15 +66,15 @@ class _Blueprint:
     """Collect heads and hidden units by the rows that they read and write, and build a model from them.
 
     Attributes:
-        rows: index of every row of the residual stream; of the first one if a name has several rows.
+        rows: index of every row of the residual stream. The digit that is read out has the rows SUM_0 to SUM_9, and a code
+            named C has the rows C_0 to C_(P - 1).
     """
 
-    def __init__(self, bits: int, logit_scale: float, layers: int, rows: dict[str, int]):
-        """`rows` maps a name to its number of rows."""
+    def __init__(self, bits: int, logit_scale: float, layers: int, names: Sequence[str], codes: Sequence[str]):
         self.bits, self.logit_scale = bits, logit_scale
-        sizes = torch.tensor([0, *rows.values()]).cumsum(0).tolist()
-        self.rows = dict(zip(rows, sizes[:-1], strict=True))
-        self.width = sizes[-1]
+        of_codes = (f"{code}_{bit}" for code in codes for bit in range(bits))
+        rows = (*names, *(f"SUM_{digit}" for digit in range(10)), "IS_EOS", *of_codes)
+        self.rows = {name: index for index, name in enumerate(rows)}
         self.heads: list[list[tuple]] = [[] for _ in range(layers)]
         self.units: list[list[tuple]] = [[] for _ in range(layers)]
 
@@ -93,19 +93,17 @@ class _Blueprint:
         """
         self.heads[layer].append((query_code, key_code, marks, moves))
 
-    def relu(self, layer: int, inputs: dict[int, float], outputs: dict[int, float]) -> None:
+    def relu(self, layer: int, inputs: dict[str, float], outputs: dict[str, float]) -> None:
         """Add a hidden unit that reads and writes rows."""
         self.units[layer].append((inputs, outputs))
 
-    def ramp(self, layer: int, inputs: dict[int, float], low: float, high: float, outputs: dict[int, float]) -> None:
+    def ramp(self, layer: int, inputs: dict[str, float], low: float, high: float, outputs: dict[str, float]) -> None:
         """Add two units, together 0 if the weighted sum of `inputs` is below `low`, and 1 if it is above `high`."""
         slope = 1 / (high - low)
-        ones = self.rows["ONES"]
         for edge, sign in ((low, slope), (high, -slope)):
-            shifted = {**inputs, ones: inputs.get(ones, 0.0) - edge}
-            self.relu(layer, shifted, {row: sign * factor for row, factor in outputs.items()})
+            self.relu(layer, {**inputs, "ONES": -edge}, {row: sign * factor for row, factor in outputs.items()})
 
-    def read_digit(self, layer: int, inputs: dict[int, float], windows: int, low: float, high: float) -> None:
+    def read_digit(self, layer: int, inputs: dict[str, float], windows: int, low: float, high: float) -> None:
         """Make `SUM` one-hot at T mod 10 if the weighted sum of `inputs` lies in [T + low, T + high], 0 <= T < windows.
 
         Step T rises from 0 to 1 in the gap between the windows T - 1 and T. Inside window T the steps up to T are 1 and the
@@ -114,9 +112,9 @@ class _Blueprint:
         for window in range(windows + 1):
             outputs = {}
             if window < windows:
-                outputs[self.rows["SUM"] + window % 10] = 1.0
+                outputs[f"SUM_{window % 10}"] = 1.0
             if window > 0:
-                outputs[self.rows["SUM"] + (window - 1) % 10] = -1.0
+                outputs[f"SUM_{(window - 1) % 10}"] = -1.0
             self.ramp(layer, inputs, window - 1 + high, window + low, outputs)
 
     def model(self, coupling: str, codes: dict[str, int]) -> CoupledGPTForCausalLM:
@@ -127,7 +125,7 @@ class _Blueprint:
         """
         head_dim = self.bits + 1
         config = CoupledGPTConfig(
-            hidden_size=self.width,
+            hidden_size=len(self.rows),
             num_hidden_layers=len(self.heads),
             num_attention_heads=max(map(len, self.heads)),
             head_dim=head_dim,
@@ -151,8 +149,10 @@ class _Blueprint:
                 for index, head in enumerate(heads):
                     self._write_head(decoder.self_attn, slice(index * head_dim, (index + 1) * head_dim), *head)
                 for index, (inputs, outputs) in enumerate(units):
-                    decoder.mlp.up_proj.weight[index, list(inputs)] = torch.tensor(list(inputs.values()))
-                    decoder.mlp.down_proj.weight[list(outputs), index] = torch.tensor(list(outputs.values()))
+                    for name, factor in inputs.items():
+                        decoder.mlp.up_proj.weight[index, self.rows[name]] = factor
+                    for name, factor in outputs.items():
+                        decoder.mlp.down_proj.weight[self.rows[name], index] = factor
         return model
 
     def _write_embeddings(self, model, codes):
@@ -164,26 +164,32 @@ class _Blueprint:
                 tokens[token, self.rows[name]] = 1
         table = model.model.position_encoding.tables[0].weight
         for name, offset in codes.items():
-            first = self.rows[name]
-            table[1:, first : first + self.bits] = position_codes(self.bits, offset)
-        digit, end = self.rows["SUM"], self.rows["IS_EOS"]
+            table[1:, self._code(name)] = position_codes(self.bits, offset)
+        digit = self.rows["SUM_0"]
         model.lm_head.weight[:10, digit : digit + 10] = torch.eye(10)
-        model.lm_head.weight[BOS, end] = 2
+        model.lm_head.weight[BOS, self.rows["IS_EOS"]] = 2
+
+    def _code(self, name):
+        """The rows of a code."""
+        first = self.rows[f"{name}_0"]
+        return slice(first, first + self.bits)
 
     def _write_head(self, attention, channels, query_code, key_code, marks, moves):
         """Channels 0 to P - 1 of queries and keys hold codes and channel P the marks; values use as many as are moved."""
         query, key, value = (p.weight[channels] for p in (attention.q_proj, attention.k_proj, attention.v_proj))
         output = attention.o_proj.weight[:, channels]
         if query_code is not None:
-            bit = torch.arange(self.bits)
-            query[bit, self.rows[query_code] + bit] = self.logit_scale
-            key[bit, self.rows[key_code] + bit] = 1
+            query[: self.bits, self._code(query_code)] = self.logit_scale * torch.eye(self.bits)
+            key[: self.bits, self._code(key_code)] = torch.eye(self.bits)
         query[self.bits, self.rows["ONES"]] = self.logit_scale
         for name, mark in marks.items():
             key[self.bits, self.rows[name]] = mark
         for channel, (source, factor, target) in enumerate(moves):
             value[channel, self.rows[source]] = factor
             output[self.rows[target], channel] = 1
+
+
+_ADDITION_ROWS = ("NUM", "IS_BOS", "ONES", "PRE_SUM", "PRE_CARRY", "PRE_EOS")
 
 
 def construct_addition(bits: int) -> CoupledGPTForCausalLM:
@@ -209,22 +215,15 @@ def construct_addition(bits: int) -> CoupledGPTForCausalLM:
     Args:
         bits: P, from 2 to `MAX_BITS`. M is the least multiple of 1/4 above ln(N) / 2 + 3, where N = 3 (2^P - 2) + 5 tokens.
     """
-    blueprint = _Blueprint(bits, _logit_scale(bits, 3, -1, leak=0.0024), 1, _addition_rows(bits))
-    rows = blueprint.rows
+    blueprint = _Blueprint(bits, _logit_scale(bits, 3, -1, leak=0.0024), 1, _ADDITION_ROWS, ("POS_1", "POS_2"))
     blueprint.attend(0, "POS_1", "POS_2", {"IS_BOS": bits}, [("NUM", 3, "PRE_SUM")])
     blueprint.attend(0, "POS_1", "POS_1", {"IS_BOS": bits}, [("NUM", 4, "PRE_CARRY"), ("IS_BOS", 2, "PRE_EOS")])
-    estimate = {rows["PRE_SUM"]: 1.0, rows["PRE_CARRY"]: 0.1, rows["NUM"]: -0.2}
+    estimate = {"PRE_SUM": 1.0, "PRE_CARRY": 0.1, "NUM": -0.2}
     for total in range(20):
-        digit = rows["SUM"] + total % 10
         for edge, factor in ((-0.5, 2.0), (0.0, -2.0), (0.5, -2.0), (1.0, 2.0)):
-            blueprint.relu(0, {**estimate, rows["ONES"]: 0.21 - total - edge}, {digit: factor})
-    blueprint.ramp(0, {rows["PRE_EOS"]: 1.0}, 0.8, 0.9, {rows["IS_EOS"]: 1.0})
+            blueprint.relu(0, {**estimate, "ONES": 0.21 - total - edge}, {f"SUM_{total % 10}": factor})
+    blueprint.ramp(0, {"PRE_EOS": 1.0}, 0.8, 0.9, {"IS_EOS": 1.0})
     return blueprint.model("addition", {"POS_1": 0, "POS_2": 1})
-
-
-def _addition_rows(bits: int) -> dict[str, int]:
-    names = ("NUM", "IS_BOS", "ONES", "PRE_SUM", "PRE_CARRY", "PRE_EOS")
-    return {**dict.fromkeys(names, 1), "SUM": 10, "IS_EOS": 1, "POS_1": bits, "POS_2": bits}
 
 
 def construct_multi_operand_addition(bits: int, operands: int = 3) -> CoupledGPTForCausalLM:
@@ -254,14 +253,13 @@ def construct_multi_operand_addition(bits: int, operands: int = 3) -> CoupledGPT
     check_integer("operands", operands, 2, 10)
     error, amplification = 0.02, 9 * (operands + 1) + 0.9 * (operands + 2)
     logit_scale = _logit_scale(bits, operands + 1, -operands, error / amplification)
-    blueprint = _Blueprint(bits, logit_scale, 1, _addition_rows(bits))
-    rows = blueprint.rows
+    blueprint = _Blueprint(bits, logit_scale, 1, _ADDITION_ROWS, ("POS_1", "POS_2"))
     next_column = [("NUM", operands + 1, "PRE_SUM"), ("IS_BOS", 1, "PRE_EOS")]
     blueprint.attend(0, "POS_1", "POS_2", {"IS_BOS": bits}, next_column)
     blueprint.attend(0, "POS_1", "POS_1", {"IS_BOS": bits}, [("NUM", operands + 2, "PRE_CARRY")])
-    estimate = {rows["PRE_SUM"]: 1.0, rows["PRE_CARRY"]: 0.1, rows["NUM"]: -0.2}
+    estimate = {"PRE_SUM": 1.0, "PRE_CARRY": 0.1, "NUM": -0.2}
     blueprint.read_digit(0, estimate, 10 * operands, low=-(operands - 1) / 10 - error, high=error)
-    blueprint.ramp(0, {rows["PRE_EOS"]: 1.0}, 0.5, 0.75, {rows["IS_EOS"]: 1.0})
+    blueprint.ramp(0, {"PRE_EOS": 1.0}, 0.5, 0.75, {"IS_EOS": 1.0})
     return blueprint.model("multi_operand_addition", {"POS_1": 0, "POS_2": 1})
 
 
@@ -314,10 +312,8 @@ def construct_multiplication(bits: int) -> CoupledGPTForCausalLM:
     gathered = ("IS_B_ONES", "IS_B_TENS", "B_ONES", "B_TENS", *(f"A_{k}" for k in range(shifts)), "PRE_EOS")
     sums = tuple(f"COLUMN_{m}" for m in range(columns))
     codes = {f"POS_{offset + 1}": offset for offset in range(shifts)}
-    names = dict.fromkeys((*marks, *gathered, *sums), 1)
-    names |= {"SUM": 10, "IS_EOS": 1, **dict.fromkeys((*codes, "A_CODE"), bits)}
-    blueprint = _Blueprint(bits, _logit_scale(bits, 2, 2, error / 1040), 3, names)
-    rows = blueprint.rows
+    logit_scale = _logit_scale(bits, 2, 2, error / 1040)
+    blueprint = _Blueprint(bits, logit_scale, 3, (*marks, *gathered, *sums), (*codes, "A_CODE"))
 
     before_end = {"IS_BOS": bits + 2, "IS_TIMES": 2}
     blueprint.attend(0, "POS_2", "POS_1", before_end, [("IS_TIMES", 1, "AT_ONES")])
@@ -325,37 +321,35 @@ def construct_multiplication(bits: int) -> CoupledGPTForCausalLM:
     after = [("IS_TIMES", 1, "AFTER_TIMES"), ("IS_EQUALS", 1, "AFTER_EQUALS")]
     blueprint.attend(0, None, None, {"IS_BOS": 2, "IS_TIMES": 2, "IS_EQUALS": 2}, after)
     for place in ("ONES", "TENS"):
-        seen = {rows[f"AT_{place}"]: 1.0, rows["AFTER_EQUALS"]: -3.0}
-        blueprint.ramp(0, seen, 1 / 8, 3 / 8, {rows[f"IS_B_{place}"]: 1.0})
+        seen = {f"AT_{place}": 1.0, "AFTER_EQUALS": -3.0}
+        blueprint.ramp(0, seen, 1 / 8, 3 / 8, {f"IS_B_{place}": 1.0})
     for bit in range(bits):
         for sign in (1.0, -1.0):
-            code = {rows["POS_2"] + bit: sign, rows["AFTER_TIMES"]: -6.0}
-            blueprint.relu(0, code, {rows["A_CODE"] + bit: sign})
+            blueprint.relu(0, {f"POS_2_{bit}": sign, "AFTER_TIMES": -6.0}, {f"A_CODE_{bit}": sign})
 
     for place in ("ONES", "TENS"):
         blueprint.attend(1, None, None, {"IS_BOS": 2, f"IS_B_{place}": 2}, [("NUM", 2, f"B_{place}")])
     for k in range(shifts):
-        moves = [("NUM", 2, f"A_{k}"), ("IS_BOS", 1, "PRE_EOS")]
-        blueprint.attend(1, f"POS_{k + 1}", "A_CODE", {"IS_BOS": bits}, moves[: 2 if k < 3 else 1])
+        moves = [("NUM", 2, f"A_{k}"), ("IS_BOS", float(k < 3), "PRE_EOS")]
+        blueprint.attend(1, f"POS_{k + 1}", "A_CODE", {"IS_BOS": bits}, moves)
     for m in range(columns):
         for first, second in ((f"A_{m}", "B_ONES"), (f"A_{m + 1}", "B_TENS")):
-            _multiply(blueprint, 1, rows[first], rows[second], rows[f"COLUMN_{m}"])
+            _multiply(blueprint, 1, first, second, f"COLUMN_{m}")
 
-    estimate = {rows[name]: 10.0**-m for m, name in enumerate(sums)} | {rows["NUM"]: -0.1}
+    estimate = {f"COLUMN_{m}": 10.0**-m for m in range(columns)} | {"NUM": -0.1}
     blueprint.read_digit(2, estimate, 180, low=-0.017 - error, high=0.099 + error)
-    blueprint.relu(2, {rows["PRE_EOS"]: 1.0, rows["ONES"]: -2.75}, {rows["IS_EOS"]: 4.0})
+    blueprint.relu(2, {"PRE_EOS": 1.0, "ONES": -2.75}, {"IS_EOS": 4.0})
     return blueprint.model("multiplication", codes)
 
 
-def _multiply(blueprint: _Blueprint, layer: int, first: int, second: int, target: int) -> None:
+def _multiply(blueprint: _Blueprint, layer: int, first: str, second: str, target: str) -> None:
     """Add 36 units that add the product of two rows, digits 0 to 9, to `target`.
 
     The square of an integer u is the sum of |u| and of 2 relu(|u| - m) over m = 1, 2, ...
     """
-    ones = blueprint.rows["ONES"]
     for signs, largest, factor in (((1.0, 1.0), 18, 0.25), ((1.0, -1.0), 9, -0.25), ((-1.0, 1.0), 9, -0.25)):
         for m in range(largest):
-            inputs = {first: signs[0], second: signs[1], ones: -float(m)}
+            inputs = {first: signs[0], second: signs[1], "ONES": -float(m)}
             blueprint.relu(layer, inputs, {target: factor if m == 0 else 2 * factor})
 
 
