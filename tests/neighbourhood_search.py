@@ -3,7 +3,10 @@
 import numpy as np
 import torch
 
-from longhand.modeling.relations import coupled_pair_map
+from longhand.data.certificates.verify_certificate import RELATED, TOKENS, pairs_of
+from longhand.modeling.relations import NOT_RELATED, coupled_pair_map
+from longhand.modeling.settling import NO_STATE
+from longhand.modeling.transducer import table_of
 from longhand.modeling.vocabulary import PAD
 
 
@@ -36,9 +39,23 @@ def listed_neighbourhoods(covering) -> list:
     return listed
 
 
-def as_set(own, right, codes) -> set[bytes]:
-    """Neighbourhoods in the form of the verifier, with keys in any order, as values."""
-    rows = np.column_stack([own, right, codes]).astype(np.int32)
+def rows_of(task, cases, targets) -> np.ndarray:
+    """Cases of an encoder in the form of the verifier's lists."""
+    table = table_of(getattr(task, "transducer", None))
+
+    def number(tokens, states):
+        labelled = len(task.tokens) + states if table else tokens + len(TOKENS) * (states + 1)
+        return torch.where(states == NO_STATE, tokens, labelled)
+
+    codes = RELATED * (cases.relations + 1) + number(cases.keys, cases.key_states)
+    codes = torch.where(cases.relations == NOT_RELATED, 0, codes)
+    sink = torch.full_like(targets, RELATED * (int(cases.relations.max()) + 2) + len(pairs_of(table)[0]))
+    return np.column_stack([number(cases.tokens, cases.states), targets, codes, sink])
+
+
+def as_set(rows) -> set[bytes]:
+    """Neighbourhoods in the form of the verifier's lists, with keys in any order, as values."""
+    rows = np.array(rows, np.int32)
     rows[:, :2] += 1
     rows[:, 2:].sort()
     return {row[row > 0].tobytes() for row in np.unique(rows, axis=0)}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from certificate_subjects import change_json
-from neighbourhood_search import as_set
+from neighbourhood_search import as_set, rows_of
 from safetensors.torch import load_file, save_file
 from test_verify_files import forge, refused_by_both, verified_alone
 from transformers import AutoModelForTokenClassification, AutoTokenizer
@@ -15,11 +15,10 @@ from transformers import AutoModelForTokenClassification, AutoTokenizer
 from longhand import train
 from longhand.data import make_generator
 from longhand.data.certificates import verify_certificate
-from longhand.data.certificates.verify_certificate import RELATED, find_task, list_neighbourhoods, pairs_of
+from longhand.data.certificates.verify_certificate import find_task, list_neighbourhoods
 from longhand.data.tasks.registry import TASKS, build_task
 from longhand.hub_cards.checkpoints.load import load_checkpoint
-from longhand.modeling.relations import NOT_RELATED
-from longhand.modeling.settling import NO_STATE, Cases, cases_at, draw_states, find_labels, pass_targets
+from longhand.modeling.settling import Cases, cases_at, draw_states, find_labels, pass_targets
 from longhand.modeling.transducer import table_of
 
 TERNARY = build_task("settling_base_addition", radix=3)
@@ -34,23 +33,10 @@ EVERY = pytest.mark.parametrize(
 )
 
 
-def rows_of(task, cases: Cases, targets: torch.Tensor) -> set[bytes]:
-    """Cases in the form of `list_neighbourhoods`: a label's number follows those of all tokens."""
-
-    def number(tokens: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
-        return torch.where(states == NO_STATE, tokens, len(task.tokens) + states)
-
-    sink = RELATED * (int(cases.relations.max()) + 2) + len(pairs_of(table_of(task.transducer))[0])
-    codes = RELATED * (cases.relations + 1) + number(cases.keys, cases.key_states)
-    codes = torch.where(cases.relations == NOT_RELATED, 0, codes)
-    codes = torch.nn.functional.pad(codes, (0, 1), value=sink)
-    return as_set(number(cases.tokens, cases.states).numpy(), targets.numpy(), codes.numpy())
-
-
 @EVERY
 def test_the_cases_that_passes_meet_are_those_of_the_list_and_the_verifier_lists_the_same(task):
     covered, generator, met = task.covering(None, 1), make_generator("columns", task.name), set()
-    listed = rows_of(task, covered.cases, covered.right)
+    listed = as_set(rows_of(task, covered.cases, covered.right))
     unknown = len(task.labels) - 1
     for width in (1, 2, 3, 4, 6):
         examples = task.write(task.draw_operands(generator, np.full((100, task.operands), width)))
@@ -61,10 +47,10 @@ def test_the_cases_that_passes_meet_are_those_of_the_list_and_the_verifier_lists
             targets = pass_targets("columns", tokens, states, labels, task.transducer).flatten()[answers.places]
             cases = cases_at(tokens.flatten(), states.flatten(), answers.places, answers.keys, answers.relations)
             kept = (cases.states == unknown) | (targets != unknown)
-            met |= rows_of(task, Cases(*(part[kept] for part in cases)), targets[kept])
+            met |= as_set(rows_of(task, Cases(*(part[kept] for part in cases)), targets[kept]))
     assert met <= listed and len(met) > 0.4 * len(listed)
     rows = list_neighbourhoods(find_task(task.describe(), table_of(task.transducer), encoder=True))
-    assert len(rows) == covered.count and as_set(rows[:, 0], rows[:, 1], rows[:, 2:]) == listed
+    assert len(rows) == covered.count and as_set(rows) == listed
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 from certificate_subjects import untrained
+from neighbourhood_search import rows_of
 from test_rounding import computed_leads, permuted
 from test_settling import GRIDS, MAPS, PRODUCTS, SUMS, lively
-from test_verify_lists import rows_of_cases
 
 from longhand.data import Multiplication
 from longhand.data.certificates import verify_certificate
@@ -59,11 +59,10 @@ def test_leads_of_decoders_are_those_of_the_package_and_rounding_keeps_to_the_bo
 @pytest.mark.parametrize("task", [SUMS, PRODUCTS, GRIDS], ids=["sums", "products", "grids"])
 def test_leads_of_encoders_are_those_of_the_package_and_rounding_keeps_to_the_bounds(task):
     covered, model = task.covering(MAPS[task][1], 1), lively(task, torch.float32)
-    some = np.random.default_rng(0).permutation(covered.count)[:200]
-    rows, cases = rows_of_cases(covered)[some], covered.take(some).cases
-    network = network_of(model)
-    same_leads(network.leads_and_bounds(rows, effort=2), *EncoderRounding(model).lead_and_bound(covered.take(some)))
-    logits = model.label_cases(cases).double().numpy()
+    some = covered.take(np.random.default_rng(0).permutation(covered.count)[:200])
+    rows, network = rows_of(task, some.cases, some.right), network_of(model)
+    same_leads(network.leads_and_bounds(rows, effort=2), *EncoderRounding(model).lead_and_bound(some))
+    logits = model.label_cases(some.cases).double().numpy()
     computed = np.take_along_axis(logits, rows[:, 1:2], 1) - logits
     for effort in range(3):
         leads, bounds = network.leads_and_bounds(rows, effort)

@@ -1292,7 +1292,8 @@ def list_neighbourhoods(task: Task) -> np.ndarray:
         tables.append(table[first_rows(table)])
     most = max(table.shape[1] for table in tables)
     table = np.concatenate([np.insert(table, [2] * (most - table.shape[1]), 0, axis=1) for table in tables])
-    return table[first_rows(table)][:, table.any(axis=0)]
+    shown = table.any(axis=0) | (np.arange(table.shape[1]) < 2)
+    return table[first_rows(table)][:, shown]
 
 
 def first_rows(table: np.ndarray) -> np.ndarray:
