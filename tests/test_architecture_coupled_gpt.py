@@ -41,11 +41,6 @@ def test_norms_stand_where_the_placement_says(placement, kind):
     torch.testing.assert_close(norms.add(x, (norms.input(x) + 1).square()), expected(x, lambda y: (y + 1).square()))
 
 
-def test_norm_none_has_no_norm_parameters():
-    assert not [name for name, _ in build(norm="none").named_parameters() if "norm" in name]
-    assert [name for name, _ in build(norm="rms").named_parameters() if "norm" in name]
-
-
 @pytest.mark.parametrize("kind", ["geglu", "plain"])
 def test_mlp_is_the_named_one(kind):
     mlp = CoupledGPTMLP(CoupledGPTConfig(hidden_size=8, intermediate_size=12, mlp=kind, hidden_act="relu"))

@@ -6,7 +6,6 @@ from collections import ChainMap
 
 import pytest
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from task_subjects import FORMATS, FURTHER_FORMATS, draw_group, text_of
 
 from longhand import CoupledGPTConfig
@@ -349,9 +348,3 @@ def test_a_rule_whose_name_is_taken_is_refused(forget_rules, taken):
 def test_relations_without_an_entry_for_every_level_are_refused(forget_rules):
     with pytest.raises(ValueError, match=r"rule 'toy' must have 2 entries, got \(0,\)"):
         exec(RULE_FILE.replace("((0, 1),)", "((0, 1), (0,))"), {"__name__": "my_rules"})
-
-
-def test_a_configuration_of_an_unknown_rule_names_the_rules_and_the_option_for_plugins():
-    expected = "coupling 'toy' is unknown: choose one of addition, .*abacus; a model made with a plugin needs it: --plugin"
-    with pytest.raises((ValueError, StrictDataclassError), match=expected):
-        CoupledGPTConfig(coupling="toy")

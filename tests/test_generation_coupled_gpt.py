@@ -154,15 +154,6 @@ def kept_columns(monkeypatch):
     return kept
 
 
-def test_windowed_cache_counts_the_tokens_seen(kept_columns):
-    model = build()
-    output = model.generate(prompt(LONG_PROMPT), suppress_tokens=[BOS], return_dict_in_generate=True)
-    assert isinstance(output.past_key_values, WindowedCache)
-    assert output.past_key_values.get_seq_length() == output.sequences.shape[1] - 1
-    steps = [seen for _, _, seen in kept_columns]
-    assert steps[::2] == steps[1::2] == list(range(prompt(LONG_PROMPT).shape[1], output.sequences.shape[1]))
-
-
 def test_windowed_cache_has_room_for_what_was_needed_and_half_as_much_and_drops_the_rest(kept_columns):
     model, columns = build(), prompt(LONG_PROMPT).shape[1]
     plan = model.model.plan_position_ids(prompt(LONG_PROMPT), columns + 200)

@@ -6,11 +6,9 @@ import sys
 
 import pytest
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from position_subjects import DECODERS, SUMS, build, encode
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
-from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling.position_encodings import FIRE_IDS, POSITION_ENCODINGS, alibi_slopes
 
 DISTANCES = ["alibi", "t5", "fire"]
@@ -177,28 +175,7 @@ def toy_encoding(tmp_path, monkeypatch):
     del POSITION_ENCODINGS["toy"], sys.modules["my_encodings"]
 
 
-def test_an_encoding_of_another_file_is_used_by_its_name(toy_encoding, tmp_path):
-    config = CoupledGPTConfig(position_encoding=toy_encoding)
-    model = CoupledGPTForCausalLM(config).eval()
-    positions = model.model.plan_position_ids(TOKENS_OF_SUM, 14)
-    logits = [model(TOKENS_OF_SUM, position_ids=positions + start).logits for start in (0, 1, 2)]
-    assert_close(logits[2], logits[0])
-    assert not torch.allclose(logits[1], logits[0], atol=1e-2)
-    model.save_pretrained(tmp_path)
-    assert_close(CoupledGPTForCausalLM.from_pretrained(tmp_path)(TOKENS_OF_SUM).logits, logits[0])
-
-
 @pytest.mark.parametrize("taken", ["toy", "rotary"])
 def test_an_encoding_whose_name_is_taken_is_refused(toy_encoding, taken):
     with pytest.raises(ValueError, match=f"encoding '{taken}' exists already, as .*: choose another name for other.Toy"):
         exec(ENCODING_FILE.replace('"toy"', repr(taken)), {"__name__": "other"})
-
-
-def test_a_configuration_of_an_unknown_encoding_names_the_encodings_and_the_option_for_plugins():
-    expected = (
-        r"position_encoding 'toy' is unknown: choose one of none, .*fire; a model made with a plugin needs it: --plugin F"
-    )
-    with pytest.raises((ValueError, StrictDataclassError), match=expected):
-        CoupledGPTConfig(position_encoding="toy")
-    with pytest.raises(ValueError, match=expected):
-        parse_run(["addition", "--position_encoding", "toy"])

@@ -310,10 +310,3 @@ def test_options_of_a_task_make_a_checkpoint_one_of_another_task(tmp_path):
     model = CoupledGPTForCausalLM.from_pretrained(folder, **DECODER.config_options(other))
     model.save_pretrained(folder)
     assert load_checkpoint(str(folder)).task == other
-
-
-def test_a_format_that_is_damaged_after_loading_is_refused_by_name():
-    model = CoupledGPTForCausalLM(CoupledGPTConfig(hidden_size=16, intermediate_size=16))
-    model.config.prompt_format = {"pattern": "[0-9]+=", "sample": "1="}
-    with pytest.raises(ValueError, match="prompt_format must hold the fields of a PromptFormat"):
-        model.generate(torch.tensor([[10, 1, 11, 1, 12]]))
