@@ -286,6 +286,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         past_length = self._check_cache(past_key_values)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
+        if kwargs.get("pair_map") is not None:
+            raise ValueError("the pair map is derived from position_ids: pass those, in place of pair_map")
         if input_ids is not None:
             input_ids = check_input_ids(input_ids, self.config.vocab_size)
         given: Any = input_ids if inputs_embeds is None else inputs_embeds

@@ -60,7 +60,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "90757c2386551940cb14287133a02febf8e1236b6d0e65a1bc0ba7b15ca643af",
+    "coupled_gpt": "38823cba32325c73d016bba77ae1b3e46cde0cac5084783bcd0dee41f0b35d30",
     "pairwise_bert": "058dc4f1e5058519c2d29404b6a42b0528a53219482a94e98c89c66d888c34df",
 }
 
