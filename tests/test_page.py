@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from plugin_state import forget_plugins
 
 from longhand.data import ColumnTask
 from longhand.data.tasks.column_task import ColumnPass
@@ -235,6 +236,7 @@ def test_a_task_of_a_users_own_runs_from_its_table(open_page, tmp_path):
     tokens = torch.tensor([[17, 3, task.tokens.index("f"), 10, task.tokens.index("a"), 1, 13, 0, task.tokens.index("e"), 0]])
     model = CoupledGPTForCausalLM.from_pretrained(folder).double()
     assert np.abs(logits(page, "3f+a1") - model(tokens).logits[0, 6:].detach().numpy()).max() < 1e-7
+    forget_plugins()
 
 
 class Clock(ColumnTask):
