@@ -215,6 +215,12 @@ def test_every_model_answers_as_python_does(open_page, file, count):
         assert wrong == [] and not any(one["wrong"] for one in found), name
 
 
+@pytest.fixture(autouse=True)
+def new_process():
+    yield
+    forget_plugins()
+
+
 def user_model(task, folder):
     """The folder of a model of a column task, which has learned nothing."""
     sizes = {"hidden_size": 16, "num_attention_heads": 4, "head_dim": 4, "intermediate_size": 16, "num_hidden_layers": 1}
@@ -236,7 +242,6 @@ def test_a_task_of_a_users_own_runs_from_its_table(open_page, tmp_path):
     tokens = torch.tensor([[17, 3, task.tokens.index("f"), 10, task.tokens.index("a"), 1, 13, 0, task.tokens.index("e"), 0]])
     model = CoupledGPTForCausalLM.from_pretrained(folder).double()
     assert np.abs(logits(page, "3f+a1") - model(tokens).logits[0, 6:].detach().numpy()).max() < 1e-7
-    forget_plugins()
 
 
 class Clock(ColumnTask):
