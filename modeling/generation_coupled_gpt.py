@@ -16,8 +16,9 @@ from .windowed_cache import WindowedCache
 
 SUPPORTED_MODES = {GenerationMode(name) for name in ("greedy_search", "sample", "beam_search", "beam_sample")}
 
-UNSUPPORTED_SETTINGS = ("guidance_scale", "token_healing", "prefill_chunk_size", "use_mtp")
-"""Settings of `generate()` that rewrite, cut or repeat the prompt, so that planned ids would be those of other tokens."""
+UNSUPPORTED_SETTINGS = ("guidance_scale", "token_healing", "prefill_chunk_size", "use_mtp", "stop_strings")
+"""Settings of `generate()` that rewrite, cut or repeat the prompt, so that planned ids would be those of other tokens, or
+that cannot read this vocabulary."""
 
 SUPPORTED_INPUTS = {"input_ids", "attention_mask", "past_key_values", "output_attentions", "output_hidden_states"}
 
@@ -25,12 +26,13 @@ SUPPORTED_INPUTS = {"input_ids", "attention_mask", "past_key_values", "output_at
 class PlannedGenerationConfig(GenerationConfig):
     """Settings of a model whose coupling rule plans the length of a response.
 
-    A pipeline gives `generate()` a `max_new_tokens` of its own, 256, unless the model's settings name one. When these
-    settings are asked which of them are set, they name `max_new_tokens`, as None. Files do not name it.
+    A pipeline gives `generate()` a `max_new_tokens` of its own, 256, and draws tokens at random, unless the model's settings
+    name `max_new_tokens` and `do_sample`. When these settings are asked which of them are set, they name both, as None if
+    they are not set. Files do not name `max_new_tokens` then.
     """
 
     def to_diff_dict(self):
-        return {"max_new_tokens": None} | super().to_diff_dict()
+        return {"max_new_tokens": None, "do_sample": None} | super().to_diff_dict()
 
     def to_json_string(self, use_diff=True, ignore_metadata=False, keys_to_pop=None):
         planned = ["max_new_tokens"] * (use_diff and self.max_new_tokens is None)

@@ -106,6 +106,7 @@ UNCOVERED = {
     "an index": lambda folder: (folder / "model.safetensors.index.json").write_text('{"metadata": {}, "weight_map": {}}'),
     "cut prompts": lambda folder: change_json(folder / "tokenizer_config.json", model_max_length=100),
     "padding": lambda folder: change_json(folder / "tokenizer_config.json", padding_side="right"),
+    "code in a list": lambda folder: change_json(folder / "config.json", auto_map=["AutoModelForCausalLM"]),
     "code from elsewhere": lambda folder: change_json(folder / "config.json", auto_map={"AutoModelForCausalLM": "a/b--c.D"}),
 }
 
@@ -117,7 +118,7 @@ def test_what_the_verifier_refuses_is_neither_certified_nor_shown_nor_pushed(cha
     with pytest.raises(SystemExit) as stop:
         evaluation.main([str(adder), "--certify", "--output_dir", str(tmp_path / "out")])
     assert stop.value.code == 2 and "Traceback" not in capsys.readouterr().err
-    refuses_certificate(adder, "no certificate covers|holds pickles|is incomplete")
+    refuses_certificate(adder, "no certificate covers|holds pickles|is incomplete|cannot be loaded")
 
 
 def test_code_that_is_not_checked_is_not_certified_until_the_model_is_saved_again(adder, capsys):

@@ -96,6 +96,8 @@ def test_the_length_of_a_problem_is_its_tokens_that_count_if_none_is_given():
         ({"predictions": [[1], [3]], "references": [[1], [-100]], "lengths": [1, 1]}, "sequence 1"),
         ({"predictions": [[1], []], "references": [[1], []], "lengths": [1, 1]}, "sequence 1"),
         ({"predictions": [[1]], "references": [[1]], "lengths": []}, "Mismatch"),
+        ({"predictions": [[1.9, 2.2]], "references": [[1, 2]]}, "must be integers"),
+        ({"predictions": [[1]], "references": [[1]], "lengths": [-2]}, "at least 0"),
     ],
 )
 def test_bad_inputs_are_named(inputs, named):

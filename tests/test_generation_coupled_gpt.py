@@ -19,8 +19,10 @@ def prompt(text: str = PROMPTS[0]) -> torch.LongTensor:
     return tokenizer(text, return_tensors="pt").input_ids
 
 
-def test_the_pipeline_of_a_saved_model_decodes_greedily(tmp_path):
+@pytest.mark.parametrize("do_sample", [False, None])
+def test_the_pipeline_of_a_saved_model_decodes_greedily(do_sample, tmp_path):
     model = build()
+    model.generation_config.do_sample = do_sample
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     generator = pipeline("text-generation", model=str(tmp_path))
@@ -89,6 +91,7 @@ def used_cache(model):
         lambda model: {"guidance_scale": 2.0},
         lambda model: {"token_healing": True, "tokenizer": tokenizer},
         lambda model: {"prefill_chunk_size": 4},
+        lambda model: {"stop_strings": ["7"], "tokenizer": tokenizer},
         lambda model: {"labels": prompt()},
         lambda model: {"position_ids": torch.ones(1, 14, dtype=torch.long)},
         lambda model: {"past_key_values": used_cache(model)},
@@ -97,7 +100,7 @@ def used_cache(model):
 )
 def test_what_would_spoil_planned_ids_is_refused(options):
     model = build()
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=r"plans|past_key_values"):
         model.generate(prompt(), **options(model))
 
 

@@ -60,7 +60,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "38823cba32325c73d016bba77ae1b3e46cde0cac5084783bcd0dee41f0b35d30",
+    "coupled_gpt": "9bc52e2a941d3d3fabd8be85c7faf7644ce7d4204bce3b4d27adc5b8ffc4f4a4",
     "pairwise_bert": "058dc4f1e5058519c2d29404b6a42b0528a53219482a94e98c89c66d888c34df",
 }
 
@@ -92,6 +92,7 @@ def check_folder(folder: Path) -> tuple[dict[str, bytes], dict[str, Any], list[s
         require(name in found, f"{name} is missing")
         known = name in read or (name.endswith(".py") and "/" not in name)
         require(known, f"{name} is not known here: it may change how answers are written")
+    require(isinstance(config.get("auto_map"), dict | None), "config.json: auto_map is no mapping")
     for key, place in (config.get("auto_map") or {}).items():
         known = isinstance(place, str) and f"{place.partition('.')[0]}.py" in files
         require(known, f"config.json: auto_map: {key} {place!r} is no class of a file in this folder")

@@ -34,7 +34,8 @@ Returns:
     length, shortest first; `low` and `high` are the ends of the interval of `exact_match`.
 
 Raises:
-    ValueError: a sequence is not as long as its prediction, or has no token that counts.
+    ValueError: a sequence is not as long as its prediction, or has no token that counts; an id or a length is no integer,
+        or a length is below 0.
 
 Examples:
 
@@ -51,12 +52,14 @@ class ExactMatchByLength(evaluate.Metric):
     """The metric that `_DESCRIPTION` and `_INPUTS_DESCRIPTION` describe; a loaded metric shows them."""
 
     def _info(self):
-        tokens = datasets.Sequence(datasets.Value("int64"))
+        # Arrow would cut 1.9 to the integer 1 in silence.
+        length = datasets.Value("float64")
+        tokens = datasets.Sequence(length)
         return evaluate.MetricInfo(
             description=_DESCRIPTION,
             citation="",
             inputs_description=_INPUTS_DESCRIPTION,
-            features=datasets.Features({"predictions": tokens, "references": tokens, "lengths": datasets.Value("int64")}),
+            features=datasets.Features({"predictions": tokens, "references": tokens, "lengths": length}),
         )
 
     def compute(self, *, predictions=None, references=None, lengths=None, **options):
@@ -82,12 +85,14 @@ class ExactMatchByLength(evaluate.Metric):
                 f"references and predictions must be equally long, got {sizes[row]} and {predicted_sizes[row]} tokens in "
                 f"sequence {row}"
             )
-        predicted, right = (np.fromiter(chain.from_iterable(rows), np.int64) for rows in (predictions, references))
+        predicted, right = (np.fromiter(chain.from_iterable(rows), np.float64) for rows in (predictions, references))
         row = np.repeat(np.arange(len(sizes)), sizes)
         counted = right != IGNORED
         tokens = np.bincount(row[counted], minlength=len(sizes))
         if (nothing := np.flatnonzero(tokens == 0)).size:
             raise ValueError(f"references must have tokens that count (not {IGNORED}), got none in sequence {nothing[0]}")
         wrong = np.bincount(row[counted & (predicted != right)], minlength=len(sizes))
-        lengths = np.asarray(lengths)
-        return summarize(wrong == 0, tokens - wrong, tokens, np.where(lengths == _NOT_GIVEN, tokens, lengths))
+        lengths = np.where(np.equal(lengths, _NOT_GIVEN), tokens, lengths)
+        if (np.concatenate([predicted, right, lengths]) % 1).any() or (lengths < 0).any():
+            raise ValueError("predictions, references and lengths must be integers, and lengths must be at least 0")
+        return summarize(wrong == 0, tokens - wrong, tokens, lengths.astype(np.int64))
