@@ -135,7 +135,7 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         Raises:
             ValueError: the step has no finite table, or no window suffices.
         """
-        return _transducer(self)
+        return _transducer(self)[0]
 
     @property
     def rule(self):
@@ -347,8 +347,8 @@ def tabulate(
 
 
 @lru_cache(maxsize=16)
-def _transducer(task: ColumnTask) -> Transducer:
-    """The table of a task, with the least windows that suffice."""
+def _transducer(task: ColumnTask) -> tuple[Transducer, Graph]:
+    """The table of a task, with the least windows that suffice, and its runs."""
     own = task.passes or (ColumnPass(task.step, task.writes, task.start, task.flush, task.direction, None, task.window),)
     passes = []
     for each in own:
@@ -363,16 +363,16 @@ def _transducer(task: ColumnTask) -> Transducer:
         write, following = tabulate(task.name, each, len(passes[place].writes), table.sizes(place), holds)
         passes[place] = replace(table.passes[place], window=(1, 1), symmetric=True, write=write, next=following)
     table = replace(table, passes=tuple(passes))
-    return _with_windows(table, task, [each.window for each in own])
+    graph = runs_of(table, task.end_token)
+    return _with_windows(table, graph, task, [each.window for each in own]), graph
 
 
-def _with_windows(table: Transducer, task: ColumnTask, wanted: list[tuple[int, int] | None]) -> Transducer:
+def _with_windows(table: Transducer, graph: Graph, task: ColumnTask, wanted: list[tuple[int, int] | None]) -> Transducer:
     """Give each pass its window; without one, the least: few columns first, and operands that are not told apart first.
 
     Raises:
         ValueError: no window, or not the one that is wanted, suffices.
     """
-    graph = runs_of(table, task.end_token)
     passes: list[Pass] = []
     unseeing: dict[int, tuple[int, np.ndarray]] = {}
     for place, (own, window) in enumerate(zip(table.passes, wanted, strict=True)):
@@ -467,7 +467,8 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
     follows = [*begins[1:], end_token]
     sizes = [table.sizes(place) for place in range(count)]
     tokens = [[table.tokens.index(symbol) for symbol in own.writes] for own in passes]
-    shown_as = {ABSENT: ABSENT} | {place: table.tokens.index(symbol) for place, symbol in enumerate(table.alphabet)}
+    # The last one stands for `ABSENT`, -1.
+    shown = np.array([*map(table.tokens.index, table.alphabet), ABSENT])
 
     def column(beyond: int, states: Sequence[int], symbols: tuple[int, ...] | None):
         """Labels and next states in a column of the operands, or in the one that is so many beyond them, from 1."""
@@ -483,12 +484,12 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
                     return None
             writes, last = beyond <= own.flush, beyond == own.flush + 1
             words.append(own.write[state][entry] if writes else 0)
-            shown = tokens[place][words[-1]] if writes else ABSENT
-            seen.append(begins[place] if place in guessed and last else shown)
+            token = tokens[place][words[-1]] if writes else ABSENT
+            seen.append(begins[place] if place in guessed and last else token)
             written.append(seen[-1] if place in guessed or not last else follows[place])
             following.append(own.next[state][entry] if writes and place not in guessed else state)
         places = symbols[:operands] if symbols else [ABSENT] * operands
-        return (*places, *(shown_as[place] for place in places), *seen, *written), following
+        return (*places, *seen, *written), following
 
     def step(state, symbols):
         # 0 columns beyond the operands are among them; -1 is before the first column.
@@ -510,9 +511,11 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
     # In the column below the ones stands what begins a pass, or what follows a pass that comes from the top.
     below = [follows[place] if place in guessed else begin for place, begin in enumerate(begins)]
     seen_below = [ABSENT if place in guessed else begin for place, begin in enumerate(begins)]
-    first = (*[ABSENT] * 2 * operands, *seen_below, *below)
+    first = (*[ABSENT] * operands, *seen_below, *below)
     starts = product(*(count if place in guessed else [passes[place].start] for place, count in enumerate(counts)))
-    return Columns({(-1, *states): first for states in starts}, [None, *product(*symbols)], step, ends).graph
+    graph = Columns({(-1, *states): first for states in starts}, [None, *product(*symbols)], step, ends).graph
+    labels = np.insert(graph.labels, [operands] * operands, shown[graph.labels[:, :operands]], axis=1)
+    return replace(graph, labels=labels)
 
 
 def sight_of(table: Transducer, graph: Graph, place: int, symmetric: bool) -> Sight:
@@ -528,10 +531,9 @@ def sight_of(table: Transducer, graph: Graph, place: int, symmetric: bool) -> Si
     )
 
 
-@lru_cache(maxsize=4)
 def sights_of(task: ColumnTask) -> list[Sight]:
     """What the tokens of each pass see."""
-    table, graph = task.transducer, runs_of(task.transducer, task.end_token)
+    table, graph = _transducer(task)
     symmetric = all(own.symmetric for own in table.passes)
     return [sight_of(table, graph, place, symmetric) for place in range(len(table.passes))]
 
