@@ -243,10 +243,17 @@ def test_what_can_be_no_repository_is_refused_without_asking_the_hub(asked, sour
     assert asked.requests == []
 
 
-@pytest.mark.parametrize("source", ["additoin", "outputs/adition"])
-def test_a_mistyped_name_is_refused_with_the_name_that_was_meant(asked, source, capsys):
+@pytest.mark.parametrize(
+    ("source", "meant"),
+    [
+        ("additoin", "did you mean addition "),
+        ("outputs/adition", "did you mean addition "),
+        ("addition-absolute", "python train.py addition-absolute"),
+    ],
+)
+def test_a_name_of_nothing_is_refused_with_what_was_meant(asked, source, meant, capsys):
     message = refusal(capsys, source)
-    assert f"MODEL {source!r} is neither a folder nor a repository: did you mean addition " in message
+    assert f"MODEL {source!r} is neither a folder nor a repository: " in message and meant in message
     asked.fail("GET", "/api/models", kind="lost", times=10_000)
     assert "the Hub cannot be reached" in refusal(capsys, source)
 

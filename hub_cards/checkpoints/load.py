@@ -42,7 +42,7 @@ from longhand.hub_cards.checkpoints.checkpoint import (
 )
 from longhand.hub_cards.commands import one_line, read_object, write_atomically
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, read_results
-from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
+from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, read_recipe
 from longhand.modeling.inputs import TaskConfig
 
 WEIGHTS = "*.safetensors"
@@ -285,6 +285,8 @@ def _snapshot(source: str, revision: str | None, patterns: list[str]) -> Path:
     except (HFValidationError, HTTPError, OSError) as error:
         close = get_close_matches(source, list_zoo(), n=3)
         meant = f"did you mean {' or '.join(close)} of eval.py --list? " if close else ""
+        if source in list_recipes():
+            meant = f"it is a recipe, train it first: python train.py {source}. "
         answers = [getattr(one, "response", None) for one in (error, error.__cause__)]
         answered = any(answer is not None and answer.status_code < 500 for answer in answers)
         missing = answered or isinstance(error, HFValidationError)
