@@ -186,3 +186,14 @@ def test_a_table_that_is_not_the_arithmetic_of_its_name_is_refused_by_both(name,
     with pytest.raises(ValueError):
         task.transducer  # noqa: B018
     column_task._transducer.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("operands", 10**9), ("sign", "++"), ("sign", "0"), ("window", [-(10**9), 1]), ("flush", -1)]
+)
+def test_a_table_that_is_none_is_refused_before_it_is_searched(field, value):
+    task = build_task("base_addition", radix=3)
+    table = json.loads(json.dumps(table_of(task.transducer)))
+    (table if field in table else table["passes"][0])[field] = value
+    with pytest.raises(Refused, match=field):
+        find_task(task.describe(), table)

@@ -1126,12 +1126,15 @@ def find_task(described: dict[str, Any], table: dict[str, Any] | None = None, en
 
 def window_of(table: dict[str, Any]) -> tuple[tuple[int, int], ...]:
     """The relations that a table's passes see, if the table is one."""
-    fields, operands = {"alphabet", "sign", "operands", "answer", "passes"}, [*range(table["operands"])]
-    require(table.keys() == fields, "transducer: a field is missing or not known")
+    compare("transducer", table, TABLE)
+    operands, between_operands = [*range(table["operands"])], table["sign"]
+    legal = operands == [0] or (len(between_operands) == 1 and between_operands not in table["alphabet"] + "$=>")
+    require(legal, f"transducer: sign {between_operands!r} is no character of its own")
     rows, sizes, window = rows_of(table), [len(table["alphabet"])] * len(operands), []
     for place, own in enumerate(table["passes"], len(operands)):
+        compare(f"transducer: pass {place - len(operands) + 1}", own, PASS, ignored=("reads",))
         reads, states = own.get("reads", operands), len(own["write"])
-        legal = own.keys() - {"reads"} == PASS and 0 <= own["start"] < states
+        legal = own["start"] < states
         legal &= {*reads} <= {*range(place)} and len({*reads}) == len(reads)
         legal &= not own["symmetric"] or len({*operands} & {*reads}) in (0, len(operands))
         for name, count in {"write": len(own["writes"]), "next": states}.items():
@@ -1147,8 +1150,15 @@ def window_of(table: dict[str, Any]) -> tuple[tuple[int, int], ...]:
     return tuple(dict.fromkeys(window))
 
 
-PASS = {"writes", "direction", "flush", "start", "window", "symmetric", "write", "next"}
 DIRECTIONS = {"ones_first": 1, "top_first": -1}
+TABLE = {
+    **dict.fromkeys(("alphabet", "sign"), of(str)), "operands": between(0, 120, int), "passes": of(list),
+    "answer": one_of("all", "last", "joined"),
+}  # fmt: skip
+PASS = {
+    **dict.fromkeys(("write", "next"), of(list)), **dict.fromkeys(("flush", "start"), between(-1, MOST_TERMS, int)),
+    "writes": of(str), "direction": one_of(*DIRECTIONS), "window": [between(-120, 120, int)] * 2, "symmetric": is_flag,
+}  # fmt: skip
 
 
 def relate(query: tuple[int, ...], key: tuple[int, ...], window: tuple[tuple[Any, ...], ...]) -> int | None:
