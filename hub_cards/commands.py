@@ -46,7 +46,7 @@ def refusing_in_one_line(*more: type[Exception]) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        raise  # What was given is fine: `interruptible` says what happened.
+        raise  # The input is legal: `interruptible` says what happened.
     except refusals as error:
         print(f"error: {one_line(error)}", file=sys.stderr)
         raise SystemExit(2) from error
@@ -59,7 +59,7 @@ def interruptible(advice: str) -> Iterator[None]:
 
     def interrupt_again(unraisable: Any) -> None:
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            # Python cannot raise it out of some places, such as the callback of a weak reference: a moment later it can.
+            # Python cannot raise Ctrl-C out of some places, such as the callback of a weak reference, so we ask again shortly after.
             threading.Timer(0.05, _thread.interrupt_main).start()
         else:
             before(unraisable)

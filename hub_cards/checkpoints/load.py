@@ -206,7 +206,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
                 f"{file} is of another checkpoint: {name} has other weights or another configuration; remove the file, or "
                 "take that of a new evaluation by eval.py"
             )
-    task: Any = last.own_task  # Named by the recipe or the configuration, or not loaded.
+    task: Any = last.own_task  # A checkpoint whose recipe and configuration name no task was not loaded above.
     found: dict[str, Any] = {"rows": rows, "best_rows": [] if spare else best_rows, "spare_best": spare}
     return replace(last, name=folder.resolve().name, folder=folder, task=task, **found)
 

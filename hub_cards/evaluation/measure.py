@@ -1,6 +1,6 @@
 """Measuring a checkpoint, and what an evaluation prints, draws and files.
 
-Measured are accuracy by length and by output place, attention, and pairwise vectors.
+The functions measure accuracy by length and by output place, attention, and pairwise vectors.
 """
 
 import time

@@ -87,7 +87,7 @@ def build_page(sources: Sequence[str]) -> str:
         "/* page */": join_scripts(("drawing", "page")),
     }
     page = (FOLDER / "index.html").read_text(encoding="utf-8")
-    # All at once: what is put in may hold such a mark itself.
+    # One pass replaces all marks: a script that is put in may hold the text of a mark itself.
     page = re.sub("|".join(map(re.escape, parts)), lambda mark: parts[mark[0]], page)
     if (size := len(page.encode())) > MOST_BYTES:
         raise ValueError(f"the page would have {size:,} bytes, and {MOST_BYTES:,} is the most: name fewer models")

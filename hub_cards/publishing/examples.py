@@ -67,7 +67,7 @@ class DecoderCard:
 
 
 class EncoderCard:
-    """The same for encoders."""
+    """The parts of cards that depend on the family, for encoders."""
 
     def ideas(self, task: Any, config: Any = None) -> list[str]:
         return ["structural-symmetry"]

@@ -432,7 +432,7 @@ def remove_checkpoints(folder: Path) -> None:
     """Remove the training states of a finished run; what else its reporters put beside them stays."""
     states, removed = folder / CHECKPOINTS_FOLDER, folder / ".checkpoints.partial"
     if list_checkpoints(states):
-        # At once: some of them alone would look like a run that was cut off.
+        # One renaming removes all states together: a folder with some of the states would look like a run that was cut off.
         states.rename(removed)
     for checkpoint in list_checkpoints(removed):
         shutil.rmtree(checkpoint)
