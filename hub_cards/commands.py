@@ -59,7 +59,7 @@ def interruptible(advice: str) -> Iterator[None]:
 
     def interrupt_again(unraisable: Any) -> None:
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            # Python cannot raise Ctrl-C out of the callback of a weak reference, for example. So we ask again a moment later.
+            # Python cannot raise Ctrl-C out of the callback of a weak reference: we ask again a moment later.
             threading.Timer(0.05, _thread.interrupt_main).start()
         else:
             before(unraisable)
