@@ -131,7 +131,7 @@ class CoupledGPTConfig(TaskConfig):
     """
 
     model_type = "coupled_gpt"
-    keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012
+    keys_to_ignore_at_inference = ["cache"]  # noqa: RUF012
 
     vocab_size: int = at_least_one(default=len(TOKENS))
     hidden_size: int = at_least_one(default=64)

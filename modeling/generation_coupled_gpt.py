@@ -20,7 +20,7 @@ UNSUPPORTED_SETTINGS = ("guidance_scale", "token_healing", "prefill_chunk_size",
 """Settings of `generate()` that rewrite, cut or repeat the prompt, so that planned ids would be those of other tokens, or
 that cannot read this vocabulary."""
 
-SUPPORTED_INPUTS = {"input_ids", "attention_mask", "past_key_values", "output_attentions", "output_hidden_states"}
+SUPPORTED_INPUTS = {"input_ids", "attention_mask", "cache", "output_attentions", "output_hidden_states"}
 
 
 class PlannedGenerationConfig(GenerationConfig):
@@ -85,9 +85,9 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         """Refuse arguments of `forward` that are not for `generate()`, and a cache with tokens of an earlier prompt."""
         if unfit := sorted({name for name, value in model_kwargs.items() if value is not None} - SUPPORTED_INPUTS):
             raise ValueError(f"generate() does not take {', '.join(unfit)}: it takes prompts, and plans all else from them")
-        cache = model_kwargs.get("past_key_values")
+        cache = model_kwargs.get("cache")
         if cache is not None and cache.get_seq_length():
-            raise ValueError(f"past_key_values must be an empty cache, got one of {cache.get_seq_length()} tokens")
+            raise ValueError(f"cache must be empty, got one of {cache.get_seq_length()} tokens")
         super()._validate_model_kwargs(model_kwargs)
 
     def _validate_generation_mode(self, generation_mode, generation_config, generation_mode_kwargs):
@@ -127,9 +127,9 @@ class CoupledGPTGenerationMixin(GenerationMixin):
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs, mode, batch_size, max_cache_length):
         """Find all neighbours of the plan; prepare a `WindowedCache` unless the caller asks for another cache or none."""
-        given = model_kwargs.get("past_key_values")
+        given = model_kwargs.get("cache")
         super()._prepare_cache_for_generation(generation_config, model_kwargs, mode, batch_size, max_cache_length)
-        plan, cache = model_kwargs.get("plan"), model_kwargs.get("past_key_values")
+        plan, cache = model_kwargs.get("plan"), model_kwargs.get("cache")
         own = given is None and type(cache) is DynamicCache and not cache.offloading
         # Attention maps need the keys of all pairs.
         if plan is not None and self.model.position_encoding.windowed and not generation_config.output_attentions:
@@ -138,15 +138,15 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             columns = torch.arange(position_ids.shape[-1], device=position_ids.device)
             plan.neighbours = self.model.neighbours(position_ids, columns, present)
             if own:
-                model_kwargs["past_key_values"] = WindowedCache(plan.neighbours, self.config.num_hidden_layers)
+                model_kwargs["cache"] = WindowedCache(plan.neighbours, self.config.num_hidden_layers)
 
-    def prepare_inputs_for_generation(self, input_ids, past_key_values=None, plan=None, **kwargs):
+    def prepare_inputs_for_generation(self, input_ids, cache=None, plan=None, **kwargs):
         """Slice the plan of ids for the next tokens.
 
         Tokens after the longest response have the ids with which the rule continues.
         """
-        inputs = super().prepare_inputs_for_generation(input_ids, past_key_values=past_key_values, **kwargs)
-        past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
+        inputs = super().prepare_inputs_for_generation(input_ids, cache=cache, **kwargs)
+        past_length = 0 if cache is None else cache.get_seq_length()
         length = past_length + inputs["input_ids"].shape[1]
         if plan is not None:
             planned = plan.position_ids

@@ -13,6 +13,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutpu
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import can_return_tuple
+from transformers.utils.deprecation import deprecate_kwarg
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
@@ -90,7 +91,7 @@ class CoupledGPTAttention(nn.Module):
         row_index: Tensor | None = None,
         neighbourhoods: Neighbourhoods | None = None,
         neighbours: Neighbours | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend in one of three forms: to all keys, to the `neighbours` among the keys, or in `neighbourhoods` of rows.
@@ -119,12 +120,12 @@ class CoupledGPTAttention(nn.Module):
         if position_encoding is not None and position_ids is not None:
             query = position_encoding.rotate(query, position_ids[..., kept])
             key = position_encoding.rotate(key, position_ids)
-        if past_key_values is not None:
-            key, value = past_key_values.update(key, value, self.layer_idx)
+        if cache is not None:
+            key, value = cache.update(key, value, self.layer_idx)
         if neighbours is not None:
             columns = neighbours.columns.clamp(min=0)
-            if isinstance(past_key_values, WindowedCache):
-                columns = past_key_values.slots(columns, self.layer_idx)
+            if isinstance(cache, WindowedCache):
+                columns = cache.slots(columns, self.layer_idx)
             return self.o_proj(attend_to_columns(query, key, value, columns, bias, self.scaling).flatten(2)), None
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
         bias = bias.permute(0, 3, 1, 2).to(query.dtype)
@@ -226,7 +227,6 @@ class CoupledGPTDecoderLayer(GradientCheckpointingLayer):
 class CoupledGPTPreTrainedModel(LonghandPreTrainedModel):
     config: CoupledGPTConfig
     _no_split_modules = ["CoupledGPTDecoderLayer"]  # noqa: RUF012
-    _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
     _can_record_outputs = {"hidden_states": CoupledGPTDecoderLayer, "attentions": CoupledGPTAttention}  # noqa: RUF012
 
     @torch.no_grad()
@@ -264,6 +264,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         spread_over = self.config.max_position_ids if self.config.randomized_positions else None
         return plan_position_ids(self.config.rule, input_ids, columns, spread_over).expand(len(input_ids), -1, -1)
 
+    @deprecate_kwarg("past_key_values", "6.0.0", new_name="cache")
     @merge_with_config_defaults
     @capture_outputs
     def forward(
@@ -272,18 +273,18 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         neighbours: Neighbours | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
     ) -> BaseModelOutputWithPast:
-        if use_cache and past_key_values is None:
-            past_key_values = DynamicCache(config=self.config)
+        if use_cache and cache is None:
+            cache = DynamicCache(config=self.config)
         every_token, every_pair = (
             kwargs.get(name, getattr(self.config, name)) for name in ("output_hidden_states", "output_attentions")
         )
-        past_length = self._check_cache(past_key_values)
+        past_length = self._check_cache(cache)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         if kwargs.get("pair_map") is not None:
@@ -310,7 +311,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         columns, pair_map = torch.arange(past_length, keys, device=hidden_states.device)[queries], None
         if neighbours is not None:
             neighbours = Neighbours(*neighbours).select(queries)
-        elif isinstance(past_key_values, WindowedCache):
+        elif isinstance(cache, WindowedCache):
             raise ValueError("a WindowedCache holds the keys that the neighbours of its plan name: pass neighbours with it")
         elif key_ids is not None and self.position_encoding.uses_pair_map:
             if keys > key_ids.shape[-1]:
@@ -320,25 +321,25 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             else:
                 pair_map = self.position_encoding.pair_map(key_ids[..., columns], key_ids)
 
-        if neighbours is not None and past_key_values is None and not every_token:
+        if neighbours is not None and cache is None and not every_token:
             hidden_states = self._forward_distinct(hidden_states, row_index, kept, neighbours)
         else:
             visible = None if neighbours is not None else self._visible_keys(columns, keys, attention_mask, pair_map)
             kwargs |= {"position_encoding": self.position_encoding, "position_ids": own_ids}
             hidden_states = self._forward_tokens(
-                hidden_states, row_index, kept, visible, pair_map, neighbours, past_key_values=past_key_values, **kwargs
+                hidden_states, row_index, kept, visible, pair_map, neighbours, cache=cache, **kwargs
             )
-        return BaseModelOutputWithPast(last_hidden_state=hidden_states, past_key_values=past_key_values)
+        return BaseModelOutputWithPast(last_hidden_state=hidden_states, cache=cache)
 
-    def _check_cache(self, past_key_values: Cache | None) -> int:
+    def _check_cache(self, cache: Cache | None) -> int:
         """Return the number of cached tokens; raise ValueError for a cache that a forward pass cannot fill."""
-        if past_key_values is None:
+        if cache is None:
             return 0
-        if past_key_values.is_compileable:
-            raise ValueError(f"{type(past_key_values).__name__} is not supported: use the default DynamicCache")
+        if cache.is_compileable:
+            raise ValueError(f"{type(cache).__name__} is not supported: use the default DynamicCache")
         if self.gradient_checkpointing and self.training:
-            raise ValueError("layers with gradient checkpointing drop past_key_values in training: call model.eval() first")
-        return past_key_values.get_seq_length()
+            raise ValueError("layers with gradient checkpointing drop the cache in training: call model.eval() first")
+        return cache.get_seq_length()
 
     def _steps(self, kept: Tokens) -> list[tuple[int, Tokens, Tokens]]:
         """Return for every layer its number, the tokens that it keeps, and the choice of these among the queries so far."""
@@ -498,6 +499,7 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
         self.generation_config.do_sample = False
         self.post_init()
 
+    @deprecate_kwarg("past_key_values", "6.0.0", new_name="cache")
     @can_return_tuple
     def forward(
         self,
@@ -505,7 +507,7 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         neighbours: Neighbours | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
@@ -518,7 +520,7 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
             attention_mask: (batch, past + tokens), 0 for padding.
             position_ids: coupled ids of these tokens, (batch or 1, tokens) or (batch or 1, levels, tokens); one row serves
                 a batch of one layout. If omitted, the coupling rule derives them from `input_ids`. An encoding that reads
-                relations needs the ids of the tokens in `past_key_values` too, in the columns before.
+                relations needs the ids of the tokens in the cache too, in the columns before.
             neighbours: the keys that each token may attend to, in place of `attention_mask`, for an encoding with a window;
                 derived from `position_ids` if omitted, see `CoupledGPTModel.neighbours`.
             labels: (batch, tokens), -100 for tokens that are not supervised. Token t is predicted at t - 1.
@@ -544,7 +546,7 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
             attention_mask=attention_mask,
             position_ids=position_ids,
             neighbours=neighbours,
-            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
             logits_to_keep=logits_to_keep,
@@ -557,7 +559,7 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
         if labels is not None:
             next_labels = nn.functional.pad(labels, (0, 1), value=-100)[:, 1:][:, kept_tokens(logits_to_keep)].contiguous()
             loss = self.loss_function(logits, labels, self.config.vocab_size, shift_labels=next_labels, **kwargs)
-        return CausalLMOutputWithPast(loss, logits, outputs.past_key_values, outputs.hidden_states, outputs.attentions)
+        return CausalLMOutputWithPast(loss, logits, outputs.cache, outputs.hidden_states, outputs.attentions)
 
 
 CoupledGPTModel.register_for_auto_class("AutoModel")

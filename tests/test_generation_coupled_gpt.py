@@ -79,7 +79,7 @@ def test_malformed_prompt_is_refused_by_generate():
 
 
 def used_cache(model):
-    model.generate(prompt(), past_key_values=(cache := DynamicCache()))
+    model.generate(prompt(), cache=(cache := DynamicCache()))
     return cache
 
 
@@ -94,13 +94,13 @@ def used_cache(model):
         lambda model: {"stop_strings": ["7"], "tokenizer": tokenizer},
         lambda model: {"labels": prompt()},
         lambda model: {"position_ids": torch.ones(1, 14, dtype=torch.long)},
-        lambda model: {"past_key_values": used_cache(model)},
+        lambda model: {"cache": used_cache(model)},
         lambda model: (model.train() and model.activation_checkpointing_enable()) or {},
     ],
 )
 def test_what_would_spoil_planned_ids_is_refused(options):
     model = build()
-    with pytest.raises(ValueError, match=r"plans|past_key_values"):
+    with pytest.raises(ValueError, match=r"plans|cache"):
         model.generate(prompt(), **options(model))
 
 
@@ -137,7 +137,7 @@ def test_long_left_padded_batch_and_beams_under_a_window_equal_those_without_a_c
     options = {"min_new_tokens": 40, "max_new_tokens": 40, "return_dict_in_generate": True, "output_scores": True}
     for beams in ({}, {"num_beams": 3, "num_return_sequences": 2}):
         cached = model.generate(**batch, **options, **beams)
-        assert isinstance(cached.past_key_values, WindowedCache)
+        assert isinstance(cached.cache, WindowedCache)
         free = model.generate(**batch, **options, **beams, use_cache=False)
         assert torch.equal(cached.sequences, free.sequences)
         torch.testing.assert_close(cached.scores, free.scores, rtol=1e-4, atol=1e-4)
@@ -174,5 +174,5 @@ def test_windowed_cache_has_room_for_what_was_needed_and_half_as_much_and_drops_
 
 def test_cache_of_the_caller_is_used_and_filled():
     model, cache = build(), DynamicCache()
-    output = assert_written_as_by_full_forwards(model, encode("windowed", PROMPTS[0]), **SIX_TOKENS, past_key_values=cache)
-    assert output.past_key_values is cache and cache.get_seq_length() == output.sequences.shape[1] - 1
+    output = assert_written_as_by_full_forwards(model, encode("windowed", PROMPTS[0]), **SIX_TOKENS, cache=cache)
+    assert output.cache is cache and cache.get_seq_length() == output.sequences.shape[1] - 1

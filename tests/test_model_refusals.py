@@ -90,9 +90,9 @@ def test_inputs_are_checked_without_a_forward_pass(name, text):
 @pytest.mark.parametrize("encoding", ["learned", "rotary, coupled", "pairwise", "windowed"])
 def test_missing_ids_beside_a_cache_are_refused(encoding):
     model = build(encoding)
-    cache = model(TOKENS[:, :9], use_cache=True).past_key_values
+    cache = model(TOKENS[:, :9], use_cache=True).cache
     with pytest.raises(ValueError, match="position_ids cannot be derived"):
-        model(TOKENS[:, 9:10], past_key_values=cache)
+        model(TOKENS[:, 9:10], cache=cache)
     if model.model.position_encoding.uses_pair_map:
         with pytest.raises(ValueError, match="those of the cached tokens too"):
-            model(TOKENS[:, 9:10], position_ids=torch.tensor([[4]]), past_key_values=cache)
+            model(TOKENS[:, 9:10], position_ids=torch.tensor([[4]]), cache=cache)
