@@ -60,7 +60,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "9bc52e2a941d3d3fabd8be85c7faf7644ce7d4204bce3b4d27adc5b8ffc4f4a4",
+    "coupled_gpt": "0cad21b44e7c09efd46839afd17dbe9921a680b137cb7e18ffde208cb281d323",
     "pairwise_bert": "058dc4f1e5058519c2d29404b6a42b0528a53219482a94e98c89c66d888c34df",
 }
 
