@@ -12,15 +12,14 @@
             total = sum(symbols) + carry
             return total % 16, total // 16
 
-`Transducer` (modeling/transducer.py) is the task as a table. `search.py` finds what a certificate must cover.
+`Transducer` (modeling/transducer.py) is the task as a table. `column_windows.py` finds the least window that suffices, and
+`search.py` what a certificate must cover.
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
-from math import prod
 from string import whitespace
 from typing import Any, ClassVar
 
@@ -29,26 +28,13 @@ import numpy as np
 from longhand.data.digits import uniform_words
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.splits import PARTITIONED_DIGITS, LongestOperandLengths, make_generator
+from longhand.data.tasks.column_windows import guessed_passes, runs_of, sight_of, tabulate, with_windows, words_over
 from longhand.data.tasks.covering import SEARCHED, Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AnswerReader
-from longhand.data.tasks.search import (
-    ABSENT,
-    MOST_NEIGHBOURHOODS,
-    Columns,
-    Conflict,
-    Found,
-    Graph,
-    TooMany,
-)
+from longhand.data.tasks.search import Graph
 from longhand.modeling.transducer import Pass, Transducer, read_transducer, table_of
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER
-
-MOST_STATES = 10_000
-"""A step with more states is refused."""
-
-WIDEST_WINDOW = 6
-"""Columns of the widest window that is tried."""
 
 TABLES = "longhand_tables"
 """Module of the tasks that were made from the table of a configuration."""
@@ -171,7 +157,7 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
 
     def words(self, digits: np.ndarray) -> list[list[str]]:
         """The operands (count, operands, width) of problems as text, with all their columns."""
-        return [["".join(self.alphabet[place] for place in word[::-1]) for word in problem] for problem in digits.tolist()]
+        return words_over(self.alphabet, digits)
 
     def draw_operands(self, generator, lengths):
         return uniform_words(generator, lengths, len(self.alphabet))
@@ -287,65 +273,6 @@ def run_pass(write: np.ndarray, following: np.ndarray, start: int, inputs: np.nd
     return written.reshape(count, -1)[:, :columns]
 
 
-def tabulate(
-    name: str, own: ColumnPass, symbols: int, sizes: list[int], holds: Callable[..., bool] | None = None
-) -> tuple[list[list[int]], list[list[int]]]:
-    """Ask a step for every state that it reaches and every input.
-
-    Args:
-        symbols: how many symbols it may write.
-        sizes: how many symbols there are in each word that it reads.
-        holds: as `ColumnTask.holds`.
-
-    Returns:
-        The tables `write` and `next`; states are numbered as they are found, the first one is 0.
-
-    Raises:
-        ValueError: an entry is not legal; the message names it.
-    """
-    inputs = list(product(*map(range, sizes)))
-    try:
-        numbers: dict[Hashable, int] = {own.start: 0}
-    except TypeError as error:
-        raise ValueError(f"the start of {name!r}, {own.start!r}, is not hashable: take a tuple") from error
-    states: list[Any] = [own.start]
-    write, following = [], []
-    for state in states:
-        write.append([0] * len(inputs))
-        following.append([0] * len(inputs))
-        for place, given in enumerate(inputs):
-            entry = f"step({state!r}, {given}) of {name!r}"
-            try:
-                answer, again = own.step(state, given), own.step(state, given)
-            except Exception as error:
-                raise ValueError(f"{entry} raises {type(error).__name__}: {error}") from error
-            if not isinstance(answer, tuple) or len(answer) != 2:
-                raise ValueError(f"{entry} must return (symbol to write, next state), got {answer!r}")
-            symbol, after = answer
-            if not isinstance(symbol, int | np.integer) or not 0 <= symbol < symbols:
-                raise ValueError(f"{entry} writes {symbol!r}: there are the symbols 0 to {symbols - 1}")
-            try:
-                number = numbers.setdefault(after, len(numbers))
-            except TypeError as error:
-                raise ValueError(f"{entry} goes to the state {after!r}, which is not hashable: take a tuple") from error
-            if answer != again:
-                raise ValueError(f"{entry} answers {answer!r}, and {again!r} when it is called again")
-            if holds and not holds(state, given, symbol, after):
-                raise ValueError(f"{entry} answers {answer!r}, which is not as the operation asks")
-            if number == len(states):
-                states.append(after)
-            if len(states) > MOST_STATES:
-                last = ", ".join(map(repr, states[-3:]))
-                raise ValueError(f"{name!r} has more than {MOST_STATES:,} states; the last ones are {last}")
-            write[-1][place], following[-1][place] = int(symbol), number
-        if len(write) * len(inputs) > MOST_NEIGHBOURHOODS:
-            raise ValueError(
-                f"{name!r} has more than {MOST_NEIGHBOURHOODS:,} pairs of a state and a column, at {len(write):,} states: "
-                f"a column holds one of {len(inputs):,} inputs"
-            )
-    return write, following
-
-
 @lru_cache(maxsize=16)
 def _transducer(task: ColumnTask) -> tuple[Transducer, Graph]:
     """The table of a task, with the least windows that suffice, and its runs."""
@@ -360,175 +287,12 @@ def _transducer(task: ColumnTask) -> tuple[Transducer, Graph]:
     table = read_transducer(fields)
     holds = None if task.passes else task.holds
     for place, each in enumerate(own):
-        write, following = tabulate(task.name, each, len(passes[place].writes), table.sizes(place), holds)
+        symbols = len(passes[place].writes)
+        write, following = tabulate(task.name, each.step, each.start, symbols, table.sizes(place), holds)
         passes[place] = replace(table.passes[place], window=(1, 1), symmetric=True, write=write, next=following)
     table = replace(table, passes=tuple(passes))
     graph = runs_of(table, task.end_token)
-    return _with_windows(table, graph, task, [each.window for each in own]), graph
-
-
-def _with_windows(table: Transducer, graph: Graph, task: ColumnTask, wanted: list[tuple[int, int] | None]) -> Transducer:
-    """Give each pass its window; without one, the least: few columns first, and operands that are not told apart first.
-
-    Raises:
-        ValueError: no window, or not the one that is wanted, suffices.
-    """
-    passes: list[Pass] = []
-    unseeing: dict[int, tuple[int, np.ndarray]] = {}
-    for place, (own, window) in enumerate(zip(table.passes, wanted, strict=True)):
-        found, conflicts = None, []
-        for tried in ([window] if window else []) + [(low, 1) for low in range(1, 1 - WIDEST_WINDOW, -1)]:
-            # A token of a pass that reads some operands alone would see the others too if all of them had one id.
-            for symmetric in (True, False)[not own.sees_operands_alike(table.operands) : 1 + (task.operands > 1)]:
-                chosen = replace(own, window=tried, symmetric=symmetric)
-                try:
-                    tabled = replace(table, passes=(*passes, chosen, *table.passes[place + 1 :]))
-                    listed = sight_of(tabled, graph, place, symmetric).find()
-                    check_unseeing(listed, unseeing)
-                except Conflict as error:
-                    conflict = error
-                except TooMany as error:
-                    raise ValueError(f"{task.name!r} has too many neighbourhoods: {error}") from error
-                else:
-                    found = chosen
-                    break
-            if found:
-                break
-            conflicts.append(conflict)
-        if not found or (window and found.window != window):
-            raise ValueError(_explain(task, table, graph, place, conflicts[0 if window else -1], found and found.window))
-        passes.append(found)
-        unseeing |= unseeing_tokens(listed)
-    return replace(table, passes=tuple(passes))
-
-
-def unseeing_tokens(listed: Found) -> dict[int, tuple[int, np.ndarray]]:
-    """From the tokens that see nothing to what is right next and an example; all others see which pass they are in."""
-    rows = np.flatnonzero((listed.keys == ABSENT).all(axis=1))
-    return {int(listed.tokens[row]): (int(listed.right[row]), listed.paths[row]) for row in rows}
-
-
-def check_unseeing(listed: Found, before: Mapping[int, tuple[int, np.ndarray]]) -> None:
-    """Raise `Conflict` if a token that sees nothing needs another next token in an earlier pass."""
-    for token, (right, path) in unseeing_tokens(listed).items():
-        if token in before and before[token][0] != right:
-            raise Conflict([before[token][1], path], np.array([before[token][0], right]))
-
-
-def _explain(task: ColumnTask, table: Transducer, graph: Graph, place: int, conflict: Conflict, least) -> str:
-    """The two problems of a conflict, and what would do."""
-    problems = []
-    for path, right in zip(conflict.paths, conflict.tokens, strict=True):
-        digits, _ = graph.problems(path[None], task.operands, any(own.direction == "ones_first" for own in table.passes))[0]
-        problems.append(f"{task.sign.join(task.words(digits)[0])}= before {table.tokens[right]!r}")
-    advice = (
-        f"the smallest window that would do has the columns {least[0]} to {least[1]}"
-        if least
-        else (
-            f"no window of {WIDEST_WINDOW} columns would do: write the states, in `writes` of this or an earlier pass, "
-            "which always suffices"
-        )
-    )
-    window = f"pass {place + 1} of " if len(table.passes) > 1 else ""
-    return f"{window}{task.name!r} is not local: {' and '.join(problems)} look the same to a token; {advice}"
-
-
-def guessed_passes(table: Transducer) -> list[int]:
-    """The passes that read from the top, if others read from the ones.
-
-    All runs are walked from the ones then. The state of such a pass is guessed, column by column, and it must fit: the state
-    before a column, what the column holds and the state behind it are an entry of the table, and above the top is the start.
-
-    Raises:
-        ValueError: one of them writes more symbols than there are columns.
-    """
-    if len({own.direction for own in table.passes}) < 2:
-        return []
-    guessed = [place for place, own in enumerate(table.passes) if own.direction == "top_first"]
-    if flushing := [place + 1 for place in guessed if table.passes[place].flush]:
-        raise ValueError(f"pass {flushing[0]} reads from the top and others from the ones: its flush must be 0")
-    return guessed
-
-
-def runs_of(table: Transducer, end_token: int) -> Graph:
-    """The runs of a table.
-
-    Words: the operands, as places in the alphabet, and then in tokens: the operands, each pass as it is seen, and each pass
-    as it is written. What comes after the last symbol of a pass, the end token or the one that begins the next pass, stands
-    in the last kind of word alone: it is not in the row of the pass.
-
-    Raises:
-        ValueError: as `guessed_passes`.
-        TooMany: as `Columns.graph`.
-    """
-    passes, operands, guessed = table.passes, table.operands, guessed_passes(table)
-    most, count = max(own.flush for own in passes), len(passes)
-    begins = [EQUALS, *[GREATER] * (count - 1)]
-    follows = [*begins[1:], end_token]
-    sizes = [table.sizes(place) for place in range(count)]
-    tokens = [[table.tokens.index(symbol) for symbol in own.writes] for own in passes]
-    # The last one stands for `ABSENT`, -1.
-    shown = np.array([*map(table.tokens.index, table.alphabet), ABSENT])
-
-    def column(beyond: int, states: Sequence[int], symbols: tuple[int, ...] | None):
-        """Labels and next states in a column of the operands, or in the one that is so many beyond them, from 1."""
-        words = list(symbols[:operands]) if symbols else [0] * operands
-        seen, written, following = [], [], []
-        for place, own in enumerate(passes):
-            entry, state = 0, states[place]
-            for source, size in zip(own.reads, sizes[place], strict=True):
-                entry = entry * size + words[source]
-            if place in guessed and symbols is not None:
-                state = symbols[operands + guessed.index(place)]
-                if own.next[state][entry] != states[place]:
-                    return None
-            writes, last = beyond <= own.flush, beyond == own.flush + 1
-            words.append(own.write[state][entry] if writes else 0)
-            token = tokens[place][words[-1]] if writes else ABSENT
-            seen.append(begins[place] if place in guessed and last else token)
-            written.append(seen[-1] if place in guessed or not last else follows[place])
-            following.append(own.next[state][entry] if writes and place not in guessed else state)
-        places = symbols[:operands] if symbols else [ABSENT] * operands
-        return (*places, *seen, *written), following
-
-    def step(state, symbols):
-        # 0 columns beyond the operands are among them; -1 is before the first column.
-        beyond, *states = state
-        beyond = max(beyond, 0) + (symbols is None)
-        if (symbols is None and (state[0] < 0 or beyond > most)) or (symbols and beyond):
-            return None
-        found = column(beyond, states, symbols)
-        return found and (found[0], (beyond, *found[1]))
-
-    def ends(state):
-        fits = state[0] == most and all(state[1 + place] == passes[place].start for place in guessed)
-        return column(most + 1, state[1:], None)[0] if fits else None
-
-    counts = [range(len(own.write)) for own in passes]
-    symbols = [range(len(table.alphabet))] * operands + [counts[place] for place in guessed]
-    if guessed and prod(map(len, symbols)) * prod(map(len, counts)) > 8 * MOST_NEIGHBOURHOODS:
-        raise TooMany(f"passes in two directions have {prod(map(len, symbols)) * prod(map(len, counts)):,} entries")
-    # In the column below the ones stands what begins a pass, or what follows a pass that comes from the top.
-    below = [follows[place] if place in guessed else begin for place, begin in enumerate(begins)]
-    seen_below = [ABSENT if place in guessed else begin for place, begin in enumerate(begins)]
-    first = (*[ABSENT] * operands, *seen_below, *below)
-    starts = product(*(count if place in guessed else [passes[place].start] for place, count in enumerate(counts)))
-    graph = Columns({(-1, *states): first for states in starts}, [None, *product(*symbols)], step, ends).graph
-    labels = np.insert(graph.labels, [operands] * operands, shown[graph.labels[:, :operands]], axis=1)
-    return replace(graph, labels=labels)
-
-
-def sight_of(table: Transducer, graph: Graph, place: int, symmetric: bool) -> Sight:
-    """What the tokens of one pass see, told apart by operands or not; slots are as in `Transducer.relations_of`."""
-    operands, slots = table.operands, table.relations_of(place)
-    return Sight(
-        graph,
-        word=2 * operands + len(table.passes) + place,
-        sees=tuple((column, operands + source) for _, column, source in slots),
-        relations=[table.relations.index(relation) for relation, _, _ in slots],
-        unordered=range(operands, 2 * operands) if symmetric else (),
-        backward=place in guessed_passes(table),
-    )
+    return with_windows(task.name, table, graph, [each.window for each in own]), graph
 
 
 def sights_of(task: ColumnTask) -> list[Sight]:
