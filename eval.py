@@ -39,10 +39,10 @@ from longhand.hub_cards.evaluation.measure import (
     write_places,
     write_position_maps,
 )
-from longhand.hub_cards.evaluation.results import CERTIFICATES_FILE, LARGEST, RESULTS_FILE, Row, write_results
 from longhand.hub_cards.harness import command_for
 from longhand.hub_cards.publishing.cards import CARD_FILE
 from longhand.hub_cards.recipes import RECIPE_FILE
+from longhand.hub_cards.result_rows import CERTIFICATES_FILE, LARGEST, RESULTS_FILE, Row, write_results
 
 EXAMPLES = """examples
   python eval.py addition --ask "653+49"

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
 
 from huggingface_hub import HfApi
 from safetensors import SafetensorError
@@ -23,17 +23,19 @@ from longhand.hub_cards.publishing.commits import Repository, check_push, own_re
 from longhand.hub_cards.publishing.publications import push_command, push_model
 from longhand.hub_cards.recipes import describe_recipes
 from longhand.hub_cards.training.arguments import UNSET, Run, parse_run, read_arguments
-from longhand.hub_cards.training.trainer import (
-    BatchTrainer,
-    NotFinite,
-    check_sizes,
+from longhand.hub_cards.training.run_folder import (
     claim_folder,
     is_complete,
     relocate_best,
     remove_checkpoints,
-    resume_certified,
     save_final,
     start_folder,
+)
+from longhand.hub_cards.training.trainer import (
+    BatchTrainer,
+    NotFinite,
+    check_sizes,
+    resume_certified,
     trainer_of,
     training_batches,
     validation_batches,
@@ -95,7 +97,7 @@ def train(arguments: list[str]) -> None:
                 train_model(run, trainer, start.checkpoint)
                 if not trainer.is_world_process_zero():
                     return
-                save_final(trainer, run)
+                save(run, trainer)
                 certified = not run.training.until_certified or certify(run)
                 evaluate(run, began)
                 write_card(run.folder)
@@ -132,6 +134,13 @@ def train_model(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> Non
     run.training.distributed_state.wait_for_everyone()
     if not (checkpoint and resume_certified(trainer, run, checkpoint)):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+
+
+def save(run: Run, trainer: BatchTrainer) -> None:
+    """Put the last and the best weights into the run's folder."""
+    trainer.check_weights()
+    best, tokenizer = trainer.state.best_model_checkpoint, cast(Any, trainer.processing_class)
+    save_final(run, trainer.accelerator.unwrap_model(trainer.model), tokenizer, Path(best) if best else None)
 
 
 def certify(run: Run) -> bool:

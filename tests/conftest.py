@@ -64,8 +64,8 @@ def small_encoder(tmp_path_factory) -> Path:
 
     from longhand.data import EncoderAddition
     from longhand.data.certificates import hash_weights
-    from longhand.hub_cards.evaluation.results import write_results
     from longhand.hub_cards.recipes import write_recipe
+    from longhand.hub_cards.result_rows import write_results
     from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 
     folder, task = tmp_path_factory.mktemp("encoder") / "reader", EncoderAddition()

@@ -12,11 +12,11 @@ from safetensors.torch import load_file, save_file
 from longhand.data.certificates import hash_weights
 from longhand.hub_cards.checkpoints.checkpoint import hash_files
 from longhand.hub_cards.checkpoints.load import read_checkpoint
-from longhand.hub_cards.evaluation.results import write_results
 from longhand.hub_cards.publishing.cards import render_card
 from longhand.hub_cards.publishing.dataset import GeneratedDataset, render_dataset_card
 from longhand.hub_cards.publishing.publications import model_publication
 from longhand.hub_cards.recipes import write_recipe
+from longhand.hub_cards.result_rows import write_results
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 CONFIGURATIONS = {"short": {"max_length": 6}, "plain": {"max_length": 9, "order": "plain"}}

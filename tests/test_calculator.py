@@ -18,7 +18,7 @@ from longhand.data.tasks.composite import LargeSums
 from longhand.data.tasks.covering import Problems
 from longhand.data.tasks.registry import find_task, load_plugin
 from longhand.hub_cards.checkpoints.load import load_checkpoint
-from longhand.hub_cards.evaluation.results import read_results
+from longhand.hub_cards.result_rows import read_results
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.vocabulary import decode

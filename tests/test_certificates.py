@@ -20,7 +20,7 @@ from longhand.data.families import DECODER
 from longhand.data.metrics import count_matches, right_tokens
 from longhand.data.tasks import search
 from longhand.data.tasks.task import Task
-from longhand.hub_cards.evaluation.results import read_results
+from longhand.hub_cards.result_rows import read_results
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.relations import NOT_RELATED, coupled_pair_map

@@ -10,10 +10,10 @@ import pytest
 from longhand.data.splits import make_generator
 from longhand.data.tasks import complexity
 from longhand.data.tasks.complexity import cascade_lengths, draw_carry_runs, draw_cascades
-from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.research.__main__ import main
 from longhand.hub_cards.research.theories import complexity as command
 from longhand.hub_cards.research.theories.complexity import cascade_distribution, dependency_distribution
+from longhand.hub_cards.result_rows import read_results
 
 WEIGHTS = {"L": 45, "N": 10, "H": 45}
 """Pairs of digits that sum to less than 9, to 9 and to more, of 100."""

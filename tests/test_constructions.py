@@ -9,7 +9,6 @@ import torch
 
 from longhand import eval as evaluation
 from longhand.data import Addition, MultiOperandAddition, Multiplication
-from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.recipes import read_recipe
 from longhand.hub_cards.research.__main__ import main
 from longhand.hub_cards.research.theories.constructions import (
@@ -18,6 +17,7 @@ from longhand.hub_cards.research.theories.constructions import (
     construct_multi_operand_addition,
     construct_multiplication,
 )
+from longhand.hub_cards.result_rows import read_results
 from longhand.modeling.coupling import COUPLING_RULES, shift_position_ids
 from longhand.modeling.vocabulary import EQUALS, TOKENS
 

@@ -19,8 +19,8 @@ from longhand.eval import parse_lengths
 from longhand.hub_cards.checkpoints import load as loading
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint
 from longhand.hub_cards.evaluation import measure as measuring
-from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.research.__main__ import main as run_study
+from longhand.hub_cards.result_rows import read_results
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 

@@ -10,8 +10,8 @@ from huggingface_hub import HfApi
 from loopback_hub import LoopbackHub
 
 from longhand.data.metrics import count_matches, right_tokens
-from longhand.hub_cards.evaluation.results import wilson_interval
 from longhand.hub_cards.publishing.publications import metric_publication, publish
+from longhand.hub_cards.result_rows import wilson_interval
 
 FOLDER = Path(__file__).parent.parent / "hub_cards" / "metrics" / "exact_match_by_length"
 

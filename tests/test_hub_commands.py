@@ -12,7 +12,7 @@ from refusals import refusal
 
 from longhand import train
 from longhand.hub_cards import push as push_cli
-from longhand.hub_cards.evaluation.results import read_results
+from longhand.hub_cards.result_rows import read_results
 
 SMALL = ["addition", "--hidden_size", "16", "--intermediate_size", "32", "--batch_size", "8", "--max_length", "3",
          "--validation_lengths", "3", "--validation_samples", "4", "--test_lengths", "4", "--test_samples", "4",

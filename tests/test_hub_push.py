@@ -14,10 +14,10 @@ from longhand.data import load_task_dataset
 from longhand.hub_cards import push as command
 from longhand.hub_cards.checkpoints.checkpoint import hash_files
 from longhand.hub_cards.checkpoints.load import read_checkpoint
-from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.publishing.commits import CannotPush
 from longhand.hub_cards.publishing.dataset import push_dataset
 from longhand.hub_cards.publishing.publications import push_model
+from longhand.hub_cards.result_rows import read_results
 
 
 def test_the_checkpoint_travels_without_training_states_and_pickles_and_comes_back(hub, api, folder, tmp_path):

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.research.__main__ import main
 from longhand.hub_cards.research.theories import ring as command
 from longhand.hub_cards.research.theories.ring import LinearAttention, population_losses, ring_target, window_pairs
+from longhand.hub_cards.result_rows import read_results
 
 N, WINDOW, D = 9, 4, 6
 ALPHA, BETAS = 1.5, [0.5, -0.25]

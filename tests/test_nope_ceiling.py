@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.research.__main__ import main
 from longhand.hub_cards.research.theories import nope_ceiling as command
 from longhand.hub_cards.research.theories.nope_ceiling import nope_ceiling
+from longhand.hub_cards.result_rows import read_results
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.vocabulary import TOKENS
 

@@ -24,7 +24,7 @@ from longhand.data.families import build_tokenizer
 from longhand.data.tasks.registry import PLUGINS, load_plugin, named_plugins
 from longhand.hub_cards import push
 from longhand.hub_cards.checkpoints.load import load_checkpoint, read_checkpoint
-from longhand.hub_cards.evaluation.results import read_results
+from longhand.hub_cards.result_rows import read_results
 from longhand.modeling.coupling import COUPLING_RULES
 
 MAXIMUM = Path(__file__).parent / "not_shown" / "maximum.py"

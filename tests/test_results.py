@@ -4,7 +4,8 @@ import re
 import pytest
 
 from longhand.data.metrics import METRICS
-from longhand.hub_cards.evaluation.results import (
+from longhand.hub_cards.recipes import load_recipe
+from longhand.hub_cards.result_rows import (
     describe_length,
     format_medians,
     format_table,
@@ -14,7 +15,6 @@ from longhand.hub_cards.evaluation.results import (
     wilson_interval,
     write_results,
 )
-from longhand.hub_cards.recipes import load_recipe
 
 
 def result(**changes):

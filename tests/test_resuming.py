@@ -12,7 +12,7 @@ from test_train import LEARNED, MIXED, SMALL, Cut, drawn_batches
 from longhand import train
 from longhand.data import FixedBatches, FreshBatches
 from longhand.hub_cards.training.arguments import parse_run
-from longhand.hub_cards.training.trainer import claim_folder, last_checkpoint
+from longhand.hub_cards.training.run_folder import claim_folder, last_checkpoint
 
 assert hub
 

@@ -12,13 +12,13 @@ from test_commands import held_elsewhere
 
 from longhand.eval import check_options, parse_arguments
 from longhand.hub_cards.evaluation.plots import WIDTH
-from longhand.hub_cards.evaluation.results import read_results, write_results
 from longhand.hub_cards.recipes import load_recipe, write_recipe
 from longhand.hub_cards.research import pages as documents
 from longhand.hub_cards.research import run as training
 from longhand.hub_cards.research.__main__ import STUDIES, main
 from longhand.hub_cards.research.study import RUNS_FILE, Study, list_studies, load_study
 from longhand.hub_cards.research.study_pages import draw_study, study_block, study_table
+from longhand.hub_cards.result_rows import read_results, write_results
 from longhand.hub_cards.training.arguments import parse_run
 
 

@@ -18,11 +18,11 @@ from longhand.data.splits import SPLITS
 from longhand.data.tasks.covering import Problems
 from longhand.eval import load_checkpoint
 from longhand.hub_cards.commands import LOCK_FILE
-from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.recipes import list_recipes, load_recipe, write_recipe
+from longhand.hub_cards.result_rows import read_results
 from longhand.hub_cards.training import trainer
 from longhand.hub_cards.training.arguments import parse_run
-from longhand.hub_cards.training.trainer import claim_folder
+from longhand.hub_cards.training.run_folder import claim_folder
 
 SIZES = (
     "--hidden_size 16 --intermediate_size 32 --batch_size 8 --max_length 3 --validation_lengths 3 4 --validation_samples 4"

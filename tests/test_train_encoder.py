@@ -12,7 +12,7 @@ from longhand import train
 from longhand.data import EncoderAddition, EncoderMultiplication
 from longhand.data.tasks.complexity import cascade_lengths
 from longhand.hub_cards.evaluation.measure import measure_position_maps
-from longhand.hub_cards.evaluation.results import read_results
+from longhand.hub_cards.result_rows import read_results
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 

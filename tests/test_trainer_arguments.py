@@ -6,7 +6,7 @@ from test_train import LEARNED, MIXED, SMALL, refusal
 from torch import nn
 
 from longhand.hub_cards.training.arguments import parse_run
-from longhand.hub_cards.training.trainer import MuonBeside
+from longhand.hub_cards.training.muon import MuonBeside
 from longhand.train import make_trainer
 
 TINY = [*SMALL, *LEARNED, *MIXED, "--max_steps", "4", "--eval_steps", "2"]

@@ -13,8 +13,8 @@ from longhand import eval as evaluation
 from longhand.hub_cards.checkpoints import load as names
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE
 from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo, read_checkpoint, zoo
-from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.research import ship as shipping
+from longhand.hub_cards.result_rows import read_results
 
 
 @pytest.fixture

@@ -41,8 +41,8 @@ from longhand.hub_cards.checkpoints.checkpoint import (
     save_code,
 )
 from longhand.hub_cards.commands import one_line, read_object, write_atomically
-from longhand.hub_cards.evaluation.results import RESULTS_FILE, read_results
 from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, read_recipe
+from longhand.hub_cards.result_rows import RESULTS_FILE, read_results
 from longhand.modeling.inputs import TaskConfig
 
 WEIGHTS = "*.safetensors"

@@ -21,7 +21,7 @@ from longhand.data.families import to_device
 from longhand.data.metrics import generated_matches, measure, place_accuracy
 from longhand.hub_cards.checkpoints.checkpoint import PLOT_FILE, Checkpoint, file_name
 from longhand.hub_cards.evaluation.plots import plot_attention, plot_results
-from longhand.hub_cards.evaluation.results import (
+from longhand.hub_cards.result_rows import (
     ATTENTION_FILE,
     ATTENTION_KINDS,
     PLACES_FILE,

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from longhand.hub_cards.commands import write_atomically
-from longhand.hub_cards.evaluation.results import (
+from longhand.hub_cards.result_rows import (
     Row,
     group_by,
     median_interval,

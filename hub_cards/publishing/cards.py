@@ -21,10 +21,10 @@ from longhand.data.metrics import METRICS
 from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, PLOT_FILE, VERIFIER, Checkpoint
 from longhand.hub_cards.checkpoints.load import is_in_zoo, read_checkpoint
 from longhand.hub_cards.commands import read_text, write_atomically
-from longhand.hub_cards.evaluation.results import Row, accuracy_columns, describe_length
 from longhand.hub_cards.publishing.commits import TAG, check_repo_id, kind_tag
 from longhand.hub_cards.publishing.examples import ENVIRONMENT, count, family_card, snippet
 from longhand.hub_cards.recipes import RECIPE_FILE
+from longhand.hub_cards.result_rows import Row, accuracy_columns, describe_length
 from longhand.modeling.coupling import COUPLING_RULES
 
 CARD_FILE = "README.md"

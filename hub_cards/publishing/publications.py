@@ -18,12 +18,12 @@ from longhand.data.tasks.registry import named_plugins
 from longhand.hub_cards.checkpoints.checkpoint import ANSWER_FILES, BEST_FOLDER, CERTIFICATE_FILE, VERIFIER, changed_code
 from longhand.hub_cards.checkpoints.load import locate, read_checkpoint
 from longhand.hub_cards.commands import is_one_line
-from longhand.hub_cards.evaluation.results import CERTIFICATES_FILE, RESULTS_FILE
 from longhand.hub_cards.page.build import build_page, shown_by_default
 from longhand.hub_cards.publishing.cards import CARD_FILE, render_card
 from longhand.hub_cards.publishing.commits import Files, Push, Repository, check_push, check_repo_id, commit_files
 from longhand.hub_cards.publishing.examples import ENVIRONMENT
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
+from longhand.hub_cards.result_rows import CERTIFICATES_FILE, RESULTS_FILE
 from longhand.hub_cards.training.arguments import PRIVATE_ARGUMENTS
 
 BEST_FILES = (*ANSWER_FILES, RECIPE_FILE)

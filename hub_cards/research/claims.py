@@ -30,7 +30,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from longhand.hub_cards.evaluation.results import (
+from longhand.hub_cards.recipes import read_recipe
+from longhand.hub_cards.research.predicates import ENOUGH_SEEDS, PREDICATES, Evidence, NotFittedError, NotRunError
+from longhand.hub_cards.research.study import STUDY_RESULTS, Study, list_studies, load_study
+from longhand.hub_cards.research.study_pages import is_by_class
+from longhand.hub_cards.research.tables import render_table
+from longhand.hub_cards.result_rows import (
     RESULTS_FILE,
     Row,
     by_class,
@@ -38,11 +43,6 @@ from longhand.hub_cards.evaluation.results import (
     last_rows,
     read_results,
 )
-from longhand.hub_cards.recipes import read_recipe
-from longhand.hub_cards.research.predicates import ENOUGH_SEEDS, PREDICATES, Evidence, NotFittedError, NotRunError
-from longhand.hub_cards.research.study import STUDY_RESULTS, Study, list_studies, load_study
-from longhand.hub_cards.research.study_pages import is_by_class
-from longhand.hub_cards.research.tables import render_table
 
 PAPERS = ("position-coupling", "structural-symmetry", "scratchpads")
 """The files of claims, in the order of the page."""

@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 
 from longhand.hub_cards.commands import write_atomically
-from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, read_results
 from longhand.hub_cards.research import gallery
 from longhand.hub_cards.research.claims import claims_blocks
 from longhand.hub_cards.research.overview import plot_addition, plot_tasks
 from longhand.hub_cards.research.study import STUDY_RESULTS, load_study
 from longhand.hub_cards.research.study_pages import draw_study, fits, read_tests, results_by_variant, study_block
 from longhand.hub_cards.research.tables import TABLES, filled_table
+from longhand.hub_cards.result_rows import RESULTS_FILE, Row, read_results
 
 HUB_CARDS = Path(__file__).parents[1]
 PAGES = [HUB_CARDS / f"{name}.md" for name in ("RESULTS", "COMPARISONS", "ENCODERS", "CLAIMS", "CHOMSKY")]

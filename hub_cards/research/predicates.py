@@ -13,10 +13,10 @@ from operator import itemgetter
 from statistics import mean, median
 from typing import Any
 
-from longhand.hub_cards.evaluation.results import Row, generalizable_length, group_by, group_variants
 from longhand.hub_cards.metrics.exact_match_by_length.counting import wilson_interval
 from longhand.hub_cards.research.study import Study
 from longhand.hub_cards.research.study_pages import FITS, seeds_that_fit, trained_match
+from longhand.hub_cards.result_rows import Row, generalizable_length, group_by, group_variants
 
 ENOUGH_SEEDS = 3
 """Fewer seeds of a variant say nothing about a difference unless the intervals of their problems are apart."""

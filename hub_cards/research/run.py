@@ -21,12 +21,12 @@ from pathlib import Path
 
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, certificate_row
 from longhand.hub_cards.commands import holding, one_line
-from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, read_results, write_results
 from longhand.hub_cards.recipes import RECIPE_FILE, differences, read_recipe
 from longhand.hub_cards.research.study import RUNS_FILE, STUDY_RESULTS, Study, StudyRun, load_study
 from longhand.hub_cards.research.study_pages import CERTIFICATES
+from longhand.hub_cards.result_rows import RESULTS_FILE, Row, read_results, write_results
 from longhand.hub_cards.training.arguments import parse_run
-from longhand.hub_cards.training.trainer import is_complete
+from longhand.hub_cards.training.run_folder import is_complete
 
 TRAIN, EVAL = (Path(__file__).parents[2] / name for name in ("train.py", "eval.py"))
 

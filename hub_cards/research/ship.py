@@ -36,10 +36,10 @@ from longhand.hub_cards.commands import (
     write_atomically,
 )
 from longhand.hub_cards.evaluation.measure import report
-from longhand.hub_cards.evaluation.results import RESULTS_FILE, last_rows, read_results
 from longhand.hub_cards.publishing.cards import CARD_FILE, write_card
 from longhand.hub_cards.recipes import RECIPE_FILE, load_recipe, read_recipe
 from longhand.hub_cards.research import gallery
+from longhand.hub_cards.result_rows import RESULTS_FILE, last_rows, read_results
 from longhand.hub_cards.training.arguments import PRIVATE_ARGUMENTS, parse_run
 
 _OF_ONE_RUN = {*PRIVATE_ARGUMENTS, "test_lengths", "test_samples", "seed", "data_seed", "use_cpu", "description"}

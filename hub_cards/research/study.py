@@ -24,14 +24,14 @@ from typing import Any
 import torch
 
 from longhand.data import Task
-from longhand.hub_cards.evaluation.results import (
+from longhand.hub_cards.recipes import load_recipe, read_recipe
+from longhand.hub_cards.result_rows import (
     ATTENTION_FILE,
     CERTIFICATES_FILE,
     PLACES_FILE,
     POSITION_MAPS_FILE,
     RESULTS_FILE,
 )
-from longhand.hub_cards.recipes import load_recipe, read_recipe
 from longhand.hub_cards.training.arguments import UNSET, Run, parse_run
 
 STUDIES_FOLDER = Path(__file__).parent / "studies"

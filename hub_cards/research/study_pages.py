@@ -11,7 +11,9 @@ from statistics import median
 
 from longhand.data import TASKS
 from longhand.hub_cards.evaluation.plots import describe_sizes, median_line, plot_lines, plot_results
-from longhand.hub_cards.evaluation.results import (
+from longhand.hub_cards.research.study import STUDY_RESULTS, Study
+from longhand.hub_cards.research.tables import TABLES, TableLine, filled_table, render_table
+from longhand.hub_cards.result_rows import (
     CERTIFICATES_FILE,
     RESULTS_FILE,
     Row,
@@ -23,8 +25,6 @@ from longhand.hub_cards.evaluation.results import (
     last_rows,
     read_results,
 )
-from longhand.hub_cards.research.study import STUDY_RESULTS, Study
-from longhand.hub_cards.research.tables import TABLES, TableLine, filled_table, render_table
 
 FITS = 0.95
 """Exact match at every tested size within the trained ones from which on a method fits them."""

@@ -1,26 +1,15 @@
-"""The Trainer of a run: its model, its batches, and what it does at every validation; and the folder that it writes.
+"""The Trainer of a run: its model, its batches, and what it does at every validation."""
 
-A run's folder holds nothing or this very run before, what the run is resumed from, and what a finished run leaves.
-"""
-
-import json
-import os
-import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
 import numpy as np
-import torch
 from safetensors import SafetensorError
-from torch import Tensor, nn
-from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from longhand.data import (
     EvaluationBatches,
@@ -33,68 +22,18 @@ from longhand.data import (
 )
 from longhand.data.batches import check_lengths
 from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, check_thoroughly, coverings
-from longhand.data.tasks.registry import copy_plugins
-from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, hash_files
-from longhand.hub_cards.commands import one_line, read_object, write_atomically
-from longhand.hub_cards.evaluation.results import RESULTS_FILE
-from longhand.hub_cards.recipes import RECIPE_FILE, differences, read_recipe, write_recipe
-from longhand.hub_cards.training.arguments import CHECKPOINTS_FOLDER, Run
+from longhand.hub_cards.commands import one_line
+from longhand.hub_cards.training.arguments import Run
+from longhand.hub_cards.training.muon import MuonBeside, layer_matrices
+from longhand.hub_cards.training.run_folder import STATE_FILE, write_hashes
 
 BEST = "eval_generalization"
 """The metric of the best checkpoint: exact match beyond the trained sizes, among equals the share of right tokens; or the
 loss, negative, see `metric_for_best_model`."""
-HASHES_FILE = "hashes.json"
-"""The SHA-256 of every other file of a checkpoint but trainer_state.json, which is written after it."""
-
-
-STATE_FILE = "trainer_state.json"
 
 
 class NotFinite(RuntimeError):
     """A loss or a weight is NaN or infinite, so training cannot go on."""
-
-
-def layer_matrices(model: Any) -> list[Tensor]:
-    """Return the weights of all linear maps in a model's layers, which are what Muon is for (Jordan et al., 2024)."""
-    return [module.weight for module in model.base_model.layers.modules() if isinstance(module, nn.Linear)]
-
-
-class MuonBeside(Optimizer):
-    """Muon and another optimizer as one, so that they are scheduled, saved and loaded together.
-
-    The step of a matrix is its momentum with all singular values close to 1, see `torch.optim.Muon`.
-
-    Args:
-        matrices: what Muon trains; the other optimizer's groups lose them.
-        other: an optimizer that has made no step yet. Its defaults are those that schedules read.
-        options: arguments of `torch.optim.Muon`.
-    """
-
-    def __init__(self, matrices: list[Tensor], other: Optimizer, **options: Any):
-        taken = set(map(id, matrices))
-        for group in other.param_groups:
-            group["params"] = [weights for weights in group["params"] if id(weights) not in taken]
-        self.parts = (other, torch.optim.Muon(matrices, **options))
-        super().__init__([group for part in self.parts for group in part.param_groups], {})
-        self.defaults = other.defaults
-        self._share()
-
-    def _share(self) -> None:
-        """Give both parts the groups and the state of this optimizer; loading replaces them."""
-        begin = 0
-        for part in self.parts:
-            end = begin + len(part.param_groups)
-            part.param_groups, part.state = self.param_groups[begin:end], self.state
-            begin = end
-
-    def load_state_dict(self, state_dict):
-        super().load_state_dict(state_dict)
-        self._share()
-
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        loss = self.parts[0].step(closure)
-        self.parts[1].step()
-        return loss
 
 
 class BatchTrainer(Trainer):
@@ -172,7 +111,7 @@ class BatchTrainer(Trainer):
         # Process 0 writes trainer_state.json after this, which says that the checkpoint is complete.
         self.accelerator.wait_for_everyone()
         if self.is_world_process_zero():
-            write_atomically(Path(output_dir, HASHES_FILE), json.dumps(hash_files(Path(output_dir), ["*"]), indent=1) + "\n")
+            write_hashes(Path(output_dir))
 
     def check_weights(self) -> None:
         """Raise NotFinite if a weight is NaN or infinite."""
@@ -360,128 +299,3 @@ def resume_certified(trainer: BatchTrainer, run: Run, checkpoint: Path) -> bool:
         return False
     trainer.state = TrainerState.load_from_json(str(checkpoint / STATE_FILE))
     return True
-
-
-def claim_folder(run: Run) -> Path | None:
-    """Check that the output folder is new, or holds this very run unfinished. Return the checkpoint to resume from.
-
-    A complete run that is still to be pushed passes too, see `is_complete`.
-
-    Raises:
-        ValueError: the folder holds a finished run, an unfinished one without `--resume`, or another run's files.
-    """
-    folder, resume = run.folder, run.training.resume
-    if is_complete(folder) and not (resume and run.publishing):
-        advice = "nothing is left to resume" if resume else "remove it or choose another --output_dir"
-        raise ValueError(f"{folder} holds a finished run: {advice}")
-    recipe_file = folder / RECIPE_FILE
-    if not recipe_file.exists():
-        # A kill may leave the lock and files under temporary names.
-        if any(path.is_file() and path.suffix not in (".lock", ".partial") for path in folder.rglob("*")):
-            raise ValueError(f"{folder} holds files but no run ({RECIPE_FILE} is missing): choose another --output_dir")
-        if resume:
-            raise ValueError(f"--resume: {folder} holds no run to continue")
-        return None
-    if not resume:
-        raise ValueError(f"{folder} holds an unfinished run: continue it with --resume, or remove it")
-    before = read_recipe(recipe_file)
-    if different := differences(before, run.recipe):
-        listed = ", ".join(f"{key} was {before.get(key)!r}, now {run.recipe.get(key)!r}" for key in different)
-        raise ValueError(f"--resume: {folder} holds a run of another configuration ({listed})")
-    if resume and is_complete(folder):
-        # A kill may have left some of them.
-        remove_checkpoints(folder)
-    return last_checkpoint(folder / CHECKPOINTS_FOLDER)
-
-
-def is_complete(folder: Path) -> bool:
-    """Whether a run's folder holds all that the run leaves. The training states are removed last."""
-    return (folder / RESULTS_FILE).exists() and not list_checkpoints(folder / CHECKPOINTS_FOLDER)
-
-
-def start_folder(run: Run) -> None:
-    """Make the folder and write what says which run it holds: the recipe and the plugins."""
-    run.folder.mkdir(parents=True, exist_ok=True)
-    write_recipe(run.recipe, run.folder / RECIPE_FILE)
-    copy_plugins(run.plugins, run.folder)
-
-
-def save_final(trainer: BatchTrainer, run: Run) -> None:
-    """Put the last weights at the run's root and the best ones in `best`, each whole or not at all."""
-    trainer.check_weights()
-    partial = run.folder / ".partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    model.save_pretrained(partial)
-    tokenizer: Any = trainer.processing_class
-    tokenizer.save_pretrained(partial)
-    if (best := trainer.state.best_model_checkpoint) is not None:
-        keep = ("*.safetensors", "*.py", "config.json", "generation_config.json", "tokenizer*", "special_tokens_map.json")
-        (partial / BEST_FOLDER).mkdir()
-        for file in (file for pattern in keep for file in Path(best).glob(pattern)):
-            shutil.copy2(file, partial / BEST_FOLDER / file.name)
-        write_recipe(run.recipe, partial / BEST_FOLDER / RECIPE_FILE)
-        copy_plugins(run.plugins, partial / BEST_FOLDER)
-    shutil.rmtree(run.folder / BEST_FOLDER, ignore_errors=True)
-    for path in partial.iterdir():
-        os.replace(path, run.folder / path.name)
-    partial.rmdir()
-
-
-def remove_checkpoints(folder: Path) -> None:
-    """Remove the training states of a finished run; what else its reporters put beside them stays."""
-    states, removed = folder / CHECKPOINTS_FOLDER, folder / ".checkpoints.partial"
-    if list_checkpoints(states):
-        # One renaming removes all states together: a folder with some of the states would look like a run that was cut off.
-        states.rename(removed)
-    for checkpoint in list_checkpoints(removed):
-        shutil.rmtree(checkpoint)
-    if removed.exists():
-        removed.rename(states)
-    with suppress(OSError):
-        states.rmdir()
-
-
-def list_checkpoints(folder: Path) -> list[Path]:
-    """Return the checkpoints in a folder, the latest first."""
-    found = folder.glob(f"{PREFIX_CHECKPOINT_DIR}-[0-9]*")
-    return sorted(found, key=lambda checkpoint: int(checkpoint.name.rpartition("-")[2]), reverse=True)
-
-
-def last_checkpoint(folder: Path) -> Path | None:
-    """Return the latest complete checkpoint, or None. Print which ones are passed over, and why."""
-    found = list_checkpoints(folder)
-    for checkpoint in found:
-        try:
-            check_complete(checkpoint)
-        except (OSError, ValueError) as error:
-            print(f"{checkpoint} is passed over: {one_line(error)}")
-        else:
-            return checkpoint
-    if found:
-        print(f"no checkpoint in {folder} is complete: the run starts from its beginning")
-    return None
-
-
-def check_complete(checkpoint: Path) -> None:
-    """Raise ValueError that names the file if one that a run continues from is missing or is not what was written.
-
-    The best checkpoint, which a finished run keeps too, may be another one. Its files are checked too.
-    """
-    if not (checkpoint / STATE_FILE).exists():
-        raise ValueError(f"it was cut off while it was written ({STATE_FILE}, the last file, is missing)")
-    state = read_object(checkpoint / STATE_FILE)
-    best = state.get("best_model_checkpoint")
-    for folder in {checkpoint, checkpoint if best is None else checkpoint.parent / Path(best).name}:
-        written, now = read_object(folder / HASHES_FILE), hash_files(folder, ["*"])
-        if changed := [name for name, value in written.items() if now.get(name) != value]:
-            raise ValueError(f"{folder.name} was damaged after it was written ({', '.join(changed)})")
-
-
-def relocate_best(checkpoint: Path) -> None:
-    """Correct the path of the best checkpoint in a checkpoint's state: the run may have been moved since it was written."""
-    file = checkpoint / STATE_FILE
-    state = read_object(file)
-    if state["best_model_checkpoint"] is not None:
-        state["best_model_checkpoint"] = str(checkpoint.parent / Path(state["best_model_checkpoint"]).name)
-        write_atomically(file, json.dumps(state, indent=2, sort_keys=True) + "\n")

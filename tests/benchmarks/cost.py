@@ -17,7 +17,7 @@ from statistics import median
 import torch
 
 from longhand.data import Addition, CouplingCollator, EvaluationBatches
-from longhand.hub_cards.evaluation.results import hardware
+from longhand.hub_cards.result_rows import hardware
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 DIGITS = {

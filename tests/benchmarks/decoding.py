@@ -20,7 +20,7 @@ from longhand.data.batches import draw_batch
 from longhand.data.collator import IGNORED
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint
 from longhand.hub_cards.checkpoints.load import load_checkpoint
-from longhand.hub_cards.evaluation.results import hardware
+from longhand.hub_cards.result_rows import hardware
 from longhand.modeling import parallel_greedy
 
 ROUNDS = 3

@@ -39,7 +39,7 @@ import longhand
 from longhand.data import load_task_dataset
 from longhand.data.batches import draw_batch
 from longhand.data.collator import IGNORED
-from longhand.hub_cards.evaluation.results import hardware
+from longhand.hub_cards.result_rows import hardware
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.train import make_trainer

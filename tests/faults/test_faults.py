@@ -20,10 +20,10 @@ from longhand import train
 from longhand.data import TASKS, load_task_dataset
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.commands import refusing_in_one_line
-from longhand.hub_cards.evaluation.results import last_rows, read_results, write_results
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.recipes import load_recipe, write_recipe
 from longhand.hub_cards.research.theories.constructions import run as construct
+from longhand.hub_cards.result_rows import last_rows, read_results, write_results
 from longhand.hub_cards.training.arguments import parse_run
 
 CASES = json.loads(Path(__file__).with_name("cases.json").read_text(encoding="utf-8"))

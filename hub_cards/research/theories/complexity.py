@@ -12,7 +12,7 @@ import numpy as np
 
 from longhand.data.splits import check_integer
 from longhand.data.tasks.complexity import KIND_SHARES
-from longhand.hub_cards.evaluation.results import Row, write_results
+from longhand.hub_cards.result_rows import Row, write_results
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 FIGURES = (("cascade", 50), ("cascade", 5), ("dependency", 20), ("dependency", 5))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from longhand.hub_cards.evaluation.results import Row, write_results
+from longhand.hub_cards.result_rows import Row, write_results
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 

@@ -27,7 +27,7 @@ import torch
 
 from longhand.data import make_generator
 from longhand.hub_cards.evaluation import plots
-from longhand.hub_cards.evaluation.results import Row, group_by, write_results
+from longhand.hub_cards.result_rows import Row, group_by, write_results
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 METHODS = {"ape": "APE", "ape_augmented": "APE with augmentation", "rpe": "RPE"}

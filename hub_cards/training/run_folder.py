@@ -1,0 +1,153 @@
+"""The folder of a run: nothing or this very run before, what the run is resumed from, and what a finished run leaves."""
+
+import json
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from longhand.data.tasks.registry import copy_plugins
+from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, hash_files
+from longhand.hub_cards.commands import one_line, read_object, write_atomically
+from longhand.hub_cards.recipes import RECIPE_FILE, differences, read_recipe, write_recipe
+from longhand.hub_cards.result_rows import RESULTS_FILE
+from longhand.hub_cards.training.arguments import CHECKPOINTS_FOLDER, Run
+
+HASHES_FILE = "hashes.json"
+"""The SHA-256 of every other file of a checkpoint but trainer_state.json, which is written after it."""
+
+STATE_FILE = "trainer_state.json"
+
+
+def claim_folder(run: Run) -> Path | None:
+    """Check that the output folder is new, or holds this very run unfinished. Return the checkpoint to resume from.
+
+    A complete run that is still to be pushed passes too, see `is_complete`.
+
+    Raises:
+        ValueError: the folder holds a finished run, an unfinished one without `--resume`, or another run's files.
+    """
+    folder, resume = run.folder, run.training.resume
+    if is_complete(folder) and not (resume and run.publishing):
+        advice = "nothing is left to resume" if resume else "remove it or choose another --output_dir"
+        raise ValueError(f"{folder} holds a finished run: {advice}")
+    recipe_file = folder / RECIPE_FILE
+    if not recipe_file.exists():
+        # A kill may leave the lock and files under temporary names.
+        if any(path.is_file() and path.suffix not in (".lock", ".partial") for path in folder.rglob("*")):
+            raise ValueError(f"{folder} holds files but no run ({RECIPE_FILE} is missing): choose another --output_dir")
+        if resume:
+            raise ValueError(f"--resume: {folder} holds no run to continue")
+        return None
+    if not resume:
+        raise ValueError(f"{folder} holds an unfinished run: continue it with --resume, or remove it")
+    before = read_recipe(recipe_file)
+    if different := differences(before, run.recipe):
+        listed = ", ".join(f"{key} was {before.get(key)!r}, now {run.recipe.get(key)!r}" for key in different)
+        raise ValueError(f"--resume: {folder} holds a run of another configuration ({listed})")
+    if resume and is_complete(folder):
+        # A kill may have left some of them.
+        remove_checkpoints(folder)
+    return last_checkpoint(folder / CHECKPOINTS_FOLDER)
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether a run's folder holds all that the run leaves. The training states are removed last."""
+    return (folder / RESULTS_FILE).exists() and not list_checkpoints(folder / CHECKPOINTS_FOLDER)
+
+
+def start_folder(run: Run) -> None:
+    """Make the folder and write what says which run it holds: the recipe and the plugins."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    write_recipe(run.recipe, run.folder / RECIPE_FILE)
+    copy_plugins(run.plugins, run.folder)
+
+
+def save_final(run: Run, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, best: Path | None) -> None:
+    """Put the last weights at the run's root and the best ones in `best`, each whole or not at all.
+
+    Args:
+        best: the checkpoint of the best weights.
+    """
+    partial = run.folder / ".partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    model.save_pretrained(partial)
+    tokenizer.save_pretrained(partial)
+    if best is not None:
+        keep = ("*.safetensors", "*.py", "config.json", "generation_config.json", "tokenizer*", "special_tokens_map.json")
+        (partial / BEST_FOLDER).mkdir()
+        for file in (file for pattern in keep for file in best.glob(pattern)):
+            shutil.copy2(file, partial / BEST_FOLDER / file.name)
+        write_recipe(run.recipe, partial / BEST_FOLDER / RECIPE_FILE)
+        copy_plugins(run.plugins, partial / BEST_FOLDER)
+    shutil.rmtree(run.folder / BEST_FOLDER, ignore_errors=True)
+    for path in partial.iterdir():
+        os.replace(path, run.folder / path.name)
+    partial.rmdir()
+
+
+def write_hashes(checkpoint: Path) -> None:
+    """Write the hashes of a checkpoint's files beside them."""
+    write_atomically(checkpoint / HASHES_FILE, json.dumps(hash_files(checkpoint, ["*"]), indent=1) + "\n")
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Remove the training states of a finished run; what else its reporters put beside them stays."""
+    states, removed = folder / CHECKPOINTS_FOLDER, folder / ".checkpoints.partial"
+    if list_checkpoints(states):
+        # One renaming removes all states together: a folder with some of the states would look like a run that was cut off.
+        states.rename(removed)
+    for checkpoint in list_checkpoints(removed):
+        shutil.rmtree(checkpoint)
+    if removed.exists():
+        removed.rename(states)
+    with suppress(OSError):
+        states.rmdir()
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Return the checkpoints in a folder, the latest first."""
+    found = folder.glob(f"{PREFIX_CHECKPOINT_DIR}-[0-9]*")
+    return sorted(found, key=lambda checkpoint: int(checkpoint.name.rpartition("-")[2]), reverse=True)
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """Return the latest complete checkpoint, or None. Print which ones are passed over, and why."""
+    found = list_checkpoints(folder)
+    for checkpoint in found:
+        try:
+            check_complete(checkpoint)
+        except (OSError, ValueError) as error:
+            print(f"{checkpoint} is passed over: {one_line(error)}")
+        else:
+            return checkpoint
+    if found:
+        print(f"no checkpoint in {folder} is complete: the run starts from its beginning")
+    return None
+
+
+def check_complete(checkpoint: Path) -> None:
+    """Raise ValueError that names the file if one that a run continues from is missing or is not what was written.
+
+    The best checkpoint, which a finished run keeps too, may be another one. Its files are checked too.
+    """
+    if not (checkpoint / STATE_FILE).exists():
+        raise ValueError(f"it was cut off while it was written ({STATE_FILE}, the last file, is missing)")
+    state = read_object(checkpoint / STATE_FILE)
+    best = state.get("best_model_checkpoint")
+    for folder in {checkpoint, checkpoint if best is None else checkpoint.parent / Path(best).name}:
+        written, now = read_object(folder / HASHES_FILE), hash_files(folder, ["*"])
+        if changed := [name for name, value in written.items() if now.get(name) != value]:
+            raise ValueError(f"{folder.name} was damaged after it was written ({', '.join(changed)})")
+
+
+def relocate_best(checkpoint: Path) -> None:
+    """Correct the path of the best checkpoint in a checkpoint's state: the run may have been moved since it was written."""
+    file = checkpoint / STATE_FILE
+    state = read_object(file)
+    if state["best_model_checkpoint"] is not None:
+        state["best_model_checkpoint"] = str(checkpoint.parent / Path(state["best_model_checkpoint"]).name)
+        write_atomically(file, json.dumps(state, indent=2, sort_keys=True) + "\n")
