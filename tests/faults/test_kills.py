@@ -1,0 +1,213 @@
+"""Runs that are killed at random moments and finished by `--resume` leave what an uncut run leaves, byte for byte."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pytest
+from safetensors.torch import load_file
+from test_train import LEARNED, MIXED, SMALL
+
+KILLS = 12
+"""Kills of runs of one process."""
+KILLS_OF_TWO = 3
+"""Kills of runs of two processes, whose every start imports torch anew."""
+WHOLE_FILES = ("*.safetensors", "*.json", "*.jsonl", "*.yaml")
+"""Files that must be whole wherever they stand under these names."""
+SECONDS = ("seconds", "run_seconds", "created_at")
+"""What differs from run to run."""
+
+ONE_PROCESS = """
+import os, signal, sys, time
+from longhand import train
+
+def forked(words):
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        train.main(words)
+        status = 0
+    except SystemExit as stop:
+        status = stop.code if isinstance(stop.code, int) else 1
+    finally:
+        sys.stdout.flush()
+        os._exit(status)
+
+for line in sys.stdin:
+    delay, *words = line.split()
+    child = forked(words)
+    if float(delay) > 0:
+        time.sleep(float(delay))
+        os.kill(child, signal.SIGKILL)
+    began = time.monotonic()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(f"ended {status} {time.monotonic() - began}", flush=True)
+"""
+"""A process that has imported everything. For every line of its input, `SECONDS WORDS`, it forks a run, kills the run after
+these seconds unless they are 0, and prints the run's exit status and the seconds that it waited for the run's end."""
+
+
+class Ended(NamedTuple):
+    """How a run ended.
+
+    Attributes:
+        status: exit status, negative for a signal.
+        seconds: seconds that the run took; after a kill, that it took to end.
+    """
+
+    status: int
+    seconds: float
+
+
+class Runner:
+    """Starts runs in forks of one process that has imported everything."""
+
+    def __init__(self, process: subprocess.Popen):
+        self.process = process
+
+    def run(self, words: list[str], seconds: float = 0.0) -> Ended:
+        """Run to the end, or kill after some seconds."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(f"{seconds} {' '.join(words)}\n")
+        self.process.stdin.flush()
+        for line in self.process.stdout:
+            if line.startswith("ended "):
+                _, status, waited = line.split()
+                return Ended(int(status), float(waited))
+        raise AssertionError("the process that forks runs has ended")
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    with subprocess.Popen(
+        [sys.executable, "-c", ONE_PROCESS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        yield Runner(process)
+        process.kill()
+
+
+def left_by(folder: Path) -> dict[str, object]:
+    """What a finished run leaves, without what differs from run to run: bytes of weights, rows of results."""
+    rows = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+    results = [{name: value for name, value in row.items() if name not in SECONDS} for row in rows]
+    weights = {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*.safetensors")}
+    names = sorted(str(file.relative_to(folder)) for file in folder.rglob("*"))
+    return {"weights": weights, "results": results, "names": names}
+
+
+def check_whole(folder: Path) -> None:
+    """Read every file that has a final name: a half-written one cannot be read."""
+    for pattern in WHOLE_FILES:
+        for file in folder.rglob(pattern):
+            if any(part.startswith((".", "tmp")) for part in file.relative_to(folder).parts):
+                continue
+            if file.suffix == ".safetensors":
+                load_file(file)
+            elif file.suffix == ".json":
+                json.loads(file.read_text())
+            elif file.suffix == ".jsonl":
+                list(map(json.loads, file.read_text().splitlines()))
+
+
+def goes_on(folder: Path, words: list[str]) -> list[str]:
+    """The command that continues what a kill left: with --resume, if the run has begun."""
+    return [*words, "--resume"] if (folder / "recipe.yaml").exists() else words
+
+
+@pytest.mark.thorough
+def test_random_kills_change_nothing(runner, tmp_path):
+    generator = random.Random(20261124)
+    words = [*SMALL, *LEARNED, *MIXED]
+    whole = tmp_path / "whole" / "run"
+    uncut = runner.run([*words, "--output_dir", str(whole)])
+    assert uncut.status == 0
+    expected = left_by(whole)
+    kills, number = 0, 0
+    while kills < KILLS:
+        number += 1
+        folder = tmp_path / str(number) / "run"
+        own = [*words, "--output_dir", str(folder)]
+        # A run is killed up to three times before it may end.
+        for _ in range(3):
+            ended = runner.run(goes_on(folder, own), generator.uniform(0.02, 1.0) * uncut.seconds)
+            if ended.status == 0:
+                break
+            assert ended.status == -signal.SIGKILL
+            kills += 1
+            check_whole(folder)
+        if ended.status != 0:
+            ended = runner.run(goes_on(folder, own))
+            # The last kill may have struck when all was written.
+            assert ended.status in (0, 2)
+        assert left_by(folder) == expected
+
+
+class Launched(NamedTuple):
+    """A run of two processes.
+
+    Attributes:
+        process: the launcher.
+        log: what the run prints.
+    """
+
+    process: subprocess.Popen
+    log: Path
+
+
+def launch(words: list[str], log: Path) -> Launched:
+    """Start a run of two processes on the CPU."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m", "longhand.train"]
+    with log.open("w") as printed:
+        return Launched(subprocess.Popen([sys.executable, *launcher, *words], stdout=printed, stderr=printed), log)
+
+
+def finish(words: list[str], log: Path) -> None:
+    """Run to the end; the command may find that all was written already."""
+    launched = launch(words, log)
+    status = launched.process.wait(timeout=300)
+    assert status == 0 or "finished run" in log.read_text(), log.read_text()[-2000:]
+
+
+def kill(launched: Launched) -> None:
+    """Kill the launcher and both processes, which have sessions of their own."""
+    launcher = psutil.Process(launched.process.pid)
+    family = [launcher, *launcher.children(recursive=True)]
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    launched.process.wait()
+    psutil.wait_procs(family)
+
+
+@pytest.mark.thorough
+def test_random_kills_of_two_processes_change_nothing(tmp_path):
+    generator = random.Random(20261125)
+    words = [*SMALL, *LEARNED, *MIXED, "--use_cpu", "True"]
+    whole, folder = tmp_path / "whole" / "run", tmp_path / "killed" / "run"
+    began = time.monotonic()
+    finish([*words, "--output_dir", str(whole)], tmp_path / "whole.log")
+    seconds = time.monotonic() - began
+    own = [*words, "--output_dir", str(folder)]
+    for number in range(KILLS_OF_TWO):
+        launched = launch(goes_on(folder, own), tmp_path / f"{number}.log")
+        # The first half of its time is imports.
+        time.sleep(generator.uniform(0.4, 0.95) * seconds)
+        kill(launched)
+        if folder.exists():
+            check_whole(folder)
+    finish(goes_on(folder, own), tmp_path / "last.log")
+    assert left_by(folder) == left_by(whole)
