@@ -66,7 +66,10 @@ class EncoderMultiplication(FieldTask):
     def _parse(self, question):
         digits = super()._parse(question)
         if (length := int(number_lengths(digits[:, 0])[0])) != self.multiplier_length:
-            raise ValueError(f"the first number must have multiplier_length = {self.multiplier_length} digits, got {length}")
+            raise ValueError(
+                f"the first number of the question {question!r} must have multiplier_length = {self.multiplier_length} digits, "
+                f"got {length}"
+            )
         return digits
 
     def draw_operands(self, generator, lengths):

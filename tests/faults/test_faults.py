@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-import yaml
 from faults.attempts import attempt
+from faults.inputs import try_options, try_question, try_recipe, try_side_file
 from faults.prompts import try_prompt
 from huggingface_hub import constants
 
@@ -19,15 +19,11 @@ from longhand import eval as evaluation
 from longhand import train
 from longhand.data import TASKS, load_task_dataset
 from longhand.hub_cards.checkpoints.load import load_checkpoint
-from longhand.hub_cards.commands import refusing_in_one_line
-from longhand.hub_cards.publishing.cards import write_card
-from longhand.hub_cards.recipes import load_recipe, write_recipe
+from longhand.hub_cards.recipes import load_recipe
 from longhand.hub_cards.research.theories.constructions import run as construct
 from longhand.hub_cards.result_rows import last_rows, read_results, write_results
-from longhand.hub_cards.training.arguments import parse_run
 
 CASES = json.loads(Path(__file__).with_name("cases.json").read_text(encoding="utf-8"))
-QUESTION, SUM = "1234567890+9753108642", "10987676532"
 SIZES = "--hidden_size 16 --num_hidden_layers 1 --num_attention_heads 2 --intermediate_size 32 --batch_size 4 --max_length 3"
 STEPS = "--validation_lengths 3 --validation_samples 2 --test_lengths 3 --test_samples 2 --max_steps 2 --eval_steps 1"
 TINY = [*SIZES.split(), *STEPS.split(), "--until_certified", "False"]
@@ -49,44 +45,9 @@ def certified(main_job, tmp_path_factory) -> Path:
     return folder
 
 
-def damage(file: Path, case: dict) -> None:
-    """Change a file: replace it, cut it off, overwrite bytes, or change or delete a value `at` a place of the document."""
-    content = file.read_bytes()
-    if "what" in case:
-        file.unlink()
-        file.symlink_to("/proc/self/mem")
-    elif "text" in case:
-        file.write_text(case["text"] * case.get("times", 1))
-    elif "cut" in case:
-        file.write_bytes(content[: case["cut"]])
-    elif "bytes" in case:
-        changed, place = bytes.fromhex(case["bytes"]), case["place"]
-        file.write_bytes(content[:place] + changed + content[place + len(changed) :])
-    else:
-        document = yaml.safe_load(content) if file.suffix == ".yaml" else json.loads(content)
-        *parents, last = case["at"]
-        parent = document
-        for key in parents:
-            parent = parent[key]
-        if "value" in case:
-            parent[last] = case["value"]
-        else:
-            del parent[last]
-        file.write_text(yaml.safe_dump(document) if file.suffix == ".yaml" else json.dumps(document))
-
-
 @cases("side file")
 def test_a_damaged_file_of_a_certified_folder(case, certified, tmp_path):
-    folder = shutil.copytree(certified, tmp_path / "addition")
-    damage(folder / case["file"], case)
-    # A file may be refused for what another one says, but then that one is named.
-    named = [*(file.name for file in certified.iterdir()), ".safetensors", "--task", "plugin", "generation_config"]
-    named += [*case.get("at", ()), case.get("value", "damaged")]
-    asked = attempt(lambda: evaluation.main([str(folder), "--ask", QUESTION]), *named)
-    right = asked.printed.strip() == SUM
-    assert right or asked.refusal or asked.words
-    written = attempt(lambda: write_card(folder), *named)
-    assert right or written.refusal or "**Certified.**" not in (folder / "README.md").read_text()
+    try_side_file(case, certified, tmp_path / "addition")
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +72,7 @@ def test_a_prompt(case, checkpoint_of):
 
 @cases("question")
 def test_a_question(case):
-    assert attempt(lambda: TASKS[case["task"]]().prompt(case["question"]), case["question"], repr("\u2003")).refusal
+    assert try_question(TASKS[case["task"]](), case["question"]).refusal
 
 
 @cases("evaluation")
@@ -124,22 +85,14 @@ def test_options_of_an_evaluation(case, certified, tmp_path, monkeypatch):
         assert all(row["exact_match"] == 1 for row in read_results(next(tmp_path.rglob("results.jsonl"))))
 
 
-def parse(words) -> None:
-    with refusing_in_one_line(TypeError, OSError, RuntimeError, ImportError):
-        parse_run([*words, "--output_dir", "run"])
-
-
 @cases("options")
 def test_options_of_a_training(case):
-    attempt(lambda: parse(case["words"]), "bf16", *case["words"])
+    try_options(case["words"])
 
 
 @cases("recipe")
 def test_a_damaged_recipe(case, tmp_path):
-    recipe, file = load_recipe(case["recipe"]), tmp_path / "recipe.yaml"
-    write_recipe(recipe, file)
-    damage(file, case)
-    attempt(lambda: parse([str(file)]), "recipe.yaml", "bf16", *recipe)
+    try_recipe(case, tmp_path / "recipe.yaml")
 
 
 @cases("training")
