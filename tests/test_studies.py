@@ -66,7 +66,7 @@ def test_every_run_and_evaluation_of_a_study_is_legal_and_trained_sizes_are_test
 def test_results_of_a_study_are_of_its_present_runs(name):
     folder = training.STUDY_RESULTS / name
     if not folder.exists():
-        return
+        pytest.skip("the study has not been run here")
     recorded, runs = read_results(folder / RUNS_FILE), {run.name: run.record for run in load_study(name).runs}
     assert all(json.loads(json.dumps(runs[record["model"]])) == record for record in recorded)
     files = set(folder.rglob("*.jsonl")) - {folder / RUNS_FILE}

@@ -67,8 +67,8 @@ class EncoderMultiplication(FieldTask):
         digits = super()._parse(question)
         if (length := int(number_lengths(digits[:, 0])[0])) != self.multiplier_length:
             raise ValueError(
-                f"the first number of the question {question!r} must have multiplier_length = {self.multiplier_length} digits, "
-                f"got {length}"
+                f"the first number of the question {question!r} must have multiplier_length = {self.multiplier_length} "
+                f"digits, got {length}"
             )
         return digits
 
