@@ -173,7 +173,7 @@ def evaluate(run: Run, began: float) -> None:
 def what_next(run: Run) -> list[str]:
     """Return commands of eval.py to try next."""
     task = run.task
-    options = [f'--ask "{part.example_question}"' for part in task.parts]
+    options = [f'--ask "{part.example_question}"' for part in task.parts if part.answers_questions]
     options += ["--certify"] * run.training.until_certified
     options.append(f"--lengths {run.data.test_lengths[-1]}")
     # A checkpoint that holds its task as a table needs no plugin.

@@ -81,6 +81,8 @@ class CouplingCollator:
         else:
             query = torch.arange(columns) < torch.from_numpy(examples.query_lengths).unsqueeze(1)
             labels = input_ids.masked_fill(query | (input_ids == PAD), IGNORED)
+        if examples.supervised is not None:
+            labels = labels.masked_fill(~torch.from_numpy(np.ascontiguousarray(examples.supervised)), IGNORED)
         batch = {
             "input_ids": input_ids,
             "labels": labels,

@@ -312,6 +312,13 @@ class Decoder(Family):
     def check_inputs(self, task, model, batch):
         model.model.position_encoding.check(batch["position_ids"])
 
+    def check_generation(self, task):
+        if not task.answers_questions:
+            raise ValueError(
+                f"a model of the task {task.name!r} cannot write a response whose index hints are given to it: it answers no "
+                "question and has no --decode generate, choose --decode teacher_forced"
+            )
+
     def check_certifiable(self, task, model):
         config = model.config
         if not model.model.position_encoding.windowed:
@@ -357,9 +364,12 @@ class Decoder(Family):
         present = tokens[masked] != PAD
         ends = present.sum(axis=1, keepdims=True, dtype=np.int32)
         kind = np.min_scalar_type(-max(len(task.tokens), -IGNORED))
+        ignored = column < query_ends
+        if examples.supervised is not None:
+            ignored = ignored | ~examples.supervised
         columns = {
             "input_ids": list_column(tokens.astype(np.min_scalar_type(len(task.tokens) - 1), copy=False), present),
-            "labels": list_column(np.where(column < query_ends, IGNORED, tokens.astype(kind)), present),
+            "labels": list_column(np.where(ignored, IGNORED, tokens.astype(kind)), present),
             "query_length": pa.array(query_lengths.astype(np.int32)),
         }
         position_ids = planned_position_ids(coupling or task.rule, examples, lengths).astype(np.int32)
@@ -400,6 +410,7 @@ class Decoder(Family):
 
     def answer(self, task, model, tokenizer, question):
         """Answer by greedy decoding, in parallel if the response is long."""
+        self.check_generation(task)
         self.check_greedy(task, model)
         prompt = task.prompt(question)
         check_characters(prompt, task.tokens)

@@ -32,11 +32,14 @@ class Examples(Rows):
         tokens: (count, columns) uint8, or uint16, token ids, from the begin token to the end token, padded on the right.
         query_lengths: (count,) tokens up to and including `=`.
         same_layout: whether all rows have their markers in the same columns and no padding.
+        supervised: (count, columns) bool, the tokens of the response that count; a model is given the others. None if all
+            of them count.
     """
 
     tokens: np.ndarray
     query_lengths: np.ndarray
     same_layout: bool
+    supervised: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -58,10 +61,10 @@ class LabelledTokens(Rows):
 def join_examples(parts: list[Any]) -> Any:
     """Examples, or labelled tokens, of several widths, one part after the other, padded on the right.
 
-    All parts have `states`, or none has.
+    All parts have `states` or `supervised`, or none has.
     """
     width = max(part.tokens.shape[1] for part in parts)
-    fills = {"tokens": PAD, "labels": IGNORED, "states": NO_STATE}
+    fills = {"tokens": PAD, "labels": IGNORED, "states": NO_STATE, "supervised": False}
     joined: dict[str, Any] = {"same_layout": False} if isinstance(parts[0], Examples) else {}
     for name in [name for name, value in vars(parts[0]).items() if isinstance(value, np.ndarray)]:
         rows = [getattr(part, name) for part in parts]

@@ -9,7 +9,7 @@ from transformers.cache_utils import DynamicCache
 from transformers.generation import GenerationConfig, GenerationMixin, GenerationMode
 
 from .configuration_coupled_gpt import CoupledGPTConfig
-from .inputs import check_input_ids, check_mask, check_padding, check_prompts
+from .inputs import check_input_ids, check_mask, check_padding, check_prompts, read_format
 from .relations import Neighbours
 from .vocabulary import PAD
 from .windowed_cache import WindowedCache
@@ -66,8 +66,10 @@ class CoupledGPTGenerationMixin(GenerationMixin):
 
         Raises:
             ValueError: a prompt is not legal, not of `config.prompt_format`, or not padded on the left; or the way of
-                decoding cannot have coupled ids.
+                decoding cannot have coupled ids; or the model was trained with a part of the response given to it.
         """
+        if self.config.prompt_format and read_format(self.config.prompt_format).hints_given:
+            raise ValueError("this model cannot generate: it was trained with the index hints of the response given to it")
         prompt = kwargs.get("input_ids") if inputs is None else inputs
         if prompt is not None:
             prompt_ids = check_input_ids(prompt, self.config.vocab_size)

@@ -116,6 +116,7 @@ class PromptFormat:
         larger_first: whether the first number must not be smaller than the second, for numbers of one width.
         ones_first: whether numbers begin with the ones digit.
         hint_step: step between the index hints before a number's digits, 1 or -1, which all numbers share; 0 without hints.
+        hints_given: whether a response's hints are given to the model, which so cannot write a response by itself.
 
     Raises:
         ValueError: the example is not legal.
@@ -128,6 +129,7 @@ class PromptFormat:
     larger_first: bool = False
     ones_first: bool = False
     hint_step: int = 0
+    hints_given: bool = False
 
     def __post_init__(self):
         re.compile(self.response or "")
@@ -196,6 +198,10 @@ class PromptFormats:
     @property
     def response(self) -> str | None:
         return self.formats[0].response
+
+    @property
+    def hints_given(self) -> bool:
+        return any(each.hints_given for each in self.formats)
 
     @property
     def shown(self) -> str:

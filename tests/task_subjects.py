@@ -50,6 +50,8 @@ FURTHER_FORMATS = [
     Addition(zero_padding=False, order="all_reversed"),
     Addition(order="plain"),
     IndexHintedAddition(max_hints=60),
+    IndexHintedAddition(order="plain"),
+    IndexHintedAddition(order="all_reversed", supervise_hints=False),
     MultiOperandAddition(operands=2),
     Multiplication(multiplier_length=3),
     Minesweeper(min_mine_ratio=0.0, max_mine_ratio=1),

@@ -16,7 +16,7 @@ from longhand.data.columns import example_columns
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.encoder_addition import CLASS_SAMPLINGS
 from longhand.modeling.inputs import PromptFormats
-from longhand.modeling.vocabulary import EQUALS, PAD
+from longhand.modeling.vocabulary import EQUALS, FIRST_HINT, PAD
 
 ALL = [*FORMATS, *ENCODER_FORMATS, *FURTHER_FORMATS]
 SINGLE = [task for task in ALL if len(task.parts) == 1]
@@ -62,7 +62,8 @@ def test_a_text_is_prompt_response_and_end_and_the_response_is_what_counts(task)
         text = text_of(task, tokens)
         query = text.index("=") + 1
         assert task.prompt(question_of(task, text[1:query])) == text[1:query] and text[0] == "$"
-        expected = [token if token != PAD else IGNORED for token in tokens]
+        counted = getattr(task, "supervise_hints", True)
+        expected = [token if token != PAD and (counted or token < FIRST_HINT) else IGNORED for token in tokens]
         assert labels == [IGNORED] * query + expected[query:]
         assert [token for token in tokens if token != PAD][-1] == task.end_token
     first = (batch["input_ids"] == EQUALS).int().argmax(1).min()

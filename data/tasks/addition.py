@@ -156,6 +156,8 @@ class IndexHintedAddition(Addition):
 
     If the longer operand has L digits, all three numbers are zero-padded to L + 1 digits and have the same consecutive
     hints. The most significant digit has the first hint, so hints run backwards in a number written with the ones first.
+    With the order "plain" and the hints a to d, 653 + 49 is `$a0b6c5d3+a0b0c4d9=a0b7c0d2$`, the example of paper 1
+    (Sec. 3.1), which learns the response's hints too.
     Problems are written and evaluated with the first hints of the vocabulary. In training each problem gets a new random
     start every time that it is seen, uniform among the starts that fit the first `max_hints` hints.
 
@@ -167,7 +169,6 @@ class IndexHintedAddition(Addition):
     vocab_size: ClassVar[int] = len(ALL_TOKENS)
     # What is part of the format of `Addition` is fixed here.
     zero_padding: ClassVar[bool] = True  # type: ignore[misc]
-    order: ClassVar[str] = "response_reversed"  # type: ignore[misc]
 
     max_hints: int = field(
         default=len(HINTS),
@@ -175,6 +176,9 @@ class IndexHintedAddition(Addition):
             "help": f"use the first hints of the vocabulary, 2 to {len(HINTS)} of them: operands have fewer digits",
             "range": (2, len(HINTS)),
         },
+    )
+    supervise_hints: bool = field(
+        default=True, metadata={"help": "learn the response's hints too; otherwise they are given and do not count"}
     )
 
     @property
@@ -184,10 +188,24 @@ class IndexHintedAddition(Addition):
     @property
     def prompt_format(self):
         hint = f"[{HINTS[0]}-{HINTS[-1]}]"
-        number = f"{hint}0(?:{hint}[0-9])+"
-        example = "+".join("".join(map("".join, zip(HINTS, digits, strict=False))) for digits in ("0653", "0049"))
-        response = f"(?:{hint}[0-9])*{hint}?"
-        return PromptFormat(rf"{number}\+{number}=", f"{example}=", response=response, equal_widths=True, hint_step=1)
+        ones_first = self.order == "all_reversed"
+        number = f"(?:{hint}[0-9])+{hint}0" if ones_first else f"{hint}0(?:{hint}[0-9])+"
+        digits = ("3560", "9400") if ones_first else ("0653", "0049")
+        hints = HINTS[3::-1] if ones_first else HINTS[:4]
+        hinted = ["".join(map("".join, zip(hints, written, strict=True))) for written in digits]
+        return PromptFormat(
+            rf"{number}\+{number}=",
+            f"{'+'.join(hinted)}=",
+            response=f"(?:{hint}[0-9])*{hint}?",
+            equal_widths=True,
+            ones_first=ones_first,
+            hint_step=-1 if ones_first else 1,
+            hints_given=not self.supervise_hints,
+        )
+
+    @property
+    def answers_questions(self):
+        return self.supervise_hints
 
     def format(self, digits, lengths):
         count, _, longest = digits.shape
@@ -197,14 +215,19 @@ class IndexHintedAddition(Addition):
                 f"operands of {longest} digits need {longest + 1} index hints, but there are {self.max_hints}: "
                 f"the longest that fit have {self.max_hints - 1} digits"
             )
-        total = add_digits(digits[:, 0], digits[:, 1])
         padded = np.pad(digits, ((0, 0), (0, 0), (0, 1)))
-        numbers = np.empty((3, count, longest + 1, 2), dtype=np.uint8)
-        numbers[..., 0] = FIRST_HINT + np.arange(longest, -1, -1)
-        numbers[0, ..., 1], numbers[1, ..., 1], numbers[2, ..., 1] = padded[:, 0], padded[:, 1], total
-        numbers[:2] = numbers[:2, :, ::-1]
-        first, second, total = numbers.reshape(3, count, -1)
-        return lay_out([BOS, first, PLUS, second, EQUALS, total, self.end_token], query_parts=5)
+        hints = np.broadcast_to((FIRST_HINT + np.arange(longest, -1, -1)).astype(np.uint8), (count, longest + 1))
+
+        def hinted(number: np.ndarray, ones_first: bool) -> np.ndarray:
+            """The hints and the digits (count, longest + 1) of a number, by turns."""
+            pairs = np.stack([hints, number], axis=2)
+            return (pairs if ones_first else pairs[:, ::-1]).reshape(count, -1)
+
+        operands_reversed, response_reversed = self.order == "all_reversed", self.order != "plain"
+        first, second = (hinted(padded[:, place], operands_reversed) for place in (0, 1))
+        total = hinted(add_digits(digits[:, 0], digits[:, 1]), response_reversed)
+        examples = lay_out([BOS, first, PLUS, second, EQUALS, total, self.end_token], query_parts=5)
+        return examples if self.supervise_hints else replace(examples, supervised=examples.tokens < FIRST_HINT)
 
     def augment(self, generator, examples):
         """Move each example's hints to a random start."""

@@ -89,6 +89,11 @@ class Task(Lengths, ABC):
         return None
 
     @property
+    def answers_questions(self) -> bool:
+        """Whether a model can answer a question without being given a part of the response."""
+        return True
+
+    @property
     def for_evaluation(self) -> "Task":
         """The task whose problems are used for validation and tests; it differs if training draws other problems."""
         return self

@@ -131,7 +131,7 @@ def render(template: str, data: CardData, **values: Any) -> str:
 def _metadata(checkpoint: Checkpoint, title: str, dataset: str | None) -> ModelCardData:
     results, task, config = eval_results(checkpoint, dataset), checkpoint.task, checkpoint.model.config
     family = family_card(task)
-    widget = [{"example_title": task.name, "text": family.ask(task)[0]}]
+    widget = [{"example_title": task.name, "text": family.ask(task)[0]}] if task.answers_questions else None
     # The Hub's word for repositories with code that the Auto classes run.
     code = ["custom_code"] if getattr(config, "auto_map", None) else []
     return ModelCardData(
