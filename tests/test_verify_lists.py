@@ -197,3 +197,15 @@ def test_a_table_that_is_none_is_refused_before_it_is_searched(field, value):
     (table if field in table else table["passes"][0])[field] = value
     with pytest.raises(Refused, match=field):
         find_task(task.describe(), table)
+
+
+@pytest.mark.parametrize("passes", range(1, 5))
+@pytest.mark.parametrize("operands", range(1, 5))
+def test_tables_of_every_shape_have_a_longest_operand(operands, passes):
+    """The ids of rows do not grow with the operands, and may be larger than those of columns of short problems."""
+    copied = ColumnPass(lambda state, symbols: (symbols[0], 0))
+    fields = {"name": "copied", "operands": operands, "sign": "+" if operands > 1 else "", "alphabet": "01"}
+    task = type("Copied", (ColumnTask,), {**fields, "passes": (copied,) * passes})()
+    mine = find_task(task.describe(), table_of(task.transducer))
+    assert _conclude(Check(wrong=1), untrained(task), task).limits == mine.limits
+    assert mine.limits["length"] > 10**6

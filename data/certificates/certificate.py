@@ -262,22 +262,28 @@ def _limits(model: CoupledGPTForCausalLM, task: Task) -> dict[str, int]:
 def longest_operands(task: Any, limits: Mapping[str, int]) -> int | None:
     """The most symbols of the longest operand with which every problem keeps to the limits of ids and tokens.
 
-    Both are measured on problems of three lengths. None if they do not grow by the same from one length to the next, for
-    instance since problems have two sizes.
+    Tokens, and the largest position id of each level, are measured on problems of three lengths. None if one of them does not
+    grow by the same from one length to the next, for instance since problems have two sizes.
     """
-    generator, measured, longest = make_generator("sizes", task.name), [], []
-    for length in (8, 9, 10):
-        lengths = np.tile(np.array(task.operand_lengths(length)), (64, 1))
-        tokens = torch.from_numpy(task.examples(generator, lengths, "test").tokens).long()
-        sizes = {"tokens": tokens.shape[1]}
+    generator, measured = make_generator("sizes", task.name), []
+    lengths = (8, 9, 10)
+    for length in lengths:
+        drawn = np.tile(np.array(task.operand_lengths(length)), (64, 1))
+        tokens = torch.from_numpy(task.examples(generator, drawn, "test").tokens).long()
+        sizes = [tokens.shape[1]]
         if "position_ids" in limits:
-            sizes["position_ids"] = int(plan_position_ids(task.rule, tokens, tokens.shape[1]).max())
+            ids = plan_position_ids(task.rule, tokens, tokens.shape[1])
+            sizes += ids.amax(dim=(0, 2)).tolist()
         measured.append(sizes)
-    for name, limit in limits.items():
-        first, second, third = (sizes[name] for sizes in measured)
-        if (step := second - first) != third - second:
+    longest = []
+    for size, (first, second, third) in enumerate(zip(*measured, strict=True)):
+        step = second - first
+        if step != third - second:
             return None
-        longest.append(8 + (limit - first) // step)
+        # The ids of a level may be the same whatever the length.
+        if step:
+            limit = limits["position_ids" if size else "tokens"]
+            longest.append(lengths[0] + (limit - first) // step)
     return min(longest)
 
 
