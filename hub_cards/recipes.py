@@ -1,7 +1,6 @@
 """Recipes: the arguments of a training run, one YAML file for each published model."""
 
 import difflib
-import json
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -62,13 +61,14 @@ def read_recipe(file: Path) -> dict[str, Any]:
     """Read a recipe file.
 
     Raises:
-        ValueError: the file is not a mapping of names to values.
+        ValueError: the file is not a mapping of names to values; or it has anchors, and a few hundred bytes of anchors can
+            stand for gigabytes.
     """
     text = read_text(file)
     try:
+        if any(isinstance(token, yaml.AnchorToken | yaml.AliasToken) for token in yaml.scan(text)):
+            raise ValueError("it has anchors (&NAME) or aliases (*NAME), which no recipe needs")
         recipe = yaml.safe_load(text)
-        # An alias may make a value part of itself, which JSON refuses.
-        json.dumps(recipe, default=str, skipkeys=True)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ValueError(f"{file} is not a recipe in YAML: {one_line(error)}") from error
     if not isinstance(recipe, dict):

@@ -332,6 +332,20 @@ def test_too_many_neighbourhoods_are_refused_with_their_number_and_width():
         table_of(broken(**wide).transducer)
 
 
+@pytest.mark.parametrize("reads", [None, (0,)])
+def test_operands_whose_columns_are_too_many_are_refused_before_they_are_listed(reads):
+    own = ColumnPass(lambda state, symbols: (symbols[0], 0), reads=reads)
+    with pytest.raises(ValueError, match=f"one of {2**40:,} inputs"):
+        table_of(broken(operands=40, sign="+", passes=(own,)).transducer)
+
+
+def test_an_alphabet_of_one_symbol_has_problems_of_every_size_in_every_split():
+    task = broken(alphabet="1", writes="01", step=lambda self, state, symbols: (state, 1 - state))
+    for split in SPLITS:
+        for length in (1, 2, 100):
+            assert task.examples(np.random.default_rng(0), np.array([[length]]), split).tokens.shape[1] == 2 * length + 3
+
+
 LISTS = {
     "addition": ({}, None, 6_217, "053bdc2779f6c7cf"),
     "addition, unpadded": ({"zero_padding": False}, None, 7_514, "f2df543d008058af"),

@@ -20,6 +20,7 @@ from longhand import train
 from longhand.hub_cards import commands
 from longhand.hub_cards import push as push_cli
 from longhand.hub_cards.commands import LOCK_FILE, holding, interruptible, write_atomically
+from longhand.hub_cards.recipes import read_recipe
 
 
 class Thing:
@@ -99,6 +100,14 @@ def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no space left"):
         write_atomically(file, "new")
     assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
+
+
+def test_a_recipe_that_names_its_parts_is_refused_before_they_are_built(tmp_path):
+    """Forty lines of lists of lists would be 10^28 numbers."""
+    lines = [f"list_{place}: &list_{place} [{', '.join([f'*list_{place - 1}'] * 5)}]" for place in range(1, 40)]
+    (file := tmp_path / "recipe.yaml").write_text("\n".join(["list_0: &list_0 [1, 2]", *lines]))
+    with pytest.raises(ValueError, match="anchors"):
+        read_recipe(file)
 
 
 def test_a_planted_link_is_not_followed(tmp_path, monkeypatch):

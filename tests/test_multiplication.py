@@ -81,3 +81,8 @@ def test_a_model_of_two_layers_is_checked_and_one_of_the_coupling_rule_of_the_pa
     assert 0 < check.wrong < check.predictions == 124_740 and len(check.failures) == 10
     with pytest.raises(CannotCertify, match="and the window of the coupling rule 'multiplication_by_digits' only"):
         covering(untrained(coupling="multiplication"), task)
+
+
+@pytest.mark.parametrize(("question", "prompt"), [("4*00002", "4*2="), ("0004*2", "4*2="), ("00*000", "0*0=")])
+def test_leading_zeros_are_read_away(question, prompt):
+    assert Multiplication(multiplier_length=1).prompt(question) == prompt

@@ -262,8 +262,8 @@ def _limits(model: CoupledGPTForCausalLM, task: Task) -> dict[str, int]:
 def longest_operands(task: Any, limits: Mapping[str, int]) -> int | None:
     """The most symbols of the longest operand with which every problem keeps to the limits of ids and tokens.
 
-    Tokens, and the largest position id of each level, are measured on problems of three lengths. None if one of them does not
-    grow by the same from one length to the next, for instance since problems have two sizes.
+    Tokens, and the largest position id of each level, are measured on problems of three lengths. None if one of them does
+    not grow by the same from one length to the next, for instance since problems have two sizes.
     """
     generator, measured = make_generator("sizes", task.name), []
     lengths = (8, 9, 10)

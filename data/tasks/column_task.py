@@ -133,7 +133,10 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
 
     @property
     def partitioned_digits(self) -> int:  # type: ignore[override]
-        return math.ceil(PARTITIONED_DIGITS / math.log10(max(2, len(self.alphabet))))
+        if len(self.alphabet) == 1:
+            # There is one problem of each size, so every split holds it.
+            return 0
+        return math.ceil(PARTITIONED_DIGITS / math.log10(len(self.alphabet)))
 
     @property
     def example_question(self) -> str:

@@ -46,6 +46,9 @@ def tabulate(
     Raises:
         ValueError: an entry is not legal; the message names it.
     """
+    # A product of numbers is built only if it is small enough.
+    if prod(sizes) > MOST_NEIGHBOURHOODS:
+        raise ValueError(f"{name!r} reads one of {prod(sizes):,} inputs in a column, more than {MOST_NEIGHBOURHOODS:,}")
     inputs = list(product(*map(range, sizes)))
     try:
         numbers: dict[Hashable, int] = {start: 0}
@@ -228,8 +231,10 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
 
     counts = [range(len(own.write)) for own in passes]
     symbols = [range(len(table.alphabet))] * operands + [counts[place] for place in guessed]
-    if guessed and prod(map(len, symbols)) * prod(map(len, counts)) > 8 * MOST_NEIGHBOURHOODS:
-        raise TooMany(f"passes in two directions have {prod(map(len, symbols)) * prod(map(len, counts)):,} entries")
+    if (inputs := prod(map(len, symbols))) > MOST_NEIGHBOURHOODS:
+        raise TooMany(f"a column holds one of {inputs:,} inputs, more than {MOST_NEIGHBOURHOODS:,}")
+    if guessed and inputs * prod(map(len, counts)) > 8 * MOST_NEIGHBOURHOODS:
+        raise TooMany(f"passes in two directions have {inputs * prod(map(len, counts)):,} entries")
     # In the column below the ones stands what begins a pass, or what follows a pass that comes from the top.
     below = [follows[place] if place in guessed else begin for place, begin in enumerate(begins)]
     seen_below = [ABSENT if place in guessed else begin for place, begin in enumerate(begins)]

@@ -101,14 +101,14 @@ class Multiplication(DecoderTask):
         return search_covering([Sight(_runs(self.multiplier_length, self.end_token), 3, sees, range(6))])
 
     def read_question(self, question):
-        """Leading zeros of the first operand are removed; the second operand is zero-padded to `multiplier_length`."""
-        first, second = super().read_question(question)
+        """Leading zeros are removed; then the second operand is zero-padded to `multiplier_length`."""
+        first, second = (number.lstrip("0") or "0" for number in super().read_question(question))
         if len(second) > self.multiplier_length:
             raise ValueError(
                 f"the second number of the question {question!r} must have at most multiplier_length = "
                 f"{self.multiplier_length} digits, got {len(second)}"
             )
-        return [first.lstrip("0") or "0", second.zfill(self.multiplier_length)]
+        return [first, second.zfill(self.multiplier_length)]
 
 
 @lru_cache(maxsize=2)
