@@ -17,8 +17,8 @@ from transformers.utils import logging
 from longhand.data import Task, build_task
 from longhand.data.batches import check_lengths
 from longhand.data.certificates import CannotCertify, coverings
-from longhand.data.splits import check_integer
-from longhand.data.tasks.registry import add_plugin_option, load_plugin
+from longhand.data.checks import check_integer
+from longhand.data.tasks.plugins import add_plugin_option, load_plugin
 from longhand.hub_cards.checkpoints.checkpoint import (
     CERTIFICATE_FILE,
     Checkpoint,

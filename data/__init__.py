@@ -7,8 +7,6 @@ from longhand.data.batches import FixedBatches as FixedBatches
 from longhand.data.batches import FreshBatches as FreshBatches
 from longhand.data.collator import CouplingCollator as CouplingCollator
 from longhand.data.collator import collate_rows as collate_rows
-from longhand.data.families import build_tokenizer as build_tokenizer
-from longhand.data.families import check_characters as check_characters
 from longhand.data.formatting import Examples as Examples
 from longhand.data.formatting import LabelledTokens as LabelledTokens
 from longhand.data.metrics import compute_metrics as compute_metrics
@@ -21,6 +19,8 @@ from longhand.data.tasks.registry import build_task as build_task
 from longhand.data.tasks.registry import register_task as register_task
 from longhand.data.tasks.registry import task_from_recipe as task_from_recipe
 from longhand.data.tasks.task import Task as Task
+from longhand.data.tokenization import build_tokenizer as build_tokenizer
+from longhand.data.tokenization import check_characters as check_characters
 
 if TYPE_CHECKING:
     from longhand.data.builder import load_task_dataset as load_task_dataset

@@ -13,8 +13,10 @@ from torch.utils.data import Dataset
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
+from longhand.data.checks import check_integer
 from longhand.data.formatting import Examples, LabelledTokens, join_examples
-from longhand.data.splits import SPLITS, check_integer, make_generator, rows_of_groups
+from longhand.data.lengths import rows_of_groups
+from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.covering import CoveringCases, NeighbourhoodBatch, Problems, join_neighbourhoods
 from longhand.data.tasks.task import Task
 

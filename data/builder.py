@@ -14,9 +14,11 @@ import pyarrow as pa
 import torch
 from datasets.builder import Key
 
+from longhand.data.checks import check_integer
 from longhand.data.columns import as_messages, example_columns
-from longhand.data.splits import SPLITS, check_integer, make_generator
-from longhand.data.tasks.registry import TASKS, build_task, load_plugin, plugin_hashes
+from longhand.data.splits import SPLITS, make_generator
+from longhand.data.tasks.plugins import load_plugin, plugin_hashes
+from longhand.data.tasks.registry import build_task, find_task
 from longhand.data.tasks.task import Task
 
 VERSION = "2.3.0"
@@ -208,7 +210,7 @@ class TaskDatasetConfig(datasets.BuilderConfig):
         """The name of the cache's folder. It covers every argument, given or not."""
         made_of = [self.task_fields, self.min_length, self.max_length, dict(self.num_samples), self.seed, self.messages]
         made_of += [self.made] if self.rows else []
-        made_of += plugin_hashes(TASKS[self.task])
+        made_of += plugin_hashes(find_task(self.task))
         return f"{self.name}-{hashlib.sha256(json.dumps(made_of, sort_keys=True, default=int).encode()).hexdigest()[:16]}"
 
 

@@ -19,11 +19,12 @@ import yaml
 
 from longhand.data import TASKS
 from longhand.data.batches import evaluation_draw
+from longhand.data.checks import check_integer
 from longhand.data.columns import example_columns
-from longhand.data.splits import check_integer
 from longhand.data.tasks.column_task import ColumnTask
+from longhand.data.tasks.plugins import add_plugin_option, load_plugin
 from longhand.data.tasks.reader import write_questions
-from longhand.data.tasks.registry import add_plugin_option, find_task, load_plugin
+from longhand.data.tasks.registry import find_task
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.commands import OneLineParser, interruptible, refusing_in_one_line, write_atomically
 from longhand.hub_cards.evaluation import reading

@@ -27,7 +27,7 @@ import yaml
 from transformers.utils import logging
 
 from longhand.data import SPLITS, TASKS, build_task
-from longhand.data.tasks.registry import add_plugin_option, load_plugin
+from longhand.data.tasks.plugins import add_plugin_option, load_plugin
 from longhand.hub_cards.checkpoints.load import is_in_zoo, locate, unpack
 from longhand.hub_cards.commands import OneLineParser, holding, interruptible, refusing_in_one_line
 from longhand.hub_cards.publishing.cards import write_card
@@ -83,7 +83,7 @@ def add_dataset(content) -> None:
     """
     add, counted = content.add_argument, {"type": int, "metavar": "COUNT"}
     sized = {"type": int, "metavar": "LENGTH"}
-    add("task", choices=TASKS, metavar="TASK", help=f"one of {', '.join(TASKS)}")
+    add("task", metavar="TASK", help=f"one of {', '.join(TASKS)}")
     add("--max_length", **sized, nargs="+", default=[30], help="longest operands in digits or the task's unit (default: 30)")
     add("--min_length", **sized, help="shortest operand (default: 1)")
     add("--num_samples", **counted, default=100_000, help="training examples of a configuration (default: %(default)s)")

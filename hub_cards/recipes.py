@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from longhand.data import TASKS
+from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.commands import one_line, read_text, write_atomically
 
 MODELS_FOLDER = Path(__file__).parent / "models"
@@ -26,7 +26,7 @@ def describe_recipes() -> str:
     groups: dict[str, list[str]] = {certified: [], compared: [], "encoders": [], "the papers' own sizes, for a GPU": []}
     for name, description in list_recipes().items():
         recipe = load_recipe(name)
-        title = compared if TASKS[recipe["task"]].family.name == "decoder" else "encoders"
+        title = compared if find_task(recipe["task"]).family.name == "decoder" else "encoders"
         if recipe.get("until_certified"):
             title = certified
         if name.startswith("paper-"):

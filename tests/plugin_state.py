@@ -2,7 +2,8 @@
 
 import sys
 
-from longhand.data.tasks.registry import PACKAGE, PLUGINS, TASKS
+from longhand.data.tasks.plugins import PACKAGE, PLUGINS
+from longhand.data.tasks.registry import TASKS
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
 

@@ -16,7 +16,8 @@ from longhand.data.certificates import Check, check_neighbourhoods, covering, co
 from longhand.data.certificates.certificate import _conclude
 from longhand.data.tasks.composite import LargeSums
 from longhand.data.tasks.covering import Problems
-from longhand.data.tasks.registry import find_task, load_plugin
+from longhand.data.tasks.plugins import load_plugin
+from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.result_rows import read_results
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM

@@ -15,8 +15,8 @@ from test_structure import FILES, ROOT
 from longhand import CoupledGPTConfig, train
 from longhand import eval as evaluation
 from longhand.data import TASKS, load_task_dataset
-from longhand.data.families import build_tokenizer
-from longhand.data.tasks.registry import load_plugin
+from longhand.data.tasks.plugins import load_plugin
+from longhand.data.tokenization import build_tokenizer
 from longhand.hub_cards import push
 from longhand.hub_cards.checkpoints.load import load_checkpoint, read_checkpoint
 from longhand.modeling.coupling import COUPLING_RULES

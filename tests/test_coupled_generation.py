@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from longhand.data.families import build_tokenizer
+from longhand.data.tokenization import build_tokenizer
 from longhand.hub_cards.research import pages
 from longhand.modeling import coupled_generate
 

@@ -13,7 +13,8 @@ from plugin_state import forget_plugins
 
 from longhand.data import ColumnTask
 from longhand.data.tasks.column_task import ColumnPass
-from longhand.data.tasks.registry import find_task, load_plugin
+from longhand.data.tasks.plugins import load_plugin
+from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.checkpoints.load import load_checkpoint, zoo
 from longhand.hub_cards.page import __main__ as command
 from longhand.hub_cards.page.build import FOLDER, MOST_BYTES, build_page, shown_by_default, unfit

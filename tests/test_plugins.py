@@ -20,8 +20,8 @@ from transformers import AutoConfig
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM, train
 from longhand import eval as evaluation
 from longhand.data import TASKS, load_task_dataset, make_generator
-from longhand.data.families import build_tokenizer
-from longhand.data.tasks.registry import PLUGINS, load_plugin, named_plugins
+from longhand.data.tasks.plugins import PLUGINS, load_plugin, named_plugins
+from longhand.data.tokenization import build_tokenizer
 from longhand.hub_cards import push
 from longhand.hub_cards.checkpoints.load import load_checkpoint, read_checkpoint
 from longhand.hub_cards.result_rows import read_results
@@ -171,13 +171,16 @@ def test_the_source_of_a_plugin_is_what_was_loaded(tmp_path):
     assert inspect.getsource(sys.modules["longhand_plugins.maximum"]) == code
 
 
+SECOND_COPY = "from longhand.data import Copy, register_task\nclass SecondCopy(Copy): name = 'copy'\n"
+
+
 @pytest.mark.parametrize(
     ("name", "code", "expected"),
     [
         ("my-task.py", "", "must be that of a Python module"),
         ("broken.py", "x = 1\n1 / 0\n", "broken.py fails at line 2: ZeroDivisionError: division by zero"),
         ("broken.py", "def f(:\n", "SyntaxError"),
-        ("thief.py", "from longhand.data import TASKS\nTASKS['copy'] = dict", "the task 'copy' exists"),
+        ("thief.py", f"{SECOND_COPY}register_task(SecondCopy)", "the task 'copy' exists"),
         ("missing.py", None, "cannot be read"),
     ],
 )

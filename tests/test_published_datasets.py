@@ -15,7 +15,7 @@ from longhand.data import TASKS, builder, load_task_dataset
 from longhand.data.builder import TaskDatasetBuilder
 from longhand.data.families import DECODER
 from longhand.data.tasks.encoder_task import EncoderTask
-from longhand.data.tasks.registry import load_plugin
+from longhand.data.tasks.plugins import load_plugin
 from longhand.hub_cards import push as command
 from longhand.hub_cards.publishing import dataset as publishing
 from longhand.hub_cards.publishing.commits import CannotPush

@@ -20,9 +20,13 @@ def test_a_taken_name_is_refused_and_a_class_may_replace_itself():
 
     with pytest.raises(ValueError, match=r"task 'addition' exists already, as longhand\.data\.tasks\.addition\.Addition"):
         register_task(Other)
-    for name in ("addition", "settling_plus_one"):
-        with pytest.raises(ValueError, match="exists already"):
-            TASKS[name] = Other
+
+    @dataclass(frozen=True)
+    class Settling(Copy):
+        name: ClassVar[str] = "settling_plus_one"
+
+    with pytest.raises(ValueError, match="exists already"):
+        register_task(Settling)
     assert TASKS["addition"] is Addition
     assert register_task(Addition) is TASKS["addition"] is Addition
 

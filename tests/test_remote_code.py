@@ -11,7 +11,8 @@ from safetensors.torch import load_file
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data import Addition
-from longhand.data.families import DECODER, build_encoder_tokenizer, build_tokenizer
+from longhand.data.families import DECODER
+from longhand.data.tokenization import build_encoder_tokenizer, build_tokenizer
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 
 pytestmark = pytest.mark.thorough

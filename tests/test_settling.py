@@ -16,11 +16,12 @@ from longhand.data.certificates import CannotCertify, certify, check_neighbourho
 from longhand.data.certificates.network_rounding import EncoderRounding
 from longhand.data.certificates.verify_certificate import Refused, verify
 from longhand.data.collator import collate_labels
-from longhand.data.families import ENCODER, build_encoder_tokenizer
+from longhand.data.families import ENCODER
 from longhand.data.tasks.encoder_addition import EncoderAddition
 from longhand.data.tasks.encoder_multiplication import EncoderMultiplication
 from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicationGrid
 from longhand.data.tasks.encoder_task import EncoderTask
+from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.hub_cards.checkpoints.checkpoint import hash_files
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling import settling as settling_module

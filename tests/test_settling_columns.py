@@ -16,7 +16,7 @@ from longhand import train
 from longhand.data import make_generator
 from longhand.data.certificates import verify_certificate
 from longhand.data.certificates.verify_certificate import find_task, list_neighbourhoods
-from longhand.data.tasks.registry import TASKS, build_task
+from longhand.data.tasks.registry import build_task
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.modeling.settling import Cases, cases_at, draw_states, find_labels, pass_targets
 from longhand.modeling.transducer import table_of
@@ -26,8 +26,8 @@ EVERY = pytest.mark.parametrize(
     "task",
     [
         TERNARY,
-        *(TASKS[f"settling_{name}"]() for name in ("plus_one", "comparison", "remainder", "gray_code", "bitwise")),
-        TASKS["settling_constant_multiplication"](),
+        *(build_task(f"settling_{name}") for name in ("plus_one", "comparison", "remainder", "gray_code", "bitwise")),
+        build_task("settling_constant_multiplication"),
     ],
     ids=lambda task: task.name,
 )

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from longhand.data.digits import add_digits, extend_digits, number_lengths
 from longhand.data.formatting import check_longest, lay_out, pad_beyond
-from longhand.data.splits import LongestOperandLengths
+from longhand.data.lengths import LongestOperandLengths
 from longhand.data.tasks.complexity import cascade_lengths
 from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask

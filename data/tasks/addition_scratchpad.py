@@ -9,7 +9,8 @@ import numpy as np
 
 from longhand.data.digits import add_digits
 from longhand.data.formatting import lay_out
-from longhand.data.splits import AnyNumberOfOperands, problem_keys
+from longhand.data.lengths import AnyNumberOfOperands
+from longhand.data.splits import problem_keys
 from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import ONES_FIRST

@@ -27,7 +27,8 @@ import numpy as np
 
 from longhand.data.digits import uniform_words
 from longhand.data.formatting import check_longest, lay_out
-from longhand.data.splits import PARTITIONED_DIGITS, LongestOperandLengths, make_generator
+from longhand.data.lengths import LongestOperandLengths
+from longhand.data.splits import PARTITIONED_DIGITS, make_generator
 from longhand.data.tasks.column_windows import guessed_passes, runs_of, sight_of, tabulate, with_windows, words_over
 from longhand.data.tasks.covering import SEARCHED, Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from longhand.data.splits import check_integer
+from longhand.data.checks import check_integer
 
 _SUMS = np.add.outer(np.arange(10), np.arange(10)).ravel()
 _KINDS = np.stack([_SUMS < 9, _SUMS == 9, _SUMS > 9])

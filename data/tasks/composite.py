@@ -6,7 +6,8 @@ from typing import ClassVar
 import numpy as np
 
 from longhand.data.families import DECODER
-from longhand.data.splits import problem_keys, rows_of_groups
+from longhand.data.lengths import rows_of_groups
+from longhand.data.splits import problem_keys
 from longhand.data.tasks.addition_scratchpad import AdditionScratchpad
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.multiplication_scratchpad import MultiplicationScratchpad

@@ -12,7 +12,8 @@ from longhand.data.collator import IGNORED
 from longhand.data.digits import number_lengths
 from longhand.data.families import ENCODER
 from longhand.data.formatting import LabelledTokens, close_up
-from longhand.data.splits import make_generator, problem_keys, rows_of_groups
+from longhand.data.lengths import rows_of_groups
+from longhand.data.splits import make_generator, problem_keys
 from longhand.data.tasks.covering import SEARCHED, CoveringCases, agree, hide_labels
 from longhand.data.tasks.reader import NUMBER, AnswerReader, digits_of, read_numbers
 from longhand.data.tasks.search import ABSENT, MARKER, Columns, Graph, find_neighbourhoods, grow, number_rows

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from longhand.data.formatting import lay_out
-from longhand.data.splits import AnyNumberOfOperands
+from longhand.data.lengths import AnyNumberOfOperands
 from longhand.data.tasks.covering import CoveringNeighbourhoods, NeighbourhoodBatch, seen_in_problems
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AS_WRITTEN

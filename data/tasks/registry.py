@@ -1,22 +1,7 @@
-"""The registry of tasks, and plugins: a user's own files that register tasks, coupling rules or position encodings.
+"""The registry of tasks."""
 
-A plugin is one Python file. Importing it runs its code, so a plugin is loaded only if the user names it. Recipes record the
-plugins of a run by name and hash, and copies lie beside its checkpoints. Rules and encodings also travel as a checkpoint's
-own code, see `modeling/configuration_coupled_gpt.py`.
-"""
-
-import argparse
-import hashlib
-import linecache
-import re
-import sys
-import traceback
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
-from importlib.util import decode_source
-from os import PathLike
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from longhand.data.tasks.column_task import TABLES, ColumnTask, task_of_table
@@ -24,38 +9,28 @@ from longhand.data.tasks.settling_columns import SETTLING, settling_task
 from longhand.data.tasks.task import Task
 from longhand.modeling.registry import check_free
 
-
-class Tasks(dict[str, type[Task]]):
-    """All tasks by name. A column task has a second name, `settling_` and its own, as a task of an encoder that settles."""
-
-    def __missing__(self, name: str) -> type[Task]:
-        kind = self.get(name.removeprefix(SETTLING)) if isinstance(name, str) and name.startswith(SETTLING) else None
-        if kind is None or not issubclass(kind, ColumnTask):
-            raise KeyError(name)
-        return settling_task(kind)
-
-    def __contains__(self, name: object) -> bool:
-        try:
-            return self[name] is not None  # type: ignore[index]
-        except (KeyError, TypeError):
-            return False
-
-    def __setitem__(self, name: str, task: type[Task]) -> None:
-        """Make a task known. A class may replace itself, so that its file can be loaded again.
-
-        Raises:
-            ValueError: another task has the name.
-        """
-        if name in self:
-            check_free("task", name, task, self[name])
-        super().__setitem__(name, task)
+TASKS: dict[str, type[Task]] = {}
+"""All tasks by name. `find_task` knows a column task by `settling_` and its name too: the task of a settling encoder."""
 
 
-TASKS = Tasks()
+def task_named(name: object) -> type[Task] | None:
+    """The class of the task of this name; None if there is no such task."""
+    if not isinstance(name, str):
+        return None
+    if name in TASKS:
+        return TASKS[name]
+    kind = TASKS.get(name.removeprefix(SETTLING))
+    settles = name.startswith(SETTLING) and kind is not None and issubclass(kind, ColumnTask)
+    return settling_task(kind) if settles else None
 
 
 def register_task(task: type[Task]) -> type[Task]:
-    """Class decorator: make the task known by its name, see `Tasks`."""
+    """Class decorator: make the task known by its name. A class may replace itself, so that its file can be loaded again.
+
+    Raises:
+        ValueError: another task has the name.
+    """
+    check_free("task", task.name, task, task_named(task.name))
     TASKS[task.name] = task
     return task
 
@@ -67,8 +42,9 @@ def register_table(name: str, values: Mapping[str, Any]) -> None:
         ValueError: the table is not legal.
     """
     name = name.removeprefix(SETTLING)
-    if name not in TASKS or TASKS[name].__module__ == TABLES:
-        TASKS[name] = task_of_table(name, values)
+    known = task_named(name)
+    if known is None or known.__module__ == TABLES:
+        register_task(task_of_table(name, values))
 
 
 def find_task(name: Any) -> type[Task]:
@@ -77,9 +53,10 @@ def find_task(name: Any) -> type[Task]:
     Raises:
         ValueError: there is no such task.
     """
-    if not isinstance(name, str) or name not in TASKS:
+    kind = task_named(name)
+    if kind is None:
         raise ValueError(f"task {name!r} is unknown: choose one of {', '.join(TASKS)}")
-    return TASKS[name]
+    return kind
 
 
 def build_task(name: str, /, **task_fields: Any) -> Task:
@@ -106,143 +83,3 @@ def task_from_recipe(recipe: Mapping[str, Any]) -> Task:
         return kind(**{option.name: recipe[option.name] for option in fields(kind) if option.name in recipe})
     except TypeError as error:
         raise ValueError(str(error)) from error
-
-
-PACKAGE = "longhand_plugins"
-"""Package of the modules that plugins become. Nothing else is in it."""
-
-
-@dataclass(frozen=True)
-class Plugin:
-    """A plugin that is loaded.
-
-    Attributes:
-        name: name of its file, such as `my_task.py`.
-        code: its content.
-    """
-
-    name: str
-    code: bytes
-
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.code).hexdigest()
-
-
-PLUGINS: dict[str, Plugin] = {}
-"""All loaded plugins by name."""
-
-
-def is_plugin_name(name: object) -> bool:
-    """Whether a plugin's file may have this name: that of a Python module, in no folder."""
-    return isinstance(name, str) and re.fullmatch(r"[^\W\d]\w*\.py", name) is not None
-
-
-def load_plugin(file: str | PathLike[str], sha256: str | None = None) -> Plugin:
-    """Import a plugin as the module `longhand_plugins.<stem>`. A file of the same name and content is imported once.
-
-    Args:
-        sha256: hash that the file must have; with another one it is not run.
-
-    Raises:
-        ValueError: the file cannot be read, has another hash or fails, or another plugin has its name.
-    """
-    file = Path(file)
-    if not is_plugin_name(file.name):
-        raise ValueError(f"plugin {file}: the name of the file must be that of a Python module, such as my_task.py")
-    try:
-        plugin = Plugin(file.name, file.read_bytes())
-    except OSError as error:
-        raise ValueError(f"plugin {file} cannot be read: {error.strerror}") from error
-    if sha256 not in (None, plugin.sha256):
-        raise ValueError(f"{file} has changed: its sha256 is {plugin.sha256}, not {sha256}")
-    loaded = PLUGINS.setdefault(plugin.name, plugin)
-    if loaded is plugin:
-        try:
-            _run(plugin, file)
-        except BaseException:
-            del PLUGINS[plugin.name]
-            raise
-    elif loaded != plugin:
-        raise ValueError(
-            f"plugin {file}: another plugin {plugin.name} is loaded already (sha256 {loaded.sha256}, not "
-            f"{plugin.sha256}): rename one of them, or start Python anew if you changed the file"
-        )
-    return loaded
-
-
-def _run(plugin: Plugin, file: Path) -> None:
-    """Run exactly the bytes that were read, in a new module."""
-    parent = sys.modules.setdefault(PACKAGE, ModuleType(PACKAGE, "Plugins that are loaded."))
-    # A package has a path. With an empty one, nothing is imported that `load_plugin` did not load.
-    parent.__path__ = []
-    module = ModuleType(f"{PACKAGE}.{file.stem}")
-    sys.modules[module.__name__] = module
-    module.__file__ = path = str(file.absolute())
-    try:
-        text = decode_source(plugin.code)
-        # `inspect.getsource` reads this. An entry without a time of change stays, even if the file changes.
-        linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
-        exec(compile(plugin.code, path, "exec"), module.__dict__)
-    # A script ends with SystemExit, and would end the command with it.
-    except (Exception, SystemExit) as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-        place = f" at line {lines[-1]}" if lines else ""
-        raise ValueError(f"plugin {file} fails{place}: {type(error).__name__}: {' '.join(str(error).split())}") from error
-
-
-def plugin_hashes(defined: type) -> list[str]:
-    """The hashes of all loaded plugins if a plugin defines this class, since plugins may use each other; else nothing."""
-    from_plugin = defined.__module__.startswith(f"{PACKAGE}.")
-    return sorted(plugin.sha256 for plugin in PLUGINS.values()) if from_plugin else []
-
-
-def add_plugin_option(parser: argparse._ActionsContainer) -> None:
-    """Add `--plugin`, the plugins that a command is given, for `load_plugin`."""
-    described = "Python files that the model was made with"
-    parser.add_argument("--plugin", nargs="+", action="extend", type=Path, default=[], metavar="FILE", help=described)
-
-
-def named_plugins(recipe: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the plugins that a recipe names, with the sha256 of each; None if the recipe does not say.
-
-    Raises:
-        ValueError: `plugin` does not map names of Python files.
-    """
-    named = recipe.get("plugin") or {}
-    if not isinstance(named, dict) or not all(map(is_plugin_name, named)):
-        raise ValueError(f"plugin must map Python files without their folder, such as my_task.py, to hashes, got {named!r}")
-    return named
-
-
-def require_plugins(
-    recipe: Mapping[str, Any], source: str, advise: Callable[[str], str], fetch: Callable[[str], Path] | None = None
-) -> list[Plugin]:
-    """Return the loaded plugins that a recipe names.
-
-    Args:
-        source: what the recipe belongs to, for messages.
-        advise: from the name of a plugin that is not loaded to what the user can do.
-        fetch: from a plugin's name to its copy beside the checkpoint, if the user trusts that. Its code is run if the
-            plugin is not loaded.
-
-    Raises:
-        ValueError: a plugin is not loaded, or is not the one that the recipe was made with.
-    """
-    for name, sha256 in named_plugins(recipe).items():
-        if name not in PLUGINS:
-            if fetch is None:
-                raise ValueError(f"{source} was made with the plugin {name}, which is code: {advise(name)}")
-            load_plugin(fetch(name), sha256)
-        if sha256 not in (None, PLUGINS[name].sha256):
-            raise ValueError(
-                f"{source} was made with another plugin {name}: its sha256 is {sha256}, that of the one given is "
-                f"{PLUGINS[name].sha256}"
-            )
-    return [PLUGINS[name] for name in named_plugins(recipe)]
-
-
-def copy_plugins(plugins: Iterable[Plugin], folder: Path) -> None:
-    """Write the plugins beside a checkpoint, byte for byte as they were loaded."""
-    for plugin in plugins:
-        (folder / plugin.name).write_bytes(plugin.code)

@@ -9,7 +9,7 @@ import numpy as np
 
 from longhand.data.digits import extend_digits, numbers_below, subtract_digits
 from longhand.data.formatting import check_longest, lay_out
-from longhand.data.splits import LongestOperandLengths
+from longhand.data.lengths import LongestOperandLengths
 from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import ONES_FIRST

@@ -11,10 +11,12 @@ from typing import Any, ClassVar, Literal, get_args, get_origin
 import numpy as np
 import pyarrow as pa
 
+from longhand.data.checks import check_integer
 from longhand.data.digits import uniform_digits
 from longhand.data.families import Family
 from longhand.data.formatting import Examples, LabelledTokens
-from longhand.data.splits import PARTITIONED_DIGITS, SPLITS, Lengths, check_integer, problem_keys, rows_of_groups, split_of
+from longhand.data.lengths import Lengths, rows_of_groups
+from longhand.data.splits import PARTITIONED_DIGITS, SPLITS, problem_keys, split_of
 from longhand.data.tasks.covering import CoveringCases, CoveringNeighbourhoods
 from longhand.data.tasks.reader import AnswerReader
 from longhand.modeling.inputs import PromptFormat, PromptFormats

@@ -20,7 +20,7 @@ from transformers.dynamic_module_utils import custom_object_save
 
 from longhand.data import Task
 from longhand.data.certificates import CannotCertify, Certificate, Failure, certify, find_difference, verify_certificate
-from longhand.data.tasks.registry import PLUGINS, named_plugins
+from longhand.data.tasks.plugins import PLUGINS, named_plugins
 from longhand.hub_cards.commands import one_line, read_object, write_atomically
 from longhand.hub_cards.recipes import RECIPE_FILE
 from longhand.hub_cards.result_rows import RESULTS_FILE, Row, hardware, read_results

@@ -24,9 +24,10 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 
 from longhand.data import TASKS, Task
 from longhand.data.certificates import hash_weights
+from longhand.data.checks import check_integer
 from longhand.data.families import DECODER, ENCODER
-from longhand.data.splits import check_integer
-from longhand.data.tasks.registry import register_table, require_plugins, task_from_recipe
+from longhand.data.tasks.plugins import require_plugins
+from longhand.data.tasks.registry import register_table, task_from_recipe, task_named
 from longhand.hub_cards.checkpoints.checkpoint import (
     ADAPTER_CONFIG,
     ANSWER_FILES,
@@ -142,7 +143,7 @@ def load_checkpoint(
         require_plugins(recipe, source, lambda name: advice.format(folder / name), fetch)
     described, file = (recipe, RECIPE_FILE) if "task" in recipe else (recipe | named, "config.json")
     chosen = described.get("task", task)
-    if not isinstance(chosen, str) or chosen not in TASKS:
+    if not isinstance(chosen, str) or task_named(chosen) is None:
         raise ValueError(
             f"task of {source}: got {chosen!r}, choose one of {', '.join(TASKS)} with --task, or in a {RECIPE_FILE} with "
             "`task: NAME`"

@@ -14,11 +14,12 @@ import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
-from longhand.data import TASKS, EvaluationBatches, Task
+from longhand.data import EvaluationBatches, Task
 from longhand.data.batches import draw_batch
 from longhand.data.collator import IGNORED
 from longhand.data.families import to_device
 from longhand.data.metrics import generated_matches, measure, place_accuracy
+from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.checkpoints.checkpoint import PLOT_FILE, Checkpoint, file_name
 from longhand.hub_cards.evaluation.plots import plot_attention, plot_results
 from longhand.hub_cards.result_rows import (
@@ -59,7 +60,7 @@ def report(rows: list[Row], folder: Path, trained_lengths: tuple[int, int] | Non
     # The rows first: they are kept if a picture cannot be drawn or written.
     write_results(rows, folder / RESULTS_FILE)
     print(f"\nwrote {folder / RESULTS_FILE}")
-    plot_results(rows, folder / PLOT_FILE, trained_lengths, TASKS[rows[0]["task"]].size_names, seeds)
+    plot_results(rows, folder / PLOT_FILE, trained_lengths, find_task(rows[0]["task"]).size_names, seeds)
     print(f"wrote {folder / PLOT_FILE}")
 
 

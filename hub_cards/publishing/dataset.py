@@ -21,11 +21,12 @@ from datasets.info import DatasetInfosDict
 from huggingface_hub import CommitOperationCopy, DatasetCardData
 from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
-from longhand.data import SPLITS, TASKS, Task, build_task, load_task_dataset
+from longhand.data import SPLITS, Task, build_task, load_task_dataset
 from longhand.data.builder import VERSION
+from longhand.data.checks import check_integer
 from longhand.data.families import DECODER
-from longhand.data.splits import check_integer
-from longhand.data.tasks.registry import plugin_hashes
+from longhand.data.tasks.plugins import plugin_hashes
+from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.publishing.cards import CARD_FILE, LICENSE, SUBJECTS, format_fields, render
 from longhand.hub_cards.publishing.commits import TAG, CannotPush, Files, Push, Repository, kind_tag, refusing
 from longhand.hub_cards.publishing.examples import family_card
@@ -289,7 +290,7 @@ def divide(files: list[DatasetFile], num_shards: int) -> list[list[DatasetFile]]
 
 def shard_branch(dataset: GeneratedDataset) -> str:
     """The branch where the shards of a dataset wait: the same arguments, and code of a plugin, give the same one."""
-    made_of = [VERSION, asdict(dataset), *map(asdict, dataset.files()), plugin_hashes(TASKS[dataset.task])]
+    made_of = [VERSION, asdict(dataset), *map(asdict, dataset.files()), plugin_hashes(find_task(dataset.task))]
     return f"shards-{hashlib.sha256(json.dumps(made_of, default=int).encode()).hexdigest()[:16]}"
 
 

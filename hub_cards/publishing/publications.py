@@ -14,7 +14,7 @@ from typing import Any, TypedDict, Unpack
 
 from huggingface_hub import HfApi, get_token
 
-from longhand.data.tasks.registry import named_plugins
+from longhand.data.tasks.plugins import named_plugins
 from longhand.hub_cards.checkpoints.checkpoint import ANSWER_FILES, BEST_FOLDER, CERTIFICATE_FILE, VERIFIER, changed_code
 from longhand.hub_cards.checkpoints.load import locate, read_checkpoint
 from longhand.hub_cards.commands import is_one_line

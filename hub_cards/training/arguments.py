@@ -23,7 +23,8 @@ from transformers.utils.chat_template_utils import parse_google_format_docstring
 
 from longhand.data import TASKS, ColumnTask, Task
 from longhand.data.certificates import LARGEST_RATIO, ROUNDING_FACTOR
-from longhand.data.tasks.registry import PACKAGE, Plugin, find_task, load_plugin, require_plugins
+from longhand.data.tasks.plugins import PACKAGE, Plugin, load_plugin, require_plugins
+from longhand.data.tasks.registry import find_task, task_named
 from longhand.data.tasks.settling_columns import SETTLING
 from longhand.hub_cards.commands import OneLineParser, one_line
 from longhand.hub_cards.recipes import load_recipe
@@ -338,7 +339,8 @@ def read_arguments(arguments: list[str]) -> Given:
 def _own_column_task(recipe: dict[str, Any], plugins: list[Plugin]) -> str | None:
     """Return the one column task that plugins define, which takes the place of a recipe's column task; None if none does."""
     name = str(recipe.get("task"))
-    if name not in TASKS or not issubclass(TASKS[name], ColumnTask):
+    kind = task_named(name)
+    if kind is None or not issubclass(kind, ColumnTask):
         return None
     modules = [f"{PACKAGE}.{Path(plugin.name).stem}" for plugin in plugins]
     own = [own for own, task in TASKS.items() if task.__module__ in modules and issubclass(task, ColumnTask)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from longhand.data.tasks.registry import copy_plugins
+from longhand.data.tasks.plugins import copy_plugins
 from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, hash_files
 from longhand.hub_cards.commands import one_line, read_object, write_atomically
 from longhand.hub_cards.recipes import RECIPE_FILE, differences, read_recipe, write_recipe

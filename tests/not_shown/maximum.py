@@ -7,7 +7,7 @@ import numpy as np
 
 from longhand.data.digits import numbers_below
 from longhand.data.formatting import check_longest, lay_out
-from longhand.data.splits import LongestOperandLengths
+from longhand.data.lengths import LongestOperandLengths
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.registry import register_task

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from longhand.data.splits import check_integer
+from longhand.data.checks import check_integer
 from longhand.data.tasks.complexity import KIND_SHARES
 from longhand.hub_cards.result_rows import Row, write_results
 

@@ -36,7 +36,7 @@ from pathlib import Path
 import torch
 
 from longhand.data import task_from_recipe
-from longhand.data.splits import check_integer
+from longhand.data.checks import check_integer
 from longhand.hub_cards.recipes import RECIPE_FILE, write_recipe
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.vocabulary import BOS, EQUALS, TIMES
