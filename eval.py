@@ -19,15 +19,8 @@ from longhand.data.batches import check_lengths
 from longhand.data.certificates import CannotCertify, coverings
 from longhand.data.checks import check_integer
 from longhand.data.tasks.plugins import add_plugin_option, load_plugin
-from longhand.hub_cards.checkpoints.checkpoint import (
-    CERTIFICATE_FILE,
-    Checkpoint,
-    certify_checkpoint,
-    check_certifiable,
-    checkpoint_name,
-    file_name,
-    own_folder,
-)
+from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, check_certifiable, own_folder
+from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, Checkpoint, checkpoint_name, file_name
 from longhand.hub_cards.checkpoints.load import OtherModel, describe_zoo, is_in_zoo, load_checkpoint, locate
 from longhand.hub_cards.commands import OneLineParser, holding, interruptible, refusing_in_one_line
 from longhand.hub_cards.evaluation.measure import (

@@ -14,7 +14,8 @@ from transformers import set_seed
 from transformers.utils import logging
 
 from longhand.data.batches import check_lengths
-from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, CERTIFICATE_FILE, certify_checkpoint
+from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint
+from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, CERTIFICATE_FILE
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.commands import holding, interruptible, one_line, read_object, refusing_in_one_line
 from longhand.hub_cards.evaluation.measure import evaluate_lengths, report

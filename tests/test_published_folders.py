@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from longhand import eval as evaluation
 from longhand.data.certificates import hash_weights
 from longhand.hub_cards import push
-from longhand.hub_cards.checkpoints.checkpoint import VERIFIER
+from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
 from longhand.hub_cards.publishing.publications import model_publication, push_model
 from longhand.hub_cards.result_rows import write_results
 from longhand.modeling import CoupledGPTForCausalLM

@@ -23,7 +23,8 @@ from longhand import train
 from longhand.data import Copy
 from longhand.data.certificates import Certificate, certify, verify_certificate
 from longhand.data.certificates.verify_certificate import Refused, find_task, list_neighbourhoods, read_checkpoint, verify
-from longhand.hub_cards.checkpoints.checkpoint import VERIFIER, hash_files
+from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
+from longhand.hub_cards.checkpoints.checkpoint import hash_files
 from longhand.hub_cards.checkpoints.load import unpack
 
 BLOCKED = ("torch", "transformers", "safetensors", "tokenizers", "longhand", "yaml")

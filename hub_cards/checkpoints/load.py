@@ -28,6 +28,7 @@ from longhand.data.checks import check_integer
 from longhand.data.families import DECODER, ENCODER
 from longhand.data.tasks.plugins import require_plugins
 from longhand.data.tasks.registry import register_table, task_from_recipe, task_named
+from longhand.hub_cards.checkpoints.certificate_file import copy_verifier, fitting_certificate, read_certificate
 from longhand.hub_cards.checkpoints.checkpoint import (
     ADAPTER_CONFIG,
     ANSWER_FILES,
@@ -35,10 +36,7 @@ from longhand.hub_cards.checkpoints.checkpoint import (
     CERTIFICATE_FILE,
     Checkpoint,
     checkpoint_name,
-    copy_verifier,
-    fitting_certificate,
     hash_files,
-    read_certificate,
     save_code,
 )
 from longhand.hub_cards.commands import one_line, read_object, write_atomically

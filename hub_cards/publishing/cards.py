@@ -18,7 +18,8 @@ from huggingface_hub import CardData, EvalResult, ModelCardData
 from longhand import __version__
 from longhand.data import Task
 from longhand.data.metrics import METRICS
-from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, PLOT_FILE, VERIFIER, Checkpoint
+from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
+from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, PLOT_FILE, Checkpoint
 from longhand.hub_cards.checkpoints.load import is_in_zoo, read_checkpoint
 from longhand.hub_cards.commands import read_text, write_atomically
 from longhand.hub_cards.publishing.commits import TAG, check_repo_id, kind_tag

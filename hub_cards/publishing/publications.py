@@ -15,7 +15,8 @@ from typing import Any, TypedDict, Unpack
 from huggingface_hub import HfApi, get_token
 
 from longhand.data.tasks.plugins import named_plugins
-from longhand.hub_cards.checkpoints.checkpoint import ANSWER_FILES, BEST_FOLDER, CERTIFICATE_FILE, VERIFIER, changed_code
+from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
+from longhand.hub_cards.checkpoints.checkpoint import ANSWER_FILES, BEST_FOLDER, CERTIFICATE_FILE, changed_code
 from longhand.hub_cards.checkpoints.load import locate, read_checkpoint
 from longhand.hub_cards.commands import is_one_line
 from longhand.hub_cards.page.build import build_page, shown_by_default

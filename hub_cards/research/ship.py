@@ -19,13 +19,8 @@ from pathlib import Path
 
 from transformers.utils import logging
 
-from longhand.hub_cards.checkpoints.checkpoint import (
-    ANSWER_FILES,
-    CERTIFICATE_FILE,
-    PLOT_FILE,
-    VERIFIER,
-    certify_checkpoint,
-)
+from longhand.hub_cards.checkpoints.certificate_file import VERIFIER, certify_checkpoint
+from longhand.hub_cards.checkpoints.checkpoint import ANSWER_FILES, CERTIFICATE_FILE, PLOT_FILE
 from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo, load_checkpoint, read_checkpoint, zoo
 from longhand.hub_cards.commands import (
     OneLineParser,

@@ -1,0 +1,216 @@
+"""The certificate in a checkpoint's folder.
+
+Three acts, three words. `certify_checkpoint` proves and writes. `fitting_certificate` reads what a file states, of which
+nothing is proved anew. `read_certificate` reads it and proves it anew.
+"""
+
+import json
+import reprlib
+import textwrap
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from longhand.data import Task
+from longhand.data.certificates import CannotCertify, Certificate, Failure, certify, find_difference, verify_certificate
+from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, VERIFIER_FILE, Checkpoint, changed_code, hash_files
+from longhand.hub_cards.commands import one_line, read_object, write_atomically
+from longhand.hub_cards.result_rows import Row, hardware
+
+VERIFIER = Path(verify_certificate.__file__)
+"""A program that verifies certificates with numpy alone. A copy stands beside each that it knows how to verify."""
+
+
+def fitting_certificate(folder: Path, weights: str, task: Task) -> dict[str, Any] | None:
+    """Return what the certificate in a folder states; None if there is none. Nothing is proved anew.
+
+    Args:
+        weights: `hash_weights` of the folder's model.
+
+    Raises:
+        ValueError: it cannot be read, or is of other files, weights or another task than the folder's.
+    """
+    file = folder / CERTIFICATE_FILE
+    if not file.is_file():
+        return None
+    advice = f"run eval.py {folder} --certify again"
+    try:
+        certificate = verify_certificate.check_certificate(file.read_bytes())
+    except verify_certificate.Refused as reason:
+        raise ValueError(f"{folder}/{one_line(reason)}: {advice}") from reason
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read ({error.strerror})") from error
+    if differences := _compare(certificate["files"] or {}, hash_files(folder)):
+        raise ValueError(f"{file} is not of these files ({', '.join(differences)}): {advice}")
+    if certificate["weights"] != weights:
+        raise ValueError(f"{file} is not of this model, its weights or configuration differ: {advice}")
+    stated, own = certificate["task"], task.for_evaluation.describe()
+    if changed := [name for name in {**stated, **own} if stated.get(name) != own.get(name)]:
+        listed = ", ".join(f"{name} was {reprlib.repr(stated.get(name))}, is {own.get(name)!r}" for name in changed)
+        raise ValueError(f"{file} is of another task or format ({listed}): {advice}")
+    if certificate["certified"]:
+        check_covered(folder)
+    return certificate
+
+
+def check_covered(folder: Path) -> None:
+    """Raise ValueError if a folder holds what no certificate covers, by the list of the verifier.
+
+    The list has, among others, other weights beside the weights, settings of a tokenizer that cut or pad, and classes in
+    `auto_map` from elsewhere.
+    """
+    try:
+        verify_certificate.check_folder(folder)
+    except (verify_certificate.Refused, OSError) as reason:
+        raise ValueError(f"no certificate covers {folder}: {one_line(reason)}") from reason
+
+
+def _compare(before: dict[str, Any], now: dict[str, str]) -> list[str]:
+    """Return what differs between the hashes of files, file by file."""
+    missing = [f"{name} is missing" for name in before if name not in now]
+    added = [f"{name} is new" for name in now if name not in before]
+    return [*(f"{name} differs" for name in now if before.get(name, now[name]) != now[name]), *missing, *added]
+
+
+def read_certificate(checkpoint: Checkpoint) -> dict[str, Any] | None:
+    """Return the certificate of a checkpoint, after a new check of the model; None if there is none.
+
+    The check is made once in a process (`find_difference`), and takes seconds.
+
+    Raises:
+        ValueError: it cannot be read, does not fit the folder, or says something else than the check finds.
+    """
+    if checkpoint.fault:
+        raise ValueError(checkpoint.fault)
+    if checkpoint.certificate is None:
+        return None
+    file, model, task = checkpoint.folder / CERTIFICATE_FILE, checkpoint.model, checkpoint.task
+    try:
+        different = find_difference(checkpoint.certificate, model, task)  # type: ignore[arg-type]
+    except CannotCertify as error:
+        raise ValueError(f"{file} does not hold ({error}): remove it") from error
+    if different is not None:
+        raise ValueError(f"{file}, {different}: run eval.py {checkpoint.folder} --certify again")
+    return checkpoint.certificate
+
+
+def check_certifiable(checkpoint: Checkpoint) -> None:
+    """Check what a certificate is about besides the weights.
+
+    Raises:
+        ValueError: the folder has files that no certificate covers, the checkpoint has settings that its model does not
+            know, on which other software may act, or code that this version of the package did not write.
+    """
+    model, folder = checkpoint.model, checkpoint.folder
+    check_covered(folder)
+    files: dict[str, Any] = {"config.json": model.config}
+    if model.can_generate():
+        files["generation_config.json"] = model.generation_config
+    for name, settings in files.items():
+        # Loading drops some of the settings that a file has.
+        written = read_object(folder / name) if (folder / name).is_file() else {}
+        known = {*type(settings)().to_dict(), "plugins", "use_cache"}
+        if unknown := sorted({*settings.to_dict(), *written} - known):
+            raise ValueError(
+                f"{name} of {checkpoint.name} has settings that a {model.config.model_type!r} model does not know, and "
+                f"other software may act on them: remove {', '.join(unknown)}"
+            )
+    code = [name for name in hash_files(folder) if name.endswith(".py")]
+    if strange := changed_code(folder, code, model.config, checkpoint.task, checkpoint.recipe):
+        raise ValueError(
+            f"{folder} holds Python files that this version of longhand did not write for this model, and a certificate is "
+            f"about the code too: {', '.join(strange)}; remove what is not longhand's, and save the model again "
+            f"({type(model).__name__}.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r}))"
+        )
+
+
+def own_folder(checkpoint: Checkpoint) -> Path | None:
+    """Return the folder that a checkpoint's certificate is written into.
+
+    None if the checkpoint is on the Hub or comes with the package, or is not asked about the task that it was made for.
+    """
+    is_own = checkpoint.own_task is not None and checkpoint.own_task.for_evaluation == checkpoint.task
+    return checkpoint.folder if checkpoint.kind == "folder" and is_own else None
+
+
+def certify_checkpoint(
+    checkpoint: Checkpoint, file: Path, folder: Path | None, show_proof: bool = True, anew: bool = True
+) -> Row:
+    """Check all neighbourhoods, print what that proves or finds, and write the certificate.
+
+    Args:
+        file: where the certificate is written.
+        folder: see `own_folder`; the certificate names its files.
+        show_proof: whether the steps of the proof are printed too. They are always written.
+        anew: see `certify`.
+
+    Returns:
+        One row of certificates.jsonl.
+
+    Raises:
+        CannotCertify: the model has no window, or its task's neighbourhoods are unknown or too many.
+    """
+    began = time.perf_counter()
+    model: Any = checkpoint.model
+    certificate = certify(model, checkpoint.task, anew=anew)
+    if folder is not None:
+        certificate = replace(certificate, files=hash_files(folder))
+    seconds = round(time.perf_counter() - began, 1)
+    write_atomically(file, json.dumps(asdict(certificate), indent=2) + "\n")
+    print(format_certificate(checkpoint.name, certificate, show_proof))
+    print(f"\nwrote {file} after {seconds} seconds")
+    unknown = copy_verifier(folder) if folder is not None else None
+    if certificate.certified and folder is not None:
+        command = f"python {folder / VERIFIER_FILE} {folder}"
+        print(f"{VERIFIER_FILE} does not know it: {unknown}" if unknown else f"to verify it with numpy alone: {command}")
+    row = certificate_row(asdict(certificate), checkpoint.name)
+    row |= {"seconds": seconds, "hardware": hardware(checkpoint.model.device)}
+    return row if checkpoint.run_seconds is None else row | {"run_seconds": checkpoint.run_seconds}
+
+
+def copy_verifier(folder: Path) -> str | None:
+    """Put the verifier beside a folder's certificate, or remove it and return why it cannot verify this one."""
+    copy = folder / VERIFIER_FILE
+    try:
+        verify_certificate.read_checkpoint(folder)
+    except verify_certificate.Refused as reason:
+        copy.unlink(missing_ok=True)
+        return one_line(reason)
+    write_atomically(copy, VERIFIER.read_bytes())
+    return None
+
+
+def certificate_row(values: dict[str, Any], name: str) -> Row:
+    """Return what certificates.jsonl holds of a certificate; `name` is the model's."""
+    left_out = ("statement", "proof", "task", "limits", "files")
+    return {"model": name} | {field: value for field, value in values.items() if field not in left_out}
+
+
+def format_certificate(name: str, certificate: Certificate, show_proof: bool) -> str:
+    """Return a certificate, or what stands against it, as text for a person."""
+    checked = f"{certificate.predictions:,} predictions"
+    if certificate.neighbourhoods is not None:
+        checked += f" ({certificate.neighbourhoods:,} different neighbourhoods)"
+    facts = {"checked": checked, "wrong": f"{certificate.wrong:,}"}
+    if certificate.margin is not None:
+        facts["margin"] = f"{certificate.margin:.4g}, the smallest lead of a right token's logit"
+    if certificate.ratio is not None:
+        bound = "none that is proved" if certificate.bound is None else f"{certificate.bound:.2g}"
+        facts["bound"] = f"{bound}, how far rounding in any order of summation can move a lead"
+        facts["ratio"] = f"{certificate.ratio:,.3g}, the smallest quotient of a lead and its bound"
+    facts["weights"] = certificate.weights
+    lines = [f"{name}: {'CERTIFIED' if certificate.certified else 'NOT CERTIFIED'}. {certificate.statement}"]
+    lines += [f"  {label:9} {value}" for label, value in facts.items()]
+    if show_proof:
+        lines += [f"  {number}. {step}" for number, step in enumerate(certificate.proof, 1)]
+    lines += [f"  wrong: {failure.problem}  {_verdict(failure)}" for failure in certificate.failures]
+    if certificate.wrong > len(certificate.failures):
+        lines.append("  and more of the kind")
+    return "\n".join(textwrap.fill(line, 118, subsequent_indent="     ") for line in lines)
+
+
+def _verdict(failure: Failure) -> str:
+    if not failure.margin:
+        return f"has no lead of {failure.right!r} over {failure.instead!r}"
+    return f"writes {failure.instead!r} instead of {failure.right!r}"
