@@ -1,5 +1,6 @@
 """Train a model by a recipe, certify and evaluate it, write its folder and its card, and push it."""
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from longhand.hub_cards.publishing.commits import Repository, check_push, own_re
 from longhand.hub_cards.publishing.publications import push_command, push_model
 from longhand.hub_cards.recipes import describe_recipes
 from longhand.hub_cards.training.arguments import UNSET, Run, parse_run, read_arguments
+from longhand.hub_cards.training.launcher import lacking_processes
 from longhand.hub_cards.training.run_folder import (
     claim_folder,
     is_complete,
@@ -53,7 +55,8 @@ examples
   python train.py addition-absolute --learning_rate 2e-3
   python train.py addition --push_to_hub            publish the finished run as USER/addition (--hub_model_id USER/NAME)
   python train.py addition --plugin my_task.py --task my_task
-  accelerate launch --num_processes 2 train.py      several processes, the same global batches
+  accelerate launch --config_file hub_cards/launch/gpus.yaml train.py                    a process for each GPU
+  accelerate launch --config_file hub_cards/launch/cpus.yaml train.py --use_cpu True     two processes on CPUs
 """
 
 EPILOG = f"""Every recipe also takes --plugin FILE [...], Python files of your own that register tasks, coupling rules or
@@ -88,6 +91,8 @@ def train(arguments: list[str]) -> None:
     """Go from a recipe to a trained, certified and evaluated model with a card, and push it."""
     began = time.perf_counter()
     with ExitStack() as held:
+        if note := lacking_processes(os.environ):
+            print(note, file=sys.stderr)
         # Libraries refuse the arguments of a schedule, a reporter or a folder by errors of these types.
         with refusing_in_one_line(TypeError, OSError, RuntimeError, ImportError):
             run = parse_run(arguments)

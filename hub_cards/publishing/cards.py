@@ -47,6 +47,9 @@ TRAINED_ON = (
     ("muon_learning_rate", "largest learning rate of Muon, for the matrices of layers"),
     ("lr_scheduler_type", "schedule"),
     ("decay_steps", "steps of the schedule"),
+    ("bf16", "computed in bfloat16 where autocast does"),
+    ("fp16", "computed in float16 where autocast does"),
+    ("torch_compile", "compiled"),
     ("seed", "seed of the weights"),
     ("data_seed", "seed of the data"),
 )

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal, cast
 from huggingface_hub.errors import StrictDataclassError, StrictDataclassFieldValidationError
 from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments
 from transformers.hf_argparser import string_to_bool
+from transformers.trainer_utils import IntervalStrategy
 from transformers.utils.chat_template_utils import parse_google_format_docstring
 
 from longhand.data import TASKS, ColumnTask, Task
@@ -28,9 +29,18 @@ from longhand.data.tasks.registry import find_task, task_named
 from longhand.data.tasks.settling_columns import SETTLING
 from longhand.hub_cards.commands import OneLineParser, one_line
 from longhand.hub_cards.recipes import load_recipe
+from longhand.hub_cards.training.launcher import (
+    DIVIDING_ARGUMENTS,
+    join_launched,
+    launched_arguments,
+    refuse_dividing,
+)
 
 DEFAULT_RECIPE = "addition"
 CHECKPOINTS_FOLDER = "checkpoints"
+BEST = "eval_generalization"
+"""The metric of the best checkpoint: exact match beyond the trained sizes, among equals the share of right tokens; or the
+loss, negative, see `metric_for_best_model`."""
 UNSET = "unset"
 """As the value on a command line: what a recipe gives is taken back, and the argument's own default holds."""
 
@@ -227,6 +237,8 @@ class Parser(OneLineParser, HfArgumentParser):
         given, unknown = self.parse_known_args(words)
         if unknown:
             name = unknown[0].partition("=")[0]
+            if dividing := DIVIDING_ARGUMENTS.get(name.removeprefix("--")):
+                refuse_dividing(dividing)
             close = difflib.get_close_matches(name, self._option_string_actions, n=3)
             raise ValueError(f"unknown argument {name!r}" + (f": did you mean {' or '.join(close)}?" if close else ""))
         values = vars(given)
@@ -277,7 +289,9 @@ def _check_bounds(option: Field, value: Any) -> None:
 
 @dataclass(frozen=True)
 class Given:
-    """What a recipe and a command line say, the latter winning; typed, not yet checked against each other.
+    """What a recipe, a command line and a launcher say; typed, not yet checked against each other.
+
+    The command line wins over the recipe.
 
     Attributes:
         name: the recipe's name.
@@ -299,7 +313,8 @@ def read_arguments(arguments: list[str]) -> Given:
     """Read a recipe and a command line.
 
     Raises:
-        ValueError: a recipe, plugin, task or argument is unknown, or a value has the wrong type.
+        ValueError: a recipe, plugin, task or argument is unknown, or a value has the wrong type; or the launcher sets
+            something else.
     """
     source = DEFAULT_RECIPE
     if arguments and not arguments[0].startswith("-"):
@@ -332,7 +347,7 @@ def read_arguments(arguments: list[str]) -> Given:
         parser.set_defaults(**parser.read(_words(recipe)))
     except ValueError as error:
         raise ValueError(f"the recipe {source}: {error}") from error
-    values = parser.read(words) | {"task": task.name}
+    values = join_launched(parser.read(words), launched_arguments(os.environ), recipe, words) | {"task": task.name}
     return Given(name, description, tuple(dict.fromkeys([*plugins, *needed])), task, model, parser, values)
 
 
@@ -365,6 +380,7 @@ class Run:
     Attributes:
         folder: where it writes.
         training_collator: makes the inputs for training.
+        best_by_loss: whether the loss chooses the best checkpoint, instead of exact match.
         publishing: where the finished run goes on the Hub; None if nowhere.
         recipe: what recipe.yaml says of it: all that decides its weights and results.
     """
@@ -376,6 +392,7 @@ class Run:
     data: DataArguments
     training_collator: Callable[..., dict[str, Any]]
     training: RunArguments
+    best_by_loss: bool
     publishing: Publishing | None
     recipe: dict[str, Any]
     plugins: tuple[Plugin, ...]
@@ -409,13 +426,40 @@ def parse_run(arguments: list[str]) -> Run:
     }
     training = make(RunArguments, {**values, "output_dir": str(folder / CHECKPOINTS_FOLDER)})
     _check_values(data, training)
+    _derive(training, data)
     collator = family.training_collator(config, positions)
     plugins = {"plugin": {plugin.name: plugin.sha256 for plugin in given.plugins}} if given.plugins else {}
     described = {"recipe": given.name, "description": given.description, **plugins, **task.describe()}
     own = {**vars(data), **(vars(positions) if positions else {}), **vars(model)}
     recipe = json.loads(json.dumps({**described, **own, **recorded}))
     place = make(Publishing, values) if values["push_to_hub"] else None
-    return Run(given.name, folder, task, config, data, collator, training, place, recipe, given.plugins)
+    return Run(
+        name=given.name,
+        folder=folder,
+        task=task,
+        config=config,
+        data=data,
+        training_collator=collator,
+        training=training,
+        best_by_loss=values["metric_for_best_model"] == "loss",
+        publishing=place,
+        recipe=recipe,
+        plugins=given.plugins,
+    )
+
+
+def _derive(training: RunArguments, data: DataArguments) -> None:
+    """Set what Trainer reads and no recipe says, since it follows from the arguments and from the number of processes."""
+    training.per_device_train_batch_size = training.batch_size // (
+        training.world_size * training.gradient_accumulation_steps
+    )
+    training.per_device_eval_batch_size = -(-data.validation_samples // training.world_size)
+    training.save_steps = training.eval_steps
+    training.eval_strategy = training.save_strategy = IntervalStrategy.STEPS
+    training.metric_for_best_model = cast(Any, BEST)
+    training.greater_is_better = True
+    # Every parameter of every recipe gets a gradient in every step, so that nobody has to look for those that do not.
+    training.ddp_find_unused_parameters = False
 
 
 def _check_values(data: DataArguments, training: RunArguments) -> None:

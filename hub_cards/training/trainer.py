@@ -23,13 +23,9 @@ from longhand.data import (
 from longhand.data.batches import check_lengths
 from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, check_thoroughly, coverings
 from longhand.hub_cards.commands import one_line
-from longhand.hub_cards.training.arguments import Run
+from longhand.hub_cards.training.arguments import BEST, Run
 from longhand.hub_cards.training.muon import MuonBeside, layer_matrices
 from longhand.hub_cards.training.run_folder import STATE_FILE, write_hashes
-
-BEST = "eval_generalization"
-"""The metric of the best checkpoint: exact match beyond the trained sizes, among equals the share of right tokens; or the
-loss, negative, see `metric_for_best_model`."""
 
 
 class NotFinite(RuntimeError):
@@ -217,8 +213,7 @@ def training_batches(run: Run) -> FreshBatches | FixedBatches:
 
 def validation_batches(run: Run) -> dict[str, EvaluationBatches]:
     """Return one batch of problems for each validated size, by its name in metrics. All processes have equal shares."""
-    task, samples = run.task.for_evaluation, -run.data.validation_samples // run.training.world_size
-    samples *= -run.training.world_size
+    task, samples = run.task.for_evaluation, run.training.per_device_eval_batch_size * run.training.world_size
     options = {"collator": task.family.collator(run.config), **_share(run)}
     return {
         size: EvaluationBatches(
@@ -260,12 +255,6 @@ def trainer_of(run: Run, model: PreTrainedModel, batches: Any, validation: dict[
         ValueError: optimizer and schedule cannot be made, or no certificate is possible.
     """
     training, data, task = run.training, run.data, run.task
-    training.per_device_train_batch_size = batches.batch_size // (training.world_size * batches.accumulation)
-    training.per_device_eval_batch_size = next(iter(validation.values())).batch_size // training.world_size
-    training.save_steps = cast(float, training.eval_steps)
-    training.eval_strategy = training.save_strategy = "steps"
-    by_loss = training.metric_for_best_model == "loss"
-    training.metric_for_best_model, training.greater_is_better = cast(Any, BEST), True
     trainer = BatchTrainer(
         model=model,
         args=training,
@@ -276,8 +265,8 @@ def trainer_of(run: Run, model: PreTrainedModel, batches: Any, validation: dict[
         preprocess_logits_for_metrics=preprocess_logits(model),
     )
     beyond = [length for length in data.validation_lengths if length > data.max_length] or data.validation_lengths
-    chosen = [max(beyond)] if by_loss else beyond
-    trainer.best_by_loss = by_loss
+    chosen = [max(beyond)] if run.best_by_loss else beyond
+    trainer.best_by_loss = run.best_by_loss
     trainer.sizes_for_best = [size for length in chosen for size in validated_sizes(task, length)]
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
