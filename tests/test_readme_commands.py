@@ -1,0 +1,84 @@
+"""Every command of README.md, run in the order of the page, in a copy of the clone, with a Hub on loopback."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from loopback_hub import LoopbackHub
+
+ROOT = Path(__file__).parents[1]
+SET_UP = ("git clone", "python -m pip install")
+"""What `.ci/run` does itself, in a new environment; the commands after `&&` on the same line are run here."""
+TESTS = "python -m pytest"
+SMALLER = {"--num_samples 1000000": "--num_samples 300", "--max_length 10 30": "--max_length 3 4"}
+"""What a test makes smaller."""
+SLOW = 900
+"""Seconds after which a command hangs."""
+
+
+def commands() -> list[str]:
+    """The lines of all blocks of commands, with their comments."""
+    blocks = re.findall(r"```bash\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if line.strip()]
+
+
+def to_run(line: str) -> list[list[str]]:
+    """The words of the commands of one line that are run here."""
+    words = shlex.split(line, comments=True)
+    found: list[list[str]] = [[]]
+    for word in words:
+        if word == "&&":
+            found.append([])
+        else:
+            found[-1].append(word)
+    left_out = (*SET_UP, "cd longhand", TESTS)
+    return [command for command in found if not " ".join(command).startswith(left_out)]
+
+
+def answer_of(line: str) -> str | None:
+    """The answer that the comment behind a question states, `# 408; ...`."""
+    stated = re.search(r"--ask .*?# ([0-9a-f]+)(?:;.*)?$", line)
+    return stated[1] if stated else None
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory) -> Path:
+    """A copy of the tracked files, in a folder `longhand`."""
+    folder = tmp_path_factory.mktemp("clone") / "longhand"
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
+    for name in listed.splitlines():
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def test_the_first_block_sets_up_trains_and_tests():
+    first = "\n".join(commands()[:3])
+    for command in (*SET_UP, "python train.py", TESTS):
+        assert command in first
+
+
+@pytest.mark.thorough
+def test_every_command_runs_in_the_order_of_the_page(clone, tmp_path):
+    with LoopbackHub() as hub:
+        hub.add_token("secret", "user")
+        environment = os.environ | hub.environment(tmp_path / "home", token="secret") | {"PYTHONPATH": str(clone.parent)}
+        environment |= {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "ACCELERATE_USE_CPU": "true",
+        }
+        for line in commands():
+            small = line
+            for large, smaller in SMALLER.items():
+                small = small.replace(large, smaller)
+            for words in to_run(small):
+                done = subprocess.run(words, cwd=clone, env=environment, capture_output=True, text=True, timeout=SLOW)
+                assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+                answer = answer_of(line)
+                assert answer is None or done.stdout.strip().splitlines()[-1] == answer, line
