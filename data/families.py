@@ -251,8 +251,8 @@ class Decoder(Family):
     def check_generation(self, task):
         if not task.answers_questions:
             raise ValueError(
-                f"a model of the task {task.name!r} cannot write a response whose index hints are given to it: it answers no "
-                "question and has no --decode generate, choose --decode teacher_forced"
+                f"a model of the task {task.name!r} cannot write a response whose index hints are given to it: it answers "
+                "no question and has no --decode generate, choose --decode teacher_forced"
             )
 
     def check_certifiable(self, task, model):

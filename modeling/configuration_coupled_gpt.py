@@ -1,3 +1,16 @@
+# Copyright 2026 The longhand developers.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 """Configuration of CoupledGPT. Coupling rules and position encodings from other files are saved with it.
 
 A checkpoint with such a plugin holds `plugin_NAME.py`, a copy of the plugin that imports its siblings, and
@@ -131,7 +144,7 @@ class CoupledGPTConfig(TaskConfig):
     """
 
     model_type = "coupled_gpt"
-    keys_to_ignore_at_inference = ["cache"]  # noqa: RUF012
+    keys_to_ignore_at_inference = ["cache"]
 
     vocab_size: int = at_least_one(default=len(TOKENS))
     hidden_size: int = at_least_one(default=64)

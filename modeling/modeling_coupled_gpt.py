@@ -1,3 +1,16 @@
+# Copyright 2026 The longhand developers.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 """CoupledGPT: a decoder-only transformer over coupled position ids (position coupling, Cho et al., NeurIPS 2024)."""
 
 from collections.abc import Callable
@@ -226,8 +239,8 @@ class CoupledGPTDecoderLayer(GradientCheckpointingLayer):
 
 class CoupledGPTPreTrainedModel(LonghandPreTrainedModel):
     config: CoupledGPTConfig
-    _no_split_modules = ["CoupledGPTDecoderLayer"]  # noqa: RUF012
-    _can_record_outputs = {"hidden_states": CoupledGPTDecoderLayer, "attentions": CoupledGPTAttention}  # noqa: RUF012
+    _no_split_modules = ["CoupledGPTDecoderLayer"]
+    _can_record_outputs = {"hidden_states": CoupledGPTDecoderLayer, "attentions": CoupledGPTAttention}
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -489,7 +502,7 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
     """
 
     generation_config_class = PlannedGenerationConfig
-    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
 
     def __init__(self, config: CoupledGPTConfig):
         super().__init__(config)

@@ -1,3 +1,16 @@
+# Copyright 2026 The longhand developers.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 """PairwiseBert: an encoder with pairwise position vectors (structural symmetry, Sabbaghi et al., 2024)."""
 
 from dataclasses import dataclass
@@ -195,8 +208,8 @@ class PairwiseBertModelOutput(BaseModelOutput):
 
 class PairwiseBertPreTrainedModel(LonghandPreTrainedModel):
     config: PairwiseBertConfig
-    _no_split_modules = ["PairwiseBertLayer"]  # noqa: RUF012
-    _can_record_outputs = {"hidden_states": PairwiseBertLayer, "attentions": PairwiseBertAttention}  # noqa: RUF012
+    _no_split_modules = ["PairwiseBertLayer"]
+    _can_record_outputs = {"hidden_states": PairwiseBertLayer, "attentions": PairwiseBertAttention}
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
