@@ -60,8 +60,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "273a215dbcff5cf8a2510b5d57def2bac90667a4c20c7ad9eb5302b2f319c29c",
-    "pairwise_bert": "91a3953b2f118b7cbe46e10770ea5d87acfa55898f7be7e0d84b113a88e7fce1",
+    "coupled_gpt": "44fac50cafc73a6b90006fc77a0920d64ad649e5255d6157f1de87a18f70fa3f",
+    "pairwise_bert": "e9eaefbf659ed3a70da19bdcad99287d63ea3947e66262ce56d1aa6613fa2931",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
