@@ -72,7 +72,10 @@ class CouplingCollator:
         columns = input_ids.shape[1]
         rule = find_rule(self.coupling)
         planned = input_ids[:1] if examples.same_layout else input_ids
-        position_ids = rule.plan(planned, columns).position_ids
+        if examples.position_ids is not None and not rule.reads_any_text:
+            position_ids = torch.from_numpy(examples.position_ids[: len(planned)].astype(np.int64))
+        else:
+            position_ids = rule.plan(planned, columns).position_ids
         position_ids = POSITION_SAMPLINGS[self.position_sampling](self, planned, position_ids, len(examples), generator)
         labels = input_ids
         if examples.same_layout:

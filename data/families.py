@@ -24,7 +24,7 @@ from longhand.data.formatting import Examples
 from longhand.data.metrics import count_matches, right_tokens
 from longhand.data.tokenization import build_encoder_tokenizer, build_tokenizer, check_characters
 from longhand.modeling import CoupledGPTForCausalLM, PairwiseBertForTokenClassification
-from longhand.modeling.coupling import CouplingRule, any_text_rules, plan_position_ids
+from longhand.modeling.coupling import CouplingRule, any_text_rules, find_rule, plan_position_ids
 from longhand.modeling.encoder_maps import GRID, virtual_indices
 from longhand.modeling.parallel_decoding import OUTPUTS, parallel_greedy
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
@@ -308,7 +308,12 @@ class Decoder(Family):
             "labels": list_column(np.where(ignored, IGNORED, tokens.astype(kind)), present),
             "query_length": pa.array(query_lengths.astype(np.int32)),
         }
-        position_ids = planned_position_ids(coupling or task.rule, examples, lengths).astype(np.int32)
+        rule = find_rule(coupling or task.rule)
+        if examples.position_ids is not None and not rule.reads_any_text:
+            position_ids = examples.position_ids
+        else:
+            position_ids = planned_position_ids(rule, examples, lengths)
+        position_ids = position_ids.astype(np.int32)
         levels = position_ids.shape[1]
         for level in range(levels):
             name = f"coupled_position_ids_{level}" if levels > 1 else "coupled_position_ids"

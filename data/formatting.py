@@ -21,7 +21,7 @@ class Rows:
         """Some of the problems, without columns that are padding in all of them."""
         width = int(np.flatnonzero((self.tokens[rows] != PAD).any(axis=0)).max(initial=0)) + 1
         taken: Any = {name: value[rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
-        return replace(self, **{name: value[:, :width] if value.ndim > 1 else value for name, value in taken.items()})  # type: ignore[type-var]
+        return replace(self, **{name: value[..., :width] if value.ndim > 1 else value for name, value in taken.items()})  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,15 @@ class Examples(Rows):
         same_layout: whether all rows have their markers in the same columns and no padding.
         supervised: (count, columns) bool, the tokens of the response that count; a model is given the others. None if all
             of them count.
+        position_ids: (count, levels, columns) ids by the task's own coupling rule, if the query alone does not say them; else
+            None. Rules that read any text do without.
     """
 
     tokens: np.ndarray
     query_lengths: np.ndarray
     same_layout: bool
     supervised: np.ndarray | None = None
+    position_ids: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -61,15 +64,16 @@ class LabelledTokens(Rows):
 def join_examples(parts: list[Any]) -> Any:
     """Examples, or labelled tokens, of several widths, one part after the other, padded on the right.
 
-    All parts have `states` or `supervised`, or none has.
+    All parts have `states`, `supervised` or `position_ids`, or none has.
     """
     width = max(part.tokens.shape[1] for part in parts)
-    fills = {"tokens": PAD, "labels": IGNORED, "states": NO_STATE, "supervised": False}
+    fills = {"tokens": PAD, "labels": IGNORED, "states": NO_STATE, "supervised": False, "position_ids": 0}
     joined: dict[str, Any] = {"same_layout": False} if isinstance(parts[0], Examples) else {}
     for name in [name for name, value in vars(parts[0]).items() if isinstance(value, np.ndarray)]:
         rows = [getattr(part, name) for part in parts]
         if name in fills:
-            rows = [np.pad(row, ((0, 0), (0, width - row.shape[1])), constant_values=fills[name]) for row in rows]
+            sides = [((0, 0),) * (row.ndim - 1) + ((0, width - row.shape[-1]),) for row in rows]
+            rows = [np.pad(row, side, constant_values=fills[name]) for row, side in zip(rows, sides, strict=True)]
         joined[name] = np.concatenate(rows)
     return type(parts[0])(**joined)
 

@@ -7,6 +7,7 @@ from .coupling import COUPLING_RULES, Plan, coupling_rule, joined_rule, plan_joi
 from .query_forms import (
     board_markers,
     check_rows,
+    flat_board_markers,
     one_layout,
     padded_operand_markers,
     string_markers,
@@ -568,6 +569,49 @@ def minesweeper(input_ids: Tensor, columns: int) -> Plan:
     in_board, in_answer = (column > begin) & (column < equals), (column > equals) & (column <= equals + cells)
     ids = torch.where(in_answer.unsqueeze(1), answer, (column == equals).unsqueeze(1).long())
     return Plan(torch.where(in_board.unsqueeze(1), board, ids), int(cells.max()) + 1)
+
+
+@coupling_rule(levels=2, capacity=lambda ids: f"boards of {ids - 1} rows and {ids - 1} columns")
+def minesweeper_flat(input_ids: Tensor, columns: int) -> Plan:
+    """Plan like `minesweeper`, for a board whose rows stand one after the other (paper 1, Fig. 9). With start 1:
+
+        $ M _ _ M = M 2 2 M $
+        0 2 3 2 3 1 2 3 2 3 0
+        0 2 2 3 3 1 2 2 3 3 0
+
+    Nothing says how wide such a board is. The rule takes it for a square; `flat_board_ids` has the ids of other boards.
+
+    Args:
+        input_ids: as for `minesweeper`.
+        columns: as for `minesweeper`.
+
+    Returns:
+        A `Plan` of two levels. Ids 1 to width + 1 and 1 to height + 1 are used.
+
+    Raises:
+        ValueError: a row is not of the form `$CELLS=`, or its cells make no square.
+    """
+    begin, equals = flat_board_markers(input_ids).split(1, dim=1)
+    cells = equals - begin - 1
+    width = cells.double().sqrt().round().long()
+    is_square = (width * width == cells).squeeze(1).expand(len(input_ids))
+    check_rows(is_square, input_ids, "'$M__M=', a square board; position_ids must be given for a board of another form")
+    return Plan(_flat_board_ids(begin, equals, width, columns), int(cells.max()) + 1)
+
+
+def flat_board_ids(width: int, height: int, columns: int) -> Tensor:
+    """Return the ids of `minesweeper_flat`, (1, 2, columns), for a board of any width and height."""
+    begin = torch.zeros(1, 1, dtype=torch.long)
+    return _flat_board_ids(begin, begin + width * height + 1, begin + width, columns)
+
+
+def _flat_board_ids(begin: Tensor, equals: Tensor, width: Tensor, columns: int) -> Tensor:
+    """Return ids (batch or 1, 2, columns) from the columns of `$` and of `=` and the width of the board, (batch or 1, 1)."""
+    column = torch.arange(columns, device=begin.device)
+    cell = column - torch.where(column < equals, begin, equals) - 1
+    is_cell = (column > begin) & (column != equals) & (column < 2 * equals - begin)
+    ids = torch.stack([cell % width + 2, cell // width + 2], dim=1)
+    return torch.where(is_cell.unsqueeze(1), ids, (column == equals).unsqueeze(1).long())
 
 
 @coupling_rule(

@@ -124,6 +124,12 @@ def board_markers(input_ids: Tensor) -> Tensor:
     return row_markers(input_ids, form, (input_ids == MINE) | (input_ids == EMPTY_CELL), GREATER, (1, None))
 
 
+def flat_board_markers(input_ids: Tensor) -> Tensor:
+    """Return the columns of `$` and of `=`, (batch or 1, 2), for a board whose rows stand one after the other."""
+    form = "'$M__M=', the rows of a board one after the other, `M` for a mine and `_` for any other cell"
+    return row_markers(input_ids, form, (input_ids == MINE) | (input_ids == EMPTY_CELL))[:, ::2]
+
+
 def text_markers(input_ids: Tensor) -> tuple[Tensor, Tensor]:
     """Return the columns of the first token and of the first `=` (the last token if there is none), (batch, 1) each.
 

@@ -55,6 +55,7 @@ FURTHER_FORMATS = [
     MultiOperandAddition(operands=2),
     Multiplication(multiplier_length=3),
     Minesweeper(min_mine_ratio=0.0, max_mine_ratio=1),
+    Minesweeper(separators=False),
     BaseAddition(radix=2),
     Bitwise(operation="xor"),
     EncoderMultiplication(field_width=60, multiplier_length=2, spill=True),

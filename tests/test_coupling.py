@@ -25,6 +25,7 @@ MULTIPLICATION_RULES = [
     "multiplication_scratchpad",
 ]
 MINESWEEPER_RULES = ["minesweeper", "minesweeper_next_cell"]
+FLAT_BOARDS = ["minesweeper_flat"]
 STRING_RULES = ["copy", "reverse"]
 
 
@@ -153,6 +154,15 @@ def test_minesweeper_couples_a_cell_of_the_board_with_its_solution_by_column_and
     assert COUPLING_RULES["minesweeper"].plan(encode(text), 1).response_length == cells + 1
 
 
+@pytest.mark.parametrize("side", [1, 2, 5])
+def test_a_flat_board_has_the_ids_of_a_board_with_separators(side):
+    flat, rows = f"${'M' * side**2}=", "$" + ">".join(["M" * side] * side) + "="
+    separated = ids_of("minesweeper", rows, len(rows) + side**2 + 1)
+    cells = [column for column in range(separated.shape[-1]) if column >= len(rows) or rows[column] != ">"]
+    assert torch.equal(ids_of("minesweeper_flat", flat, len(flat) + side**2 + 1), separated[:, cells])
+    assert COUPLING_RULES["minesweeper_flat"].plan(encode(flat), 1).response_length == side**2 + 1
+
+
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (1, 3), (3, 1), (2, 3), (5, 4)])
 def test_minesweeper_next_cell_shows_a_token_the_cells_around_the_one_that_comes_next(width, height):
     text = "$" + ">".join(["M" * width] * height) + "="
@@ -200,7 +210,7 @@ def test_ids_of_a_row_depend_on_its_own_query_alone(rule):
         expected = torch.nn.functional.pad(ids_of(rule, query, 13), (padding, 0))
         assert torch.equal(ids_of(rule, "." * padding + query, padding + 13), expected)
     # Rows of one layout share one row of ids.
-    other = query.replace("M", "_") if rule in MINESWEEPER_RULES else re.sub("[1-9]", "1", query)
+    other = query.replace("M", "_") if rule in MINESWEEPER_RULES + FLAT_BOARDS else re.sub("[1-9]", "1", query)
     assert torch.equal(TABLE[rule].plan(encode(query, other), 11).position_ids, ids_of(rule, query, 11).unsqueeze(0))
 
 
@@ -269,6 +279,9 @@ FORMS = {
     "multi_operand_addition": [text for text in MALFORMED if text != "$65+3+4="]
     + ["$653+49=", "$65+149=", "$65+49+1=", "$65+49+123=", "$65+49+=", "$+65+49=", "$65++49=", "$65+49-12=", "$65+49*12=",
        "$65+4912=", "$65+49", "$65=49+12=", "$65+49+1$="],
+    **dict.fromkeys(FLAT_BOARDS, (
+        "$=", "$M_", "M=", "$M_=", "$M__=", "$M_>_M=", "$M__M_=", "$653+49=", "$M_$M_=", "$$M__=", ".M_MM=", "$M?MM=", "....",
+    )),
     **dict.fromkeys(STRING_RULES, ("$=", "$12", "$1+2=", "12=", "1$2=", "$12$=", "$1.2=", "...", "$M=")),
     "subtraction": ["$65+4=", "$65-=", "$-4=", "$6-5-4=", "65-4=", "$65-4", "$6-$4="],
     **dict.fromkeys(MINESWEEPER_RULES, (

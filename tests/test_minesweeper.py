@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from longhand.data import Minesweeper, make_generator
+from longhand.data import CouplingCollator, FreshBatches, Minesweeper, make_generator
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.relations import coupled_pair_map
-from longhand.modeling.vocabulary import BOS, PAD, decode
+from longhand.modeling.vocabulary import BOS, EQUALS, PAD, decode
 
 RULE = COUPLING_RULES["minesweeper_next_cell"]
 
@@ -25,6 +25,44 @@ def test_board_and_solution_are_written_row_by_row():
     assert write(Minesweeper(), "_", "M", "M") == "$_>M>M=1MM$"
     assert write(Minesweeper(), "MMM", "M_M", "MMM") == "$MMM>M_M>MMM=MMMM8MMMM$"
     assert write(Minesweeper(), "_") == "$_=0$"
+
+
+def test_a_board_without_separators_is_one_line_with_the_ids_of_its_cells():
+    task = Minesweeper(separators=False)
+    assert write(task, "M__", "__M") == "$M____M=M2112M$"
+    boards = np.array([[[1, 0, 0], [0, 0, 1]]], dtype=np.uint8)
+    lengths = np.array([[3, 3]])
+    columns, rows = [0, 2, 3, 4, 2, 3, 4, 1, 2, 3, 4, 2, 3, 4, 0], [0, 2, 2, 2, 3, 3, 3, 1, 2, 2, 2, 3, 3, 3, 0]
+    examples = task.format(boards, lengths)
+    assert CouplingCollator(task.coupling, 99)(examples)["position_ids"].tolist() == [[columns, rows]]
+    written = task.family.columns(task, boards, lengths, None)
+    assert [written[f"coupled_position_ids_{level}"].to_pylist() for level in (0, 1)] == [[columns], [rows]]
+    # Rules that read any text number the tokens as ever.
+    assert CouplingCollator("sequential", 99)(examples)["position_ids"].tolist() == [[list(range(15))]]
+
+
+def test_flat_boards_of_several_sizes_in_one_batch_have_their_own_ids():
+    task = Minesweeper(separators=False)
+    collator = CouplingCollator(task.coupling, 15, "random_start")
+    batches = FreshBatches(task, 2, 4, 0, mixed=True, collator=collator, batch_size=32, num_batches=1)
+    batch = batches[0]
+    alone = CouplingCollator(task.coupling, 15)
+    for tokens, ids in zip(batch["input_ids"], batch["position_ids"], strict=True):
+        equals = int((tokens == EQUALS).int().argmax())
+        response, query = ids[:, equals + 1 : 2 * equals], ids[:, 1:equals]
+        assert torch.equal(response, query) and len(set(zip(*query.tolist(), strict=True))) == equals - 1
+        assert (ids[:, 2 * equals :] == 0).all()
+    square = task.format(np.zeros((1, 3, 3), dtype=np.uint8), np.full((1, 3), 3))
+    planned = COUPLING_RULES[task.coupling].plan(torch.from_numpy(square.tokens).long(), square.tokens.shape[1])
+    assert torch.equal(alone(square)["position_ids"], planned.position_ids)
+
+
+@pytest.mark.parametrize(("question", "prompt"), [("M__M", "M__M="), ("M_ _M", "M__M="), ("M_>_M=", "M__M=")])
+def test_questions_without_separators_are_squares(question, prompt):
+    task = Minesweeper(separators=False)
+    assert task.prompt(question) == prompt
+    with pytest.raises(ValueError, match="takes every board for a square"):
+        task.prompt("M M M M")
 
 
 def test_width_and_height_are_uniform_and_independent():

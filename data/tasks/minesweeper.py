@@ -1,7 +1,7 @@
 """Minesweeper generator: `$M__>__M=M2112M$` (paper 1, Sec. 6.2)."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import ClassVar
 
@@ -14,6 +14,7 @@ from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AS_WRITTEN
 from longhand.data.tasks.registry import register_task
 from longhand.data.tasks.search import number_rows
+from longhand.modeling.coupling_rules import flat_board_ids
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EMPTY_CELL, EQUALS, GREATER, MINE
 
@@ -43,10 +44,17 @@ def _draw_mines(generator: np.random.Generator, mines: np.ndarray, free: np.ndar
 class Minesweeper(AnyNumberOfOperands, DecoderTask):
     """Boards of cells, some of them mines. The solution gives for every other cell the mines among its eight neighbours.
 
-    A board is written row by row, `M` for a mine, `_` for another cell and `>` between two rows. The paper's text has no
-    `>`, but then nothing tells how wide a board is. The solution is written row by row without `>`. A board's "operands"
-    are its rows, from the top. Its "digits" are the cells from the left, 1 for a mine. So every length of a board is its
-    width, and it has one length for each row.
+    A board is written row by row, `M` for a mine, `_` for another cell and `>` between two rows. The solution is written row
+    by row without `>`. A board's "operands" are its rows, from the top. Its "digits" are the cells from the left, 1 for a
+    mine. So every length of a board is its width, and it has one length for each row.
+
+    By default a token of the solution has the ids of the next cell: it sees in a window what decides that cell, also where
+    the next cell begins a row. With paper 1's own ids (the coupling rule `minesweeper`) it has the ids of its own cell, and
+    no window holds the cells around the next one at the end of a row.
+
+    Without `separators` the text and the ids are those of paper 1, Fig. 9: `$M__M=M22M$`, a cell has its own row and
+    column. Such a text does not say how wide a board is. So the ids come with the drawn problems, in batches and in rows of
+    a dataset. A model derives the ids of square boards, which are all that the paper tests.
 
     Width and height are uniform and independent. The number of mines is uniform among the whole numbers from
     `min_mine_ratio` to `max_mine_ratio` times the number of cells (if there is none, it is the next number below). All
@@ -54,8 +62,6 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
     """
 
     name: ClassVar[str] = "minesweeper"
-    coupling: ClassVar[str] = "minesweeper_next_cell"
-    couplings: ClassVar[tuple[str, ...]] = ("minesweeper_next_cell", "minesweeper")
     example_question: ClassVar[str] = "M__>__M"
     size_names: ClassVar[tuple[str, str]] = ("width of the board", "height of the board")
     sized_problems: ClassVar[tuple[str, str]] = ("boards with a width and a height of", "cell")
@@ -64,10 +70,27 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
     # All cells in one line: a response does not say how wide the board is.
     reader = AS_WRITTEN
 
-    prompt_format = PromptFormat("[M_]+(?:>[M_]+)*=", "M__>__M=", response="[M0-8]*", equal_widths=True)
-
     min_mine_ratio: float = field(default=0.1, metadata={"help": "fewest mines of a drawn board, as a share of its cells"})
     max_mine_ratio: float = field(default=0.25, metadata={"help": "most mines of a drawn board, as a share of its cells"})
+
+    separators: bool = field(
+        default=True,
+        metadata={"help": "write `>` between the rows of a board; else nothing says how wide it is, as in paper 1"},
+    )
+
+    @property
+    def couplings(self) -> tuple[str, ...]:
+        return ("minesweeper_next_cell", "minesweeper") if self.separators else ("minesweeper_flat",)
+
+    @property
+    def coupling(self) -> str:
+        return self.couplings[0]
+
+    @property
+    def prompt_format(self):
+        if self.separators:
+            return PromptFormat("[M_]+(?:>[M_]+)*=", "M__>__M=", response="[M0-8]*", equal_widths=True)
+        return PromptFormat("[M_]+=", "M__M=", response="[M0-8]*")
 
     def __post_init__(self):
         super().__post_init__()
@@ -111,12 +134,18 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
     def format(self, digits, lengths):
         width, height = self.one_size(lengths)
         boards = digits[:, :height, :width]
-        query = np.full((len(boards), height, width + 1), GREATER, dtype=np.uint8)
-        query[:, :, :width] = np.where(boards, np.uint8(MINE), np.uint8(EMPTY_CELL))
-        query[:, -1, width] = EQUALS
-        answer = np.where(boards, np.uint8(MINE), count_mines(boards))
-        parts = [BOS, query.reshape(len(boards), -1), answer.reshape(len(boards), -1), self.end_token]
-        return lay_out(parts, query_parts=2)
+        cells = np.where(boards, np.uint8(MINE), np.uint8(EMPTY_CELL))
+        answer = np.where(boards, np.uint8(MINE), count_mines(boards)).reshape(len(boards), -1)
+        if self.separators:
+            # After the last row stands `=`, where `>` stands after the others.
+            query = np.pad(cells, ((0, 0), (0, 0), (0, 1)), constant_values=GREATER).reshape(len(boards), -1)[:, :-1]
+        else:
+            query = cells.reshape(len(boards), -1)
+        examples = lay_out([BOS, query, EQUALS, answer, self.end_token], query_parts=3)
+        if self.separators:
+            return examples
+        ids = flat_board_ids(width, height, examples.tokens.shape[1]).numpy()
+        return replace(examples, position_ids=np.broadcast_to(ids, (len(boards), *ids.shape[1:])))
 
     def covering(self, window, layers):
         """All neighbourhoods on boards of up to 4 x 4 cells.
@@ -156,4 +185,11 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
                 f"the question {question!r} is not a board such as {self.example_question!r}, "
                 "`M` for a mine, `_` for any other cell, `>` between two rows of one width"
             )
-        return ">".join(rows) + "="
+        if self.separators:
+            return ">".join(rows) + "="
+        if len(rows) > 1 and len(rows) != len(rows[0]):
+            raise ValueError(
+                f"the question {question!r} is a board of {len(rows)} x {len(rows[0])} cells: without separators a model takes "
+                "every board for a square"
+            )
+        return "".join(rows) + "="

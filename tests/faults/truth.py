@@ -91,7 +91,11 @@ def answer(task: str, question: str, **fields) -> str | None:
             return "{} remainder {}".format(*divmod(first, *others))
         return str({"+": first + sum(others), "-": first - sum(others), "*": first * math.prod(others)}[SIGNS[task]])
     if task == "minesweeper":
-        return _neighbours(_rows(question))
+        rows = _rows(question)
+        if not fields.get("separators", True) and len(rows) == 1:
+            side = math.isqrt(len(rows[0]))
+            rows = [rows[0][first : first + side] for first in range(0, side * side, side)]
+        return _neighbours(rows)
     text = question.strip().removesuffix("=").strip()
     return {"copy": text, "reverse": text[::-1], "parity": str(text.count("1") % 2)}[task]
 
