@@ -34,8 +34,8 @@ class Examples(Rows):
         same_layout: whether all rows have their markers in the same columns and no padding.
         supervised: (count, columns) bool, the tokens of the response that count; a model is given the others. None if all
             of them count.
-        position_ids: (count, levels, columns) ids by the task's own coupling rule, if the query alone does not say them; else
-            None. Rules that read any text do without.
+        position_ids: (count, levels, columns) ids by the task's own coupling rule, if the query alone does not say them;
+            else None. Rules that read any text do without.
     """
 
     tokens: np.ndarray

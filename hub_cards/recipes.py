@@ -64,16 +64,29 @@ def read_recipe(file: Path) -> dict[str, Any]:
         ValueError: the file is not a mapping of names to values; or it has anchors, and a few hundred bytes of anchors can
             stand for gigabytes.
     """
-    text = read_text(file)
     try:
-        if any(isinstance(token, yaml.AnchorToken | yaml.AliasToken) for token in yaml.scan(text)):
-            raise ValueError("it has anchors (&NAME) or aliases (*NAME), which no recipe needs")
-        recipe = yaml.safe_load(text)
+        if any(isinstance(token, yaml.AnchorToken | yaml.AliasToken) for token in yaml.scan(read_text(file))):
+            raise ValueError(
+                f"{file} is not a recipe in YAML: it has anchors (&NAME) or aliases (*NAME), which no recipe needs"
+            )
+    except yaml.YAMLError as error:
+        raise ValueError(f"{file} is not a recipe in YAML: {one_line(error)}") from error
+    return read_settings(file)
+
+
+def read_settings(file: Path) -> dict[str, Any]:
+    """Read a file of this package that maps names to values, such as a study; it may have anchors.
+
+    Raises:
+        ValueError: the file is not such a mapping.
+    """
+    try:
+        settings = yaml.safe_load(read_text(file))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ValueError(f"{file} is not a recipe in YAML: {one_line(error)}") from error
-    if not isinstance(recipe, dict):
+    if not isinstance(settings, dict):
         raise ValueError(f"{file} is not a recipe: it must map argument names to values")
-    return recipe
+    return settings
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

@@ -189,7 +189,7 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
             return ">".join(rows) + "="
         if len(rows) > 1 and len(rows) != len(rows[0]):
             raise ValueError(
-                f"the question {question!r} is a board of {len(rows)} x {len(rows[0])} cells: without separators a model takes "
-                "every board for a square"
+                f"the question {question!r} is a board of {len(rows)} x {len(rows[0])} cells: without separators a model "
+                "takes every board for a square"
             )
         return "".join(rows) + "="

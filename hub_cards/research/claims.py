@@ -30,7 +30,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from longhand.hub_cards.recipes import read_recipe
+from longhand.hub_cards.recipes import read_settings
 from longhand.hub_cards.research.predicates import ENOUGH_SEEDS, PREDICATES, Evidence, NotFittedError, NotRunError
 from longhand.hub_cards.research.study import STUDY_RESULTS, Study, list_studies, load_study
 from longhand.hub_cards.research.study_pages import is_by_class
@@ -53,7 +53,7 @@ CLAIMS_FOLDER = HUB_CARDS / "research" / "papers"
 Settings = dict[str, Any]
 """The arguments of a run, and what was tested."""
 
-SIZES, METHOD, NOT_COMPARED = read_recipe(HUB_CARDS / "research" / "settings.yaml").values()
+SIZES, METHOD, NOT_COMPARED = read_settings(HUB_CARDS / "research" / "settings.yaml").values()
 
 REPRODUCED = "reproduced"
 REDUCED = "at reduced scale"
@@ -129,7 +129,7 @@ class Judgement:
 
 def load_claims(paper: str) -> Paper:
     """Return the claims of a paper."""
-    values = read_recipe(CLAIMS_FOLDER / f"{paper}.yaml")
+    values = read_settings(CLAIMS_FOLDER / f"{paper}.yaml")
     claims = [Claim(**entry) for entry in values["claims"]]
     return Paper(values["title"], values["seeds"], values["silent"], sorted(claims, key=lambda claim: not claim.abstract))
 

@@ -8,10 +8,10 @@ from matplotlib.figure import Figure
 
 from longhand.hub_cards.evaluation import plots
 from longhand.hub_cards.evaluation.plots import BLUE, GREEN, LEADER, ORANGE, PINK, SMALL, Line, median_line, note
-from longhand.hub_cards.recipes import read_recipe
+from longhand.hub_cards.recipes import read_settings
 from longhand.hub_cards.result_rows import Row
 
-OVERVIEW = read_recipe(Path(__file__).with_name("overview.yaml"))
+OVERVIEW = read_settings(Path(__file__).with_name("overview.yaml"))
 """The small pictures of tasks, and how far the papers' learned table generalizes; the file says what its fields mean."""
 
 LONGEST_OF_TASKS = 2000

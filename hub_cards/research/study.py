@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from longhand.data import Task
-from longhand.hub_cards.recipes import load_recipe, read_recipe
+from longhand.hub_cards.recipes import load_recipe, read_settings
 from longhand.hub_cards.result_rows import (
     ATTENTION_FILE,
     CERTIFICATES_FILE,
@@ -197,7 +197,7 @@ def list_studies() -> list[str]:
 @cache
 def load_study(name: str) -> Study:
     """Return the study of that name."""
-    values = read_recipe(STUDIES_FOLDER / f"{name}.yaml")
+    values = read_settings(STUDIES_FOLDER / f"{name}.yaml")
     values["variants"] = {variant: changes or {} for variant, changes in values["variants"].items()}
     evaluate = {key: one if isinstance(one, list) else [one] for key, one in values.pop("evaluate", {}).items()}
     return Study(name=name, evaluate=evaluate, **values)

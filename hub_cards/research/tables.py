@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from longhand.hub_cards.recipes import read_recipe
+from longhand.hub_cards.recipes import read_settings
 from longhand.hub_cards.result_rows import Row
 
-TABLES = read_recipe(Path(__file__).with_name("tables.yaml"))
+TABLES = read_settings(Path(__file__).with_name("tables.yaml"))
 """The tables that only fill rows into columns; the file says what its fields mean."""
 
 TableLine = dict[str, str]
