@@ -60,8 +60,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "44fac50cafc73a6b90006fc77a0920d64ad649e5255d6157f1de87a18f70fa3f",
-    "pairwise_bert": "e9eaefbf659ed3a70da19bdcad99287d63ea3947e66262ce56d1aa6613fa2931",
+    "coupled_gpt": "187e6216a0b4368874761443ef87b46b4b1b8622109aa0059de08241485a3af5",
+    "pairwise_bert": "5a03fc1f4a4326139ef40515f03f5bbf717b0d47f485f7a06a4229c68275ba44",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
