@@ -22,17 +22,18 @@ import inspect
 import re
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers.utils.type_validators import activation_fn_key
 
-from .coupling import CouplingRule
+from .coupling import CouplingRule, given_rule
 from .coupling_rules import COUPLING_RULES, sequential
 from .inputs import TaskConfig
 from .position_encodings import POSITION_ENCODINGS, PositionEncoding
 from .registry import above_zero, at_least_one, check_heads
 from .relations import level_ranges
+from .structure import GIVEN
 from .transducer import read_transducer
 from .vocabulary import ALL_TOKENS, BOS, PAD, SEPARATE_EOS, TOKENS
 
@@ -114,8 +115,13 @@ class CoupledGPTConfig(TaskConfig):
         position_encoding: a name of `POSITION_ENCODINGS` in `position_encodings.py`. `"none"`, `"learned"`, `"sinusoidal"`,
             `"rotary"` and `"pairwise"` work with any coupling rule; `"alibi"`, `"t5"` and `"fire"` read distances in tokens,
             which only the rule `sequential` gives.
-        coupling: name of the rule, in `coupling_rules.py` or a plugin, that derives position ids from tokens.
-        position_levels: ids per token; None means the rule's number, and no other number is legal.
+        coupling: name of the rule, in `coupling_rules.py` or a plugin, that derives position ids from tokens. With `"given"`
+            every call gives `position_ids` or `pair_map`, `generate()` for prompt and response; nothing is derived, no
+            prompt is checked, and any vocabulary will do.
+        position_levels: ids per token; None means the rule's number, and no other number is legal. With `"given"` any number
+            is, and None means 1.
+        num_relations: with the coupling `"given"` and the encoding `"pairwise"`, the number of relations of the maps that
+            calls give, 0 to this number - 1; None means differences of ids in `relation_range`.
         share_level_tables: whether all levels share one learned table.
         max_position_ids: largest id of a learned table; with `wrap_position_ids`, the length of the ring.
         position_init: rows of a learned table are drawn from `"normal"` N(0, 1), or are `"orthogonal"` to each other (as
@@ -144,6 +150,7 @@ class CoupledGPTConfig(TaskConfig):
     """
 
     model_type = "coupled_gpt"
+    later_fields: ClassVar[dict[str, Any]] = {"final_norm": None, "num_relations": None}
     keys_to_ignore_at_inference = ["cache"]
 
     vocab_size: int = at_least_one(default=len(TOKENS))
@@ -167,6 +174,7 @@ class CoupledGPTConfig(TaskConfig):
     position_encoding: str = "pairwise"
     coupling: str = "addition"
     position_levels: int | None = at_least_one(default=None)
+    num_relations: int | None = at_least_one(default=None)
     share_level_tables: bool = True
     max_position_ids: int = at_least_one(default=202)
     position_init: Literal["normal", "orthogonal"] = "normal"
@@ -188,7 +196,7 @@ class CoupledGPTConfig(TaskConfig):
         if self.head_dim is None:
             check_heads(self, ": choose one that is, or give head_dim")
             self.head_dim = self.hidden_size // self.num_attention_heads
-        if self.transducer or self.coupling in COUPLING_RULES:
+        if self.transducer or self.coupling in (GIVEN, *COUPLING_RULES):
             if self.position_levels is None:
                 self.position_levels = self.rule.levels
             if self.relation_range is None and not self.rule.relations:
@@ -204,8 +212,6 @@ class CoupledGPTConfig(TaskConfig):
     def to_dict(self):
         """Name the plugins, and in `auto_map` the module that loads them, if there are plugins."""
         values = super().to_dict()
-        if values["final_norm"] is None:
-            del values["final_norm"]
         if modules := plugin_modules(self.coupling, self.position_encoding):
             values["plugins"] = [f"{plugin_name(module)}.py" for module in modules]
             values["auto_map"] = {head: f"{_ENTRY}.{path.rpartition('.')[2]}" for head, path in self.auto_map.items()}
@@ -221,7 +227,14 @@ class CoupledGPTConfig(TaskConfig):
     @property
     def rule(self) -> CouplingRule:
         """The coupling rule that `coupling` names, for the table if there is one."""
+        if self.takes_structure:
+            return given_rule(self.position_levels or 1)
         return read_transducer(self.transducer).rule if self.transducer else COUPLING_RULES[self.coupling]
+
+    @property
+    def takes_structure(self) -> bool:
+        """Whether every call gives ids or maps, so that nothing is derived and no prompt is checked."""
+        return self.coupling == GIVEN
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -231,7 +244,7 @@ class CoupledGPTConfig(TaskConfig):
     def validate_architecture(self):
         """Check fields against each other; `@strict` calls this method."""
         plugins = " ".join(getattr(self, "plugins", ())) or "FILE"
-        for field, table in (("coupling", COUPLING_RULES), ("position_encoding", POSITION_ENCODINGS)):
+        for field, table in (("coupling", (*COUPLING_RULES, GIVEN)), ("position_encoding", POSITION_ENCODINGS)):
             if (name := getattr(self, field)) not in table:
                 raise ValueError(
                     f"{field} {name!r} is unknown: choose one of {', '.join(table)}; a model made with a plugin needs it: "
@@ -250,13 +263,13 @@ class CoupledGPTConfig(TaskConfig):
                 "attention_scale 'zero' leaves scores to the biases of a position encoding, without qk_norm: got "
                 f"position_encoding {self.position_encoding!r} and qk_norm {self.qk_norm}"
             )
-        if self.eos_token_id not in (BOS, SEPARATE_EOS):
+        if self.eos_token_id not in (BOS, SEPARATE_EOS) and not self.takes_structure:
             raise ValueError(f"eos_token_id must be {BOS} ('$') or {SEPARATE_EOS} ('<eos>'), got {self.eos_token_id}")
 
     def _check_ids(self):
         """Check that the position encoding can read the ids that the coupling rule and the options give."""
         encoding = POSITION_ENCODINGS[self.position_encoding]
-        if encoding.reads_token_distances and self.coupling != "sequential":
+        if encoding.reads_token_distances and self.coupling not in ("sequential", GIVEN):
             raise ValueError(
                 f"position_encoding {self.position_encoding!r} reads distances in tokens, which only the coupling rule "
                 f"'sequential' gives, got {self.coupling!r}"
@@ -264,6 +277,13 @@ class CoupledGPTConfig(TaskConfig):
         if self.randomized_positions and "randomized" not in encoding.position_samplings:
             raise ValueError(f"position_encoding {self.position_encoding!r} cannot read randomized_positions")
         levels = self.rule.levels
+        if levels > 1 and encoding.reads_token_distances:
+            raise ValueError(f"position_encoding {self.position_encoding!r} reads ids of one level, got {levels} levels")
+        if self.num_relations and (self.coupling, self.position_encoding) != (GIVEN, "pairwise"):
+            raise ValueError(
+                f"num_relations is for coupling 'given' and position_encoding 'pairwise', got {self.coupling!r} and "
+                f"{self.position_encoding!r}"
+            )
         if self.position_levels != levels:
             raise ValueError(
                 f"coupling {self.coupling!r} has {levels} level(s), got position_levels={self.position_levels}: "

@@ -13,7 +13,7 @@
 # limitations under the License.
 """Configuration of PairwiseBert."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers.utils.type_validators import activation_fn_key, probability
@@ -21,6 +21,8 @@ from transformers.utils.type_validators import activation_fn_key, probability
 from .encoder_maps import COLUMNS, GRID, NO_MAP, PAIR_MAP_RULES, num_relations
 from .inputs import TaskConfig
 from .registry import above_zero, at_least_one, check_heads
+from .relations import level_ranges, num_coupled_relations
+from .structure import GIVEN
 from .transducer import Transducer, read_transducer
 from .vocabulary import ENCODER_TOKENS, LABELS, PAD, STATES
 
@@ -45,12 +47,16 @@ class PairwiseBertConfig(TaskConfig):
         initializer_range: standard deviation of initial weights.
         max_position_embeddings: longest input, in tokens, for which a table has room: the table of absolute embeddings and,
             if no `relation_range` is given, the table of relative vectors.
-        absolute_positions: which tokens have a learned absolute embedding of their position: `"none"`, `"all"` (APE), or
-            only the `"text"` around the numbers.
+        absolute_positions: which tokens have a learned absolute embedding of their position: `"none"`, `"all"` (APE), only
+            the `"text"` around the numbers, or those that have an id in the `position_ids` of the call, `"given"`.
         pair_maps: the rule in `encoder_maps.py` that gives the pair map: one name for all heads, or one for each head.
             `"relative"` (RPE), `"uniform"` (UPE for the multiplier, RPE elsewhere), `"coupled"` (differences of columns),
             `"grid"` (neighbours of a cell), `"columns"` (the window of a column task), or `"none"` for heads without
-            vectors. None means `["relative"]`.
+            vectors. None means `["relative"]`. With `"given"` every call gives the map as `pair_map`, or `position_ids`,
+            whose differences are its relations; nothing is derived, no prompt is checked, and any vocabulary will do.
+        num_relations: number of relations of the maps that calls give, 0 to this number - 1, for `"given"`; None means
+            differences of ids, as many as `relation_range` has (see `relations.num_coupled_relations`).
+        position_levels: ids of a token in the `position_ids` that calls give; None means 1.
         share_over_heads: whether heads with the same rule share their vectors in a layer.
         relation_range: smallest and largest distinct difference of ids, query minus key. None means all differences that
             fit into `max_position_embeddings`. The rule `"grid"` has no differences.
@@ -74,6 +80,7 @@ class PairwiseBertConfig(TaskConfig):
     """
 
     model_type = "pairwise_bert"
+    later_fields: ClassVar[dict[str, Any]] = {"num_relations": None, "position_levels": None}
 
     vocab_size: int = at_least_one(default=len(ENCODER_TOKENS))
     hidden_size: int = at_least_one(default=768)
@@ -86,8 +93,10 @@ class PairwiseBertConfig(TaskConfig):
     layer_norm_eps: float = above_zero(default=1e-12)
     initializer_range: float = above_zero(default=0.02)
     max_position_embeddings: int = at_least_one(default=101)
-    absolute_positions: Literal["none", "all", "text"] = "none"
+    absolute_positions: Literal["none", "all", "text", "given"] = "none"
     pair_maps: list[str] | None = None
+    num_relations: int | None = at_least_one(default=None)
+    position_levels: int | None = at_least_one(default=None)
     share_over_heads: bool = True
     relation_range: list[int] | None = None
     relation_init: Literal["normal", "one_per_head"] = "normal"
@@ -134,6 +143,26 @@ class PairwiseBertConfig(TaskConfig):
         return names * self.num_attention_heads if len(names) == 1 else names
 
     @property
+    def takes_structure(self) -> bool:
+        """Whether every call gives ids or maps, so that nothing is derived and no prompt is checked."""
+        return GIVEN in (*self.head_maps, self.absolute_positions)
+
+    @property
+    def reads_own_vocabulary(self) -> bool:
+        """Whether the model is for a task, so that tokens are those of `vocabulary.py` or of the task's table."""
+        return any(field is not None for field in (self.task, self.prompt_format, self.transducer))
+
+    @property
+    def levels(self) -> int:
+        """The number of ids of a token."""
+        return self.position_levels or 1
+
+    @property
+    def has_text(self) -> bool:
+        """Whether the task says that there is text around numbers, which no relation numbers."""
+        return self.absolute_positions == "text" or bool((self.task or {}).get("text_tokens"))
+
+    @property
     def table(self) -> Transducer | None:
         """The transducer of a column task.
 
@@ -146,7 +175,7 @@ class PairwiseBertConfig(TaskConfig):
             raise ValueError("transducer: an encoder that settles makes one pass over the columns, this table has several")
         return table
 
-    def num_relations(self, name: str) -> int:
+    def count_relations(self, name: str) -> int:
         """Return the number of relations of a rule, and so of its vectors; the last one is the sink's, if there is one."""
         return self.sink_relation(name) + self.sink
 
@@ -154,7 +183,10 @@ class PairwiseBertConfig(TaskConfig):
         """Return the number of the sink's relation in a rule's maps: one more than the largest other."""
         if table := self.table:
             return max(relation for relation, _, _ in table.label_slots) + 1
-        return num_relations(name, self.relation_range, self.max_multiplier_length)  # type: ignore[arg-type]
+        relation_range: list[int] = self.relation_range  # type: ignore[assignment]  # __post_init__ fills it in
+        if name == GIVEN:
+            return self.num_relations or num_coupled_relations(relation_range, self.levels)
+        return num_relations(name, relation_range, self.max_multiplier_length)
 
     def validate_architecture(self):
         """Check fields against each other; `@strict` calls this method."""
@@ -169,18 +201,33 @@ class PairwiseBertConfig(TaskConfig):
         self._check_label_states()
 
     def _check_pair_maps(self):
-        if unknown := sorted(set(self.pair_maps) - {*PAIR_MAP_RULES, NO_MAP}):
+        if unknown := sorted(set(self.pair_maps) - {*PAIR_MAP_RULES, GIVEN, NO_MAP}):
             listed = ", ".join(map(repr, unknown))
-            raise ValueError(f"pair_maps {listed} unknown: choose from {', '.join(PAIR_MAP_RULES)} and {NO_MAP}")
+            raise ValueError(f"pair_maps {listed} unknown: choose from {', '.join(PAIR_MAP_RULES)}, {GIVEN} and {NO_MAP}")
         names, heads = len(self.pair_maps), self.num_attention_heads
         if (COLUMNS in self.pair_maps) != (self.transducer is not None and self.label_states):
             raise ValueError("pair_maps 'columns', label_states and a transducer need each other")
         if names not in (1, heads):
             raise ValueError(f"pair_maps must be one name, or one for each of {heads} heads, got {names}")
 
+        self._check_given()
+
+    def _check_given(self):
+        if self.num_relations and GIVEN not in self.pair_maps:
+            raise ValueError(f"num_relations is for pair_maps 'given', got {self.num_relations} with {self.pair_maps}")
+        if self.levels > 1 and {*self.pair_maps, self.absolute_positions} - {GIVEN, NO_MAP}:
+            raise ValueError(
+                f"position_levels {self.levels} is for pair_maps and absolute_positions 'given' or 'none', got "
+                f"{self.pair_maps} and {self.absolute_positions!r}: other rules have one id for each token"
+            )
+        if GIVEN in self.pair_maps and self.absolute_positions == "text":
+            raise ValueError("absolute_positions 'text' reads the tokens: pair_maps 'given' takes 'none', 'all' or 'given'")
+
     def _check_window(self):
-        if len(self.relation_range) != 2 or not self.relation_range[0] <= 0 <= self.relation_range[1]:
-            raise ValueError(f"relation_range must be two integers, low <= 0 <= high, got {self.relation_range}")
+        bounds, levels = self.relation_range, self.levels
+        if len(bounds) not in (2, 2 * levels) or any(not low <= 0 <= high for low, high in level_ranges(bounds, levels)):
+            shown = "two integers, low <= 0 <= high" + (f", or two for each of {levels} levels" if levels > 1 else "")
+            raise ValueError(f"relation_range must be {shown}, got {bounds}")
         if GRID in self.pair_maps and not self.windowed:
             raise ValueError("pair_maps 'grid' needs windowed True, got False")
         if self.windowed and (len(set(self.pair_maps)) > 1 or self.pair_maps[0] == NO_MAP):
@@ -190,7 +237,7 @@ class PairwiseBertConfig(TaskConfig):
                 "attention weights under a window are not dropped out: attention_probs_dropout_prob must be 0, "
                 f"got {self.attention_probs_dropout_prob}"
             )
-        relations = [self.num_relations(name) for name in self.pair_maps if name != NO_MAP]
+        relations = [self.count_relations(name) for name in self.pair_maps if name != NO_MAP]
         if self.relation_init == "one_per_head" and max(relations, default=0) > self.head_dim:
             raise ValueError(
                 f'relation_init "one_per_head" needs orthogonal vectors, got {max(relations)} relations '

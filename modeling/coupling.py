@@ -24,6 +24,7 @@ from torch import Tensor
 from .query_forms import check_rows, first_column
 from .registry import check_free
 from .relations import NEITHER, Relation
+from .structure import GIVEN
 from .vocabulary import ALL_TOKENS, BOS, PAD
 
 
@@ -94,6 +95,15 @@ def coupling_rule(
         return plan
 
     return add
+
+
+def given_rule(levels: int) -> CouplingRule:
+    """Return the rule of a model whose ids every call gives: it derives none."""
+
+    def refuse(input_ids: Tensor, columns: int) -> Plan:
+        raise ValueError("coupling is 'given', so no ids are derived: pass position_ids, to generate() too")
+
+    return CouplingRule(GIVEN, refuse, levels, capacity=lambda ids: f"one whose largest id is {ids}")
 
 
 def find_rule(rule: str | CouplingRule) -> CouplingRule:

@@ -196,7 +196,7 @@ PAIR_MAP_RULES = (*RULE_IDS, GRID, COLUMNS)
 
 
 def num_relations(name: str, relation_range: Sequence[int], max_multiplier_length: int) -> int:
-    """Return the number of distinct values of a rule's maps, without `NOT_RELATED`."""
+    """Return the number of distinct values of the maps of a rule by ids or in a grid, without `NOT_RELATED`."""
     if name == GRID:
         return GRID_RELATIONS
     return relation_range[1] - relation_range[0] + 1 + max_multiplier_length * (name == UNIFORM)
@@ -222,7 +222,38 @@ def derive_pair_map(
     operator = (input_ids == PLUS) | (input_ids == TIMES)
     if (indices == indices[:1]).all() and (operator == operator[:1]).all():
         input_ids, indices = input_ids[:1], indices[:1]
-    relations = relative_relations(RULE_IDS[name](input_ids, indices), relation_range, windowed)
+    ids = RULE_IDS[name](input_ids, indices)
+    return relate_ids(name, ids, input_ids, relation_range, windowed, max_multiplier_length)
+
+
+def relate_ids(
+    name: str,
+    ids: Tensor,
+    input_ids: Tensor | None,
+    relation_range: Sequence[int],
+    windowed: bool,
+    max_multiplier_length: int,
+) -> Tensor:
+    """Return the map (rows, tokens, tokens) of a rule by ids, from ids (rows, tokens), derived or given.
+
+    Args:
+        input_ids: (batch, tokens), which only `uniform` reads, for the multiplier.
+    """
+    relations = relative_relations(ids, relation_range, windowed)
     if name != UNIFORM:
         return relations
-    return with_uniform_keys(relations, input_ids, indices, num_relations(name, relation_range, 0), max_multiplier_length)
+    first = num_relations(name, relation_range, 0)
+    return with_uniform_keys(relations, input_ids, virtual_indices(input_ids), first, max_multiplier_length)
+
+
+def number_tokens(present: Tensor | None, tokens: int, device: torch.device) -> Tensor:
+    """Number tokens from 1 on, (batch or 1, tokens), 0 for padding; one row if nothing is padding or all rows agree.
+
+    Args:
+        present: (batch, tokens), False for padding; None if there is none.
+    """
+    if present is None:
+        return torch.arange(1, tokens + 1, device=device).unsqueeze(0)
+    if (present == present[:1]).all():
+        present = present[:1]
+    return present.cumsum(1).masked_fill(~present, 0)

@@ -154,7 +154,8 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             planned = plan.position_ids
             if length > planned.shape[-1]:
                 planned = self.model.plan_position_ids(input_ids, length)
-            inputs["position_ids"] = planned[..., :length]
+            if self.model.position_encoding.uses_position_ids:
+                inputs["position_ids"] = planned[..., :length]
             if self.model.position_encoding.windowed:
                 inputs["attention_mask"] = nn.functional.pad(plan.present, (0, length))[:, :length]
             if plan.neighbours is not None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -78,6 +78,20 @@ def check_padding(input_ids: Tensor, attention_mask: Tensor | None, query_only: 
     if (unknown := checked & (input_ids == UNKNOWN)).any():
         row, column = unknown.nonzero()[0].tolist()
         raise ValueError(f"<unk> at column {column} of row {row} of input_ids: the vocabulary lacks this character")
+
+
+@of_values
+def check_hidden(input_ids: Tensor, attention_mask: Tensor | None, pad_token_id: int) -> None:
+    """Raise ValueError if a mask (batch, tokens) shows a token of padding, for a vocabulary of the caller's."""
+    shown = input_ids == pad_token_id
+    if attention_mask is not None:
+        shown = shown & (attention_mask != 0)
+    if shown.any():
+        row, column = shown.nonzero()[0].tolist()
+        raise ValueError(
+            f"attention_mask must be 0 at pad_token_id {pad_token_id}, got 1 at column {column} of row {row} (if this is a "
+            "word of your vocabulary, set pad_token_id of the config to your own, or None)"
+        )
 
 
 @of_values
@@ -233,12 +247,27 @@ class TaskConfig(PreTrainedConfig):
         task: name and format of the task as `Task.describe` gives them, such as `{"task": "addition", "order": "plain"}`.
         prompt_format: fields of the `PromptFormat` that prompts are checked against; None means no check.
 
+    Attributes:
+        later_fields: fields that are younger than the first certificates, with the values that leave a model as it was.
+            Files and hashes name them only if they have another value, so that old certificates stay those of their models.
+
     Raises:
         huggingface_hub.errors.StrictDataclassError: `prompt_format` is not legal.
     """
 
+    later_fields: ClassVar[dict[str, Any]] = {}
+
     task: dict[str, Any] | None = None
     prompt_format: dict[str, Any] | None = None
+
+    def to_dict(self):
+        """Leave out later fields that change nothing."""
+        values = super().to_dict()
+        return {name: value for name, value in values.items() if not self.is_unset(name, value)}
+
+    def is_unset(self, name: str, value: Any) -> bool:
+        """Return whether this is the value of a later field that changes nothing."""
+        return name in self.later_fields and value == self.later_fields[name]
 
     def validate_prompt_format(self):
         """Check `prompt_format`; `@strict` calls this method."""

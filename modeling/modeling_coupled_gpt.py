@@ -14,7 +14,7 @@
 """CoupledGPT: a decoder-only transformer over coupled position ids (position coupling, Cho et al., NeurIPS 2024)."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +35,7 @@ from .coupling import plan_position_ids
 from .generation_coupled_gpt import CoupledGPTGenerationMixin, PlannedGenerationConfig
 from .inputs import check_input_ids, check_mask, check_padding, check_prompts, check_unpacked
 from .position_encodings import POSITION_ENCODINGS, PositionEncoding, PositionTable
-from .pretrained import LonghandPreTrainedModel, eager_attention_forward
+from .pretrained import LonghandPreTrainedModel, attend, eager_attention_forward
 from .relations import (
     Neighbourhoods,
     Neighbours,
@@ -44,7 +44,18 @@ from .relations import (
     distinct_neighbourhoods,
     distinct_rows,
     expand_rows,
-    with_levels,
+    mapped_neighbours,
+)
+from .structure import (
+    PairMask,
+    PairShape,
+    check_arguments,
+    check_one_input,
+    is_pair_mask,
+    read_pair_map,
+    read_pair_mask,
+    read_position_bias,
+    read_position_ids,
 )
 from .windowed_cache import WindowedCache
 
@@ -96,8 +107,10 @@ class CoupledGPTAttention(nn.Module):
     def forward(
         self,
         hidden_states: Tensor,
-        bias: Tensor,
         visible_keys: Tensor,
+        attention_mask: Tensor | None = None,
+        position_bias: Tensor | None = None,
+        sees_none: Tensor | None = None,
         position_encoding: PositionEncoding | None = None,
         position_ids: Tensor | None = None,
         kept: Tokens = slice(None),
@@ -111,9 +124,11 @@ class CoupledGPTAttention(nn.Module):
 
         Args:
             hidden_states: (batch, tokens, hidden); rows (distinct, hidden) with `row_index` or `neighbourhoods`.
-            bias: added to the scaled scores; (batch or 1, kept, keys, heads or 1) for all keys, else (batch or 1, kept,
-                neighbours, heads) or (distinct, neighbours, heads).
-            visible_keys: (batch or 1, kept) or (distinct,), the number of keys that a query sees.
+            visible_keys: the number of keys that a query sees, (batch or 1, kept, heads or 1) or (distinct, 1).
+            attention_mask: for all keys, (batch or 1, heads or 1, kept, keys), whether a query sees a key.
+            position_bias: added to the scaled scores; (batch or 1, heads or 1, kept, keys) for all keys, or None; else
+                (batch or 1, kept, neighbours, heads) or (distinct, neighbours, heads), the lowest value for missing keys.
+            sees_none: whether a query sees no key, as `visible_keys`, so that it reads nothing; None if each sees one.
             row_index: (batch, tokens), the row of every token.
 
         Returns:
@@ -123,8 +138,8 @@ class CoupledGPTAttention(nn.Module):
         query, key, value = self._project(hidden_states if is_rows else hidden_states[:, kept], hidden_states)
         if neighbourhoods is not None:
             query = self._scale_by_length(expand_rows(query, neighbourhoods.queries), visible_keys)
-            output = attend_to_rows(query, key, value, neighbourhoods.keys, bias.to(query.dtype), self.scaling)
-            return self.o_proj(output.flatten(1)), None
+            output = attend_to_rows(query, key, value, neighbourhoods.keys, position_bias.to(query.dtype), self.scaling)
+            return self._mix_heads(output, sees_none), None
         if row_index is not None:
             rows = zip((query, key, value), (row_index[:, kept], row_index, row_index), strict=True)
             query, key, value = (expand_rows(states, index) for states, index in rows)
@@ -139,11 +154,18 @@ class CoupledGPTAttention(nn.Module):
             columns = neighbours.columns.clamp(min=0)
             if isinstance(cache, WindowedCache):
                 columns = cache.slots(columns, self.layer_idx)
-            return self.o_proj(attend_to_columns(query, key, value, columns, bias, self.scaling).flatten(2)), None
+            output = attend_to_columns(query, key, value, columns, position_bias, self.scaling)
+            return self._mix_heads(output, sees_none), None
+        bias = None if position_bias is None else position_bias.to(query.dtype)
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
-        bias = bias.permute(0, 3, 1, 2).to(query.dtype)
-        output, weights = attention(self, query, key, value, bias, scaling=self.scaling, is_causal=False, **kwargs)
-        return self.o_proj(output.flatten(2)), weights
+        output, weights = attend(attention, self, query, key, value, attention_mask, bias, self.scaling, **kwargs)
+        return self._mix_heads(output, sees_none), weights
+
+    def _mix_heads(self, output: Tensor, sees_none: Tensor | None) -> Tensor:
+        """Return the output (..., hidden) of all heads (..., heads, head_dim)."""
+        if sees_none is not None:
+            output = output.masked_fill(sees_none.unsqueeze(-1), 0.0)
+        return self.o_proj(output.flatten(-2))
 
     def _project(self, query_states: Tensor, key_states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values (..., heads, head_dim) of states (..., hidden)."""
@@ -160,11 +182,11 @@ class CoupledGPTAttention(nn.Module):
         return query, key, value
 
     def _scale_by_length(self, query: Tensor, visible_keys: Tensor) -> Tensor:
-        """Return queries (..., heads, head_dim) that see `visible_keys` (...) keys, times the learned factor of the log."""
+        """Return queries (..., heads, head_dim) that see `visible_keys` (..., heads or 1), times a factor of the log."""
         if self.config.attention_scale != "log_length":
             return query
         precise = torch.promote_types(query.dtype, torch.float32)
-        factor = visible_keys.clamp(min=1).to(precise).log().to(query.dtype).unsqueeze(-1) * self.log_length_factor
+        factor = visible_keys.clamp(min=1).to(precise).log().to(query.dtype) * self.log_length_factor
         return query * factor.unsqueeze(-1)
 
 
@@ -255,6 +277,37 @@ class CoupledGPTPreTrainedModel(LonghandPreTrainedModel):
             super()._init_weights(module)
 
 
+class Pairs(NamedTuple):
+    """Who sees whom, for attention to all keys.
+
+    Attributes:
+        visible: (batch or 1, heads or 1, queries, keys), whether a query sees a key.
+        relations: of this shape, or None for an encoding that reads none.
+        bias: (batch or 1, heads or 1, queries, keys), what a caller adds to scores, or None.
+        is_given_map: whether the relations are a caller's.
+    """
+
+    visible: Tensor
+    relations: Tensor | None
+    bias: Tensor | None
+    is_given_map: bool
+
+    def select(self, queries: Tokens) -> "Pairs":
+        """Keep only the given queries."""
+        visible, relations, bias = (part if part is None else part[:, :, queries] for part in self[:3])
+        return Pairs(visible, relations, bias, self.is_given_map)
+
+
+def _count_keys(visible_keys: Tensor, is_given: bool) -> dict[str, Tensor]:
+    """Return the arguments of a layer that say how many keys a query sees (..., heads or 1).
+
+    By a rule every token sees one, but for padding. By a caller's structure a token may see none, and reads nothing then.
+    """
+    if not is_given:
+        return {"visible_keys": visible_keys}
+    return {"visible_keys": visible_keys, "sees_none": visible_keys == 0}
+
+
 class CoupledGPTModel(CoupledGPTPreTrainedModel):
     """Embedding, layers and final norm; see `CoupledGPTForCausalLM.forward` for the arguments."""
 
@@ -285,6 +338,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
+        pair_map: Tensor | None = None,
+        position_bias: Tensor | None = None,
         neighbours: Neighbours | None = None,
         cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
@@ -292,57 +347,77 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
     ) -> BaseModelOutputWithPast:
+        check_arguments(kwargs, "CoupledGPT")
         if use_cache and cache is None:
             cache = DynamicCache(config=self.config)
         every_token, every_pair = (
             kwargs.get(name, getattr(self.config, name)) for name in ("output_hidden_states", "output_attentions")
         )
         past_length = self._check_cache(cache)
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give exactly one of input_ids and inputs_embeds")
-        if kwargs.get("pair_map") is not None:
-            raise ValueError("the pair map is derived from position_ids: pass those, in place of pair_map")
+        check_one_input(input_ids, inputs_embeds, self.config.hidden_size)
         if input_ids is not None:
             input_ids = check_input_ids(input_ids, self.config.vocab_size)
-        given: Any = input_ids if inputs_embeds is None else inputs_embeds
-        batch, tokens = given.shape[:2]
+        inputs: Any = input_ids if inputs_embeds is None else inputs_embeds
+        batch, tokens = inputs.shape[:2]
         keys = past_length + tokens
-        check_mask(attention_mask, batch, keys)
-        if input_ids is not None and position_ids is None and not past_length:
-            check_padding(input_ids, attention_mask, query_only=True)
-            check_prompts(self.config, input_ids)
-        elif input_ids is not None and self.training and neighbours is None:
-            # One row tells whether the data are of the model's format, at no cost.
-            check_prompts(self.config, input_ids[:1])
-        key_ids = self._resolve_position_ids(input_ids, position_ids, batch, tokens, past_length)
+        shape = PairShape(batch, self.config.num_attention_heads, tokens, keys)
+        if not is_pair_mask(attention_mask):
+            check_mask(attention_mask, batch, keys)
+        if input_ids is not None and not self.config.takes_structure:
+            derives = position_ids is None and pair_map is None and not past_length
+            self._check_prompts(input_ids, attention_mask, derives, neighbours is None)
+        given_map = self._read_pair_map(pair_map, shape)
+        key_ids = self._resolve_position_ids(input_ids, position_ids, shape, given_map is not None)
         own_ids = None if key_ids is None else key_ids[..., -tokens:]
         hidden_states, row_index = self._embed(input_ids, inputs_embeds, own_ids, every_token or past_length > 0)
 
         kept = kept_tokens(logits_to_keep)
         # Below the last layer, every token attends: it is needed as a key of the next layer.
         queries = kept if len(self.layers) == 1 else slice(None)
-        columns, pair_map = torch.arange(past_length, keys, device=hidden_states.device)[queries], None
+        columns = torch.arange(past_length, keys, device=hidden_states.device)[queries]
+        # A bias, a mask of pairs and a map for each head are for all pairs, so that all are computed.
+        per_pair = position_bias is not None or is_pair_mask(attention_mask)
+        every_pair = every_pair or per_pair or (given_map is not None and given_map.shape[1] > 1)
+        relations, is_given = None, given_map is not None or neighbours is not None or is_pair_mask(attention_mask)
         if neighbours is not None:
+            if per_pair or pair_map is not None:
+                raise ValueError("neighbours say who sees whom: they take no pair_map, position_bias or mask of pairs")
             neighbours = Neighbours(*neighbours).select(queries)
         elif isinstance(cache, WindowedCache):
             raise ValueError("a WindowedCache holds the keys that the neighbours of its plan name: pass neighbours with it")
-        elif key_ids is not None and self.position_encoding.uses_pair_map:
-            if keys > key_ids.shape[-1]:
-                raise ValueError(f"position_ids must be those of the cached tokens too, {keys} in all, got {tokens}")
-            if self.position_encoding.windowed and not (every_token or every_pair):
-                neighbours = self.neighbours(key_ids, columns, attention_mask)
-            else:
-                pair_map = self.position_encoding.pair_map(key_ids[..., columns], key_ids)
+        elif self.position_encoding.windowed and not (every_token or every_pair):
+            neighbours = self._find_neighbours(given_map, key_ids, columns, attention_mask)
+        elif self.position_encoding.uses_pair_map:
+            relations = self._relate(given_map, key_ids, columns, queries, keys)
 
         if neighbours is not None and cache is None and not every_token:
-            hidden_states = self._forward_distinct(hidden_states, row_index, kept, neighbours)
+            hidden_states = self._forward_distinct(hidden_states, row_index, kept, neighbours, is_given)
         else:
-            visible = None if neighbours is not None else self._visible_keys(columns, keys, attention_mask, pair_map)
-            kwargs |= {"position_encoding": self.position_encoding, "position_ids": own_ids}
-            hidden_states = self._forward_tokens(
-                hidden_states, row_index, kept, visible, pair_map, neighbours, cache=cache, **kwargs
-            )
+            kwargs |= {"position_encoding": self.position_encoding, "position_ids": own_ids, "cache": cache}
+            pairs = None
+            if neighbours is None:
+                bias = None if position_bias is None else read_position_bias(position_bias, shape)
+                mask = self._read_mask(attention_mask, shape, columns, queries)
+                pairs = self._describe_pairs(
+                    mask, relations, bias if bias is None else bias[:, :, queries], given_map is not None
+                )
+            hidden_states = self._forward_tokens(hidden_states, row_index, kept, pairs, neighbours, is_given, **kwargs)
         return BaseModelOutputWithPast(last_hidden_state=hidden_states, cache=cache)
+
+    def _check_prompts(self, input_ids: Tensor, attention_mask: Tensor | None, derives: bool, is_whole: bool) -> None:
+        """Raise ValueError unless rows are of the model's format, where ids are derived from them or a row is learned.
+
+        Args:
+            derives: whether ids are derived from these rows.
+            is_whole: whether rows are examples, and no neighbourhoods.
+        """
+        if derives:
+            if not is_pair_mask(attention_mask):
+                check_padding(input_ids, attention_mask, query_only=True)
+            check_prompts(self.config, input_ids)
+        elif self.training and is_whole:
+            # One row tells whether the data are of the model's format, at no cost.
+            check_prompts(self.config, input_ids[:1])
 
     def _check_cache(self, cache: Cache | None) -> int:
         """Return the number of cached tokens; raise ValueError for a cache that a forward pass cannot fill."""
@@ -360,29 +435,39 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         every = slice(None)
         return [*((index, every, every) for index in others), (last, kept, kept if others else every)]
 
-    def _forward_tokens(self, hidden_states, row_index, kept, visible, relations, neighbours, **arguments) -> Tensor:
+    def _forward_tokens(
+        self,
+        hidden_states,
+        row_index,
+        kept: Tokens,
+        pairs: Pairs | None,
+        neighbours: Neighbours | None,
+        is_given: bool,
+        **arguments,
+    ) -> Tensor:
         """Apply all layers to every token; return the normed kept states (batch, kept, hidden).
 
         Args:
             hidden_states, row_index: of `_embed`.
-            visible: which keys a query sees, (batch or 1, queries, keys), and None with `neighbours`.
-            relations: (batch or 1, queries, keys), or None.
+            pairs: who sees whom, or None with `neighbours`.
             neighbours: the neighbours of the queries, or None.
+            is_given: whether a caller says who sees whom, so that a token may see none.
             arguments: further arguments of every layer.
         """
         for index, own, queries in self._steps(kept):
-            if neighbours is not None:
-                neighbours = neighbours.select(queries)
-                visible, relations = neighbours.relations >= 0, neighbours.relations
+            if pairs is not None:
+                pairs = pairs.select(queries)
+                seen = self._all_keys(index, pairs, hidden_states.dtype, is_given)
             else:
-                visible, relations = visible[:, queries], None if relations is None else relations[:, queries]
-            hidden_states = self._run_layer(
-                index, hidden_states, visible, relations, kept=own, row_index=row_index, neighbours=neighbours, **arguments
+                neighbours = neighbours.select(queries)
+                seen = self._few_keys(index, neighbours.relations, hidden_states.dtype, is_given)
+            hidden_states = self.layers[index](
+                hidden_states, kept=own, row_index=row_index, neighbours=neighbours, **seen, **arguments
             )
             row_index = None
         return self.norm(hidden_states)
 
-    def _forward_distinct(self, hidden_states, row_index, kept: Tokens, neighbours: Neighbours) -> Tensor:
+    def _forward_distinct(self, hidden_states, row_index, kept: Tokens, neighbours: Neighbours, is_given: bool) -> Tensor:
         """Apply all layers to distinct neighbourhoods; return the normed kept states (batch, kept, hidden).
 
         The output of a layer at a token depends on its neighbourhood alone.
@@ -394,8 +479,9 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         for index, own, queries in self._steps(kept):
             neighbours = neighbours.select(queries)
             neighbourhoods = distinct_neighbourhoods(row_index, own, neighbours)
-            relations, row_index = neighbourhoods.relations, neighbourhoods.index
-            hidden_states = self._run_layer(index, hidden_states, relations >= 0, relations, neighbourhoods=neighbourhoods)
+            row_index = neighbourhoods.index
+            seen = self._few_keys(index, neighbourhoods.relations, hidden_states.dtype, is_given)
+            hidden_states = self.layers[index](hidden_states, neighbourhoods=neighbourhoods, **seen)
         return expand_rows(self.norm(hidden_states), row_index)
 
     def neighbours(self, position_ids: Tensor, query_columns: Tensor, attention_mask: Tensor | None) -> Neighbours:
@@ -415,23 +501,79 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             position_ids = position_ids.expand(len(present), -1, -1)
         return self.position_encoding.neighbours(position_ids[..., query_columns], position_ids, query_columns, present)
 
-    def _resolve_position_ids(self, input_ids, position_ids, batch, tokens, past_length) -> Tensor | None:
-        """Return the ids (batch or 1, levels, tokens or all keys), derived if omitted; None if the encoding reads none."""
-        if not self.position_encoding.uses_position_ids:
+    def _read_pair_map(self, pair_map: Tensor | None, shape: PairShape) -> Tensor | None:
+        """Return a given map (batch or 1, heads or 1, tokens, keys), or None.
+
+        Raises:
+            ValueError: the encoding reads none, needs one, or cannot represent a relation; or it has another shape.
+        """
+        encoding, name = self.position_encoding, self.config.position_encoding
+        if pair_map is None:
+            if self.config.num_relations:
+                raise ValueError(f"coupling is 'given' with num_relations {self.config.num_relations}: pass pair_map")
+            return None
+        if not encoding.uses_pair_map:
+            raise ValueError(f"position_encoding {name!r} reads no pair_map: it reads position_ids, or nothing")
+        return read_pair_map(pair_map, shape, encoding.num_relations)
+
+    def _resolve_position_ids(self, input_ids, position_ids, shape: PairShape, has_map: bool) -> Tensor | None:
+        """Return the ids (batch or 1, levels, tokens or all keys), derived if omitted; None if the encoding reads none.
+
+        Args:
+            has_map: whether relations are given, so that an encoding that reads relations alone needs no ids.
+        """
+        encoding, levels = self.position_encoding, self.config.position_levels
+        batch, _, tokens, keys = shape
+        if position_ids is not None:
+            position_ids = read_position_ids(position_ids, batch, levels, (tokens, keys))
+        if not encoding.uses_position_ids:
+            if position_ids is not None and not self._are_derived(input_ids, position_ids):
+                raise ValueError(f"position_encoding {self.config.position_encoding!r} reads no position_ids")
             return None
         if position_ids is None:
-            if input_ids is None or past_length:
+            if has_map and not encoding.reads_single_ids:
+                return None
+            if self.config.takes_structure:
+                also = " or pair_map" if encoding.uses_pair_map else ""
+                raise ValueError(f"coupling is 'given', so nothing is derived: pass position_ids{also}, to generate() too")
+            if input_ids is None or keys > tokens:
                 raise ValueError(
                     "position_ids cannot be derived from inputs_embeds or from the tokens after a cache: pass them "
                     f"(rule {self.config.coupling!r}; plan_position_ids(prompt, columns) gives them for prompt and response)"
                 )
             position_ids = self.plan_position_ids(input_ids, tokens)
-        levels, position_ids = self.config.position_levels, with_levels(position_ids)
-        rows, *shape = position_ids.shape
-        if rows not in (1, batch) or shape not in ([levels, tokens], [levels, past_length + tokens]):
-            raise ValueError(f"position_ids must be ({batch} or 1, {levels} levels, {tokens} tokens), got {(rows, *shape)}")
-        self.position_encoding.check(position_ids[..., -tokens:])
+        encoding.check(position_ids[..., -tokens:])
         return position_ids
+
+    def _are_derived(self, input_ids: Tensor | None, position_ids: Tensor) -> bool:
+        """Return whether given ids (batch or 1, levels, tokens) are those that the model's rule derives."""
+        if input_ids is None or self.config.takes_structure or position_ids.shape[-1] != input_ids.shape[1]:
+            return False
+        return bool((self.plan_position_ids(input_ids, input_ids.shape[1]) == position_ids).all())
+
+    def _find_neighbours(
+        self, pair_map: Tensor | None, key_ids: Tensor | None, columns: Tensor, attention_mask: Tensor | None
+    ) -> Neighbours:
+        """Return the neighbours of the queries in some columns, under a window, from one map for all heads or from ids."""
+        if pair_map is None:
+            return self.neighbours(self._check_key_ids(key_ids, int(columns.max()) + 1), columns, attention_mask)
+        present = None if attention_mask is None or attention_mask.all() else attention_mask.bool()
+        first_query = pair_map.shape[3] - pair_map.shape[2]
+        return mapped_neighbours(pair_map[:, 0, columns - first_query], columns, present)
+
+    def _relate(self, pair_map: Tensor | None, key_ids: Tensor | None, columns, queries: Tokens, keys: int) -> Tensor:
+        """Return the relations (batch or 1, heads or 1, queries, keys) of the queries to all keys, given or from ids."""
+        if pair_map is not None:
+            return pair_map[:, :, queries]
+        key_ids = self._check_key_ids(key_ids, keys)
+        return self.position_encoding.pair_map(key_ids[..., columns], key_ids).unsqueeze(1)
+
+    def _check_key_ids(self, key_ids: Tensor, keys: int) -> Tensor:
+        """Return ids; raise ValueError unless they are those of all keys."""
+        if keys > key_ids.shape[-1]:
+            given = key_ids.shape[-1]
+            raise ValueError(f"position_ids must be those of the cached tokens too, {keys} in all, got {given}")
+        return key_ids
 
     def _embed(self, input_ids, inputs_embeds, position_ids, every_token: bool) -> tuple[Tensor, Tensor | None]:
         """Return the input of the first layer.
@@ -465,32 +607,60 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             hidden_states = self.position_encoding.embed(hidden_states, position_ids)
         return hidden_states if row_index is None else hidden_states.squeeze(0), row_index
 
-    def _visible_keys(self, columns: Tensor, keys: int, attention_mask: Tensor | None, pair_map: Tensor | None) -> Tensor:
-        """Return which of all keys the queries in some columns see, (batch or 1, queries, keys).
+    def _read_mask(self, attention_mask: Tensor | None, shape: PairShape, columns: Tensor, queries: Tokens) -> PairMask:
+        """Return which of all keys the queries in some columns see, (batch or 1, heads or 1, queries, keys).
 
-        A query sees no key after itself in the sequence, whatever its id, no padding and, under a window, no key outside.
+        A query sees no key after itself in the sequence, whatever its id, and no padding. A mask of pairs decides by itself.
         """
-        visible = (torch.arange(keys, device=columns.device) <= columns.unsqueeze(1)).unsqueeze(0)
+        if is_pair_mask(attention_mask):
+            visible, bias = read_pair_mask(attention_mask, shape)
+            return PairMask(visible[:, :, queries], None if bias is None else bias[:, :, queries])
+        visible = (torch.arange(shape.keys, device=columns.device) <= columns.unsqueeze(1))[None, None]
         if attention_mask is not None:
-            visible = visible & attention_mask[:, None, :].bool()
-        if pair_map is not None and self.position_encoding.windowed:
-            visible = visible & (pair_map >= 0)
-        return visible
+            visible = visible & attention_mask[:, None, None, :].bool()
+        return PairMask(visible, None)
 
-    def _run_layer(self, index: int, hidden_states, visible, relations, **arguments) -> Tensor:
-        """Apply one layer, with the encoding's bias for visible keys.
+    def _describe_pairs(self, mask: PairMask, relations: Tensor | None, bias: Tensor | None, is_given_map: bool) -> Pairs:
+        """Return who sees whom; under a window, no key that is not related."""
+        visible = mask.visible
+        if relations is not None and self.position_encoding.windowed:
+            visible = visible & (relations >= 0)
+        if bias is not None and mask.bias is not None:
+            bias = bias + mask.bias
+        return Pairs(visible, relations, mask.bias if bias is None else bias, is_given_map)
 
-        Hidden keys have the lowest bias, whose weight after softmax is exactly zero.
+    def _all_keys(self, layer: int, pairs: Pairs, dtype: torch.dtype, is_given: bool) -> dict[str, Tensor | None]:
+        """Return the arguments of a layer that attends to all keys."""
+        bias = None if pairs.relations is None else self._relation_bias(layer, pairs.relations, pairs.is_given_map)
+        if pairs.bias is not None:
+            bias = pairs.bias.to(dtype) if bias is None else bias.to(dtype) + pairs.bias.to(dtype)
+        seen = _count_keys(pairs.visible.sum(-1).transpose(1, 2), is_given)
+        return {"attention_mask": pairs.visible, "position_bias": bias, **seen}
 
-        Args:
-            visible: whether a query sees a key, (batch or 1, queries, keys) or as `relations` of neighbours.
-            relations: of this shape, or None.
+    def _relation_bias(self, layer: int, relations: Tensor, is_given: bool) -> Tensor | None:
+        """Return the encoding's bias (batch or 1, heads, queries, keys) for relations (batch or 1, heads or 1, ...).
+
+        A pair that is not related in a given map has no bias.
         """
-        bias = None if relations is None else self.position_encoding.bias(relations, index)
-        if bias is None:
-            bias = hidden_states.new_zeros(())
-        bias = torch.where(visible.unsqueeze(-1), bias.to(hidden_states.dtype), torch.finfo(hidden_states.dtype).min)
-        return self.layers[index](hidden_states, bias=bias, visible_keys=visible.sum(-1), **arguments)
+        encoding, heads = self.position_encoding, self.config.num_attention_heads
+        read = relations.clamp(min=0) if is_given else relations
+        if relations.shape[1] == 1:
+            bias = encoding.bias(read.squeeze(1), layer)
+            bias = None if bias is None else bias.permute(0, 3, 1, 2)
+        else:
+            own = [encoding.bias(read[:, head], layer) for head in range(heads)]
+            bias = torch.stack([each[..., head] for head, each in enumerate(own)], dim=1)
+        return bias.masked_fill(relations < 0, 0.0) if is_given and bias is not None else bias
+
+    def _few_keys(self, layer: int, relations: Tensor, dtype: torch.dtype, is_given: bool) -> dict[str, Tensor]:
+        """Return the arguments of a layer that attends to the neighbours of these relations (..., queries, neighbours).
+
+        Missing neighbours have the lowest bias, whose weight after softmax is exactly zero.
+        """
+        visible = relations >= 0
+        bias = self.position_encoding.bias(relations, layer)
+        bias = torch.where(visible.unsqueeze(-1), bias.to(dtype), torch.finfo(dtype).min)
+        return {"position_bias": bias, **_count_keys(visible.sum(-1, keepdim=True), is_given)}
 
 
 class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin):
@@ -519,6 +689,8 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
+        pair_map: Tensor | None = None,
+        position_bias: Tensor | None = None,
         neighbours: Neighbours | None = None,
         cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
@@ -530,10 +702,15 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
         r"""
         Args:
             input_ids: (batch, tokens).
-            attention_mask: (batch, past + tokens), 0 for padding.
+            attention_mask: (batch, past + tokens), 0 for padding. Or who sees whom, (batch or 1, heads or 1, tokens, past +
+                tokens), bool or added to scores, in place of causality and padding; a window stays.
             position_ids: coupled ids of these tokens, (batch or 1, tokens) or (batch or 1, levels, tokens); one row serves
                 a batch of one layout. If omitted, the coupling rule derives them from `input_ids`. An encoding that reads
                 relations needs the ids of the tokens in the cache too, in the columns before.
+            pair_map: relations (batch or 1, tokens, past + tokens) or (batch or 1, heads, tokens, past + tokens), for an
+                encoding that reads relations. It overrides what ids give. Pairs of -1 are not related: they have no bias
+                and, under a window, no token sees such a key. A token still sees no later one.
+            position_bias: (batch or 1, heads or 1, tokens, past + tokens), added to the scores of every layer.
             neighbours: the keys that each token may attend to, in place of `attention_mask`, for an encoding with a window;
                 derived from `position_ids` if omitted, see `CoupledGPTModel.neighbours`.
             labels: (batch, tokens), -100 for tokens that are not supervised. Token t is predicted at t - 1.
@@ -552,12 +729,14 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
                 outside the learned table; ids or neighbours are missing beside a cache; a row that is to be learned holds
                 several examples.
         """
-        if input_ids is not None and (labels is not None or self.training):
+        if input_ids is not None and (labels is not None or self.training) and not self.config.takes_structure:
             check_unpacked(input_ids)
         outputs: BaseModelOutputWithPast = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
+            pair_map=pair_map,
+            position_bias=position_bias,
             neighbours=neighbours,
             cache=cache,
             inputs_embeds=inputs_embeds,

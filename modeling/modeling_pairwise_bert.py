@@ -13,8 +13,10 @@
 # limitations under the License.
 """PairwiseBert: an encoder with pairwise position vectors (structural symmetry, Sabbaghi et al., 2024)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import reduce
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,10 +30,20 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_pairwise_bert import PairwiseBertConfig
-from .encoder_maps import COLUMNS, GRID, NO_MAP, derive_pair_map, virtual_indices
-from .inputs import check_input_ids, check_mask, check_padding, check_prompts, of_values
-from .pretrained import LonghandPreTrainedModel, eager_attention_forward
-from .relations import FAVOUR, NOT_RELATED, Neighbours, attend_to_columns
+from .encoder_maps import (
+    COLUMNS,
+    GRID,
+    NO_MAP,
+    RULE_IDS,
+    derive_pair_map,
+    number_tokens,
+    relate_ids,
+    relative_relations,
+    virtual_indices,
+)
+from .inputs import check_hidden, check_input_ids, check_mask, check_padding, check_prompts, of_values
+from .pretrained import LonghandPreTrainedModel, attend, eager_attention_forward
+from .relations import FAVOUR, NOT_RELATED, Neighbours, attend_to_columns, coupled_pair_map
 from .settling import (
     IGNORED,
     NO_STATE,
@@ -44,6 +56,17 @@ from .settling import (
     find_labels,
     pass_targets,
     settle,
+)
+from .structure import (
+    GIVEN,
+    PairShape,
+    check_arguments,
+    check_one_input,
+    is_pair_mask,
+    read_pair_map,
+    read_pair_mask,
+    read_position_bias,
+    read_position_ids,
 )
 from .vocabulary import FIRST_TEXT
 
@@ -67,7 +90,7 @@ class RelationVectors(nn.Module):
         super().__init__()
         self.name = name
         self.heads = [head for head, own in enumerate(config.head_maps) if own == name]
-        relations = config.num_relations(name)
+        relations = config.count_relations(name)
         tables = 1 if config.share_over_heads else len(self.heads)
         self.weight = nn.Parameter(torch.empty(relations, tables, config.head_dim))
 
@@ -76,13 +99,13 @@ class RelationVectors(nn.Module):
 
         Args:
             query: (batch, heads, queries, head_dim).
-            relations: (batch or 1, queries, keys).
+            relations: (batch or 1, heads or 1, queries, keys).
 
         Returns:
             (batch, heads, queries, keys).
         """
         scores = nn.functional.pad(torch.matmul(query, self.weight.permute(1, 2, 0)), (0, 1))
-        index = relations.long().where(relations >= 0, len(self.weight)).unsqueeze(1)
+        index = relations.long().where(relations >= 0, len(self.weight))
         return scores.gather(-1, index.expand(*scores.shape[:-1], -1))
 
 
@@ -117,6 +140,8 @@ class PairwiseBertAttention(nn.Module):
         hidden_states: Tensor,
         pair_maps: dict[str, Tensor] | None = None,
         attention_mask: Tensor | None = None,
+        position_bias: Tensor | None = None,
+        sees_none: Tensor | None = None,
         neighbours: Neighbours | None = None,
         seen_states: Tensor | None = None,
         **kwargs: Any,
@@ -125,10 +150,13 @@ class PairwiseBertAttention(nn.Module):
 
         Args:
             hidden_states: (batch, tokens, hidden).
-            pair_maps: the map of each rule, (batch or 1, tokens, keys), -1 for pairs that are not related. Keys are the
-                tokens and, last, the sink if there is one.
-            attention_mask: (batch or 1, 1, 1 or tokens, keys), added to scores: `hiding_bias` for hidden keys.
-            neighbours: the keys that each query sees; they replace both arguments above.
+            pair_maps: the map of each rule, (batch or 1, heads or 1, tokens, keys), -1 for pairs that are not related. Keys
+                are the tokens and, last, the sink if there is one.
+            attention_mask: (batch or 1, heads or 1, 1 or tokens, keys), added to scores: `hiding_bias` for hidden keys.
+            position_bias: (batch or 1, heads or 1, tokens, keys), what a caller adds to scores.
+            sees_none: (batch or 1, tokens, heads or 1), whether a query sees no key, so that it reads nothing; None if this
+                is not known.
+            neighbours: the keys that each query sees; they replace the arguments above.
             seen_states: (batch, other tokens, hidden), if keys are made of other tokens than these.
 
         Returns:
@@ -145,24 +173,24 @@ class PairwiseBertAttention(nn.Module):
             bias = self._window_bias(query * self.scaling, neighbours.relations)
             columns = neighbours.columns.clamp(min=0)
             return self.o_proj(attend_to_columns(query, key, value, columns, bias, self.scaling).flatten(2)), None
-        bias = self._bias(query * self.scaling, pair_maps, attention_mask)
-        attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
+        bias = self._bias(query * self.scaling, pair_maps, position_bias)
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
-        output, weights = attention(
-            self, query, key, value, bias, scaling=self.scaling, dropout=dropout, is_causal=False, **kwargs
-        )
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
+        output, weights = attend(attention, self, query, key, value, attention_mask, bias, self.scaling, dropout, **kwargs)
+        if sees_none is not None:
+            output = output.masked_fill(sees_none.unsqueeze(-1), 0.0)
         return self.o_proj(output.flatten(2)), weights
 
     def _window_bias(self, query: Tensor, relations: Tensor) -> Tensor:
         """Return what is added to the scores of neighbours, (batch, queries, neighbours, heads), as `RelationVectors`."""
         (vectors,) = self.relations
-        bias = vectors(query, relations)
+        bias = vectors(query, relations.unsqueeze(1))
         return bias.masked_fill((relations < 0).unsqueeze(1), hiding_bias(bias.dtype)).permute(0, 2, 3, 1)
 
-    def _bias(self, query, pair_maps, attention_mask):
-        """Return what is added to the scores, (batch, heads, queries, keys): the products with vectors, and the mask."""
+    def _bias(self, query: Tensor, pair_maps: dict[str, Tensor], position_bias: Tensor | None) -> Tensor | None:
+        """Return what is added to the scores, (batch, heads, queries, keys): the products with vectors, and a given bias."""
         if not self.relations:
-            return attention_mask
+            return position_bias
         batch, heads, tokens, _ = query.shape
         if len(self.relations) == 1 and len(self.relations[0].heads) == heads:
             bias = self.relations[0](query, pair_maps[self.relations[0].name])
@@ -170,7 +198,7 @@ class PairwiseBertAttention(nn.Module):
             bias = query.new_zeros(batch, heads, tokens, tokens + self.config.sink)
             for relations in self.relations:
                 bias[:, relations.heads] = relations(query[:, relations.heads], pair_maps[relations.name])
-        return bias if attention_mask is None else bias + attention_mask
+        return bias if position_bias is None else bias + position_bias.to(bias.dtype)
 
 
 class PairwiseBertLayer(GradientCheckpointingLayer):
@@ -233,8 +261,49 @@ class PairwiseBertPreTrainedModel(LonghandPreTrainedModel):
         bias = torch.zeros(config.num_attention_heads, config.head_dim)
         for name in {*config.head_maps} - {NO_MAP}:
             heads = [head for head, own in enumerate(config.head_maps) if own == name]
-            bias[heads, torch.arange(len(heads)) % config.num_relations(name)] = length
+            bias[heads, torch.arange(len(heads)) % config.count_relations(name)] = length
         init.copy_(module.bias, bias.flatten())
+
+
+class EncoderInputs(NamedTuple):
+    """What rules may read of the tokens.
+
+    Attributes:
+        input_ids: (batch, tokens), or None if embeddings are given.
+        present: (batch, tokens), False for padding; None if there is none.
+        tokens: number of columns.
+    """
+
+    input_ids: Tensor | None
+    present: Tensor | None
+    tokens: int
+    device: torch.device
+
+
+def _find_present(attention_mask: Tensor | None) -> Tensor | None:
+    """Return which tokens are not padding, (batch, tokens); None if no token is, or the mask is one of pairs."""
+    if attention_mask is None or is_pair_mask(attention_mask) or attention_mask.all():
+        return None
+    return attention_mask.bool()
+
+
+def check_settles_alone(
+    attention_mask: Tensor | None,
+    position_ids: Tensor | None,
+    pair_map: Tensor | Mapping[str, Tensor] | None,
+    position_bias: Tensor | None,
+    inputs_embeds: Tensor | None,
+) -> None:
+    """Raise ValueError for structure given to a model with label_states, whose passes are over the tokens' own."""
+    given = {
+        "position_ids": position_ids,
+        "pair_map": pair_map,
+        "position_bias": position_bias,
+        "inputs_embeds": inputs_embeds,
+        "an attention_mask of pairs": attention_mask if is_pair_mask(attention_mask) else None,
+    }
+    if unread := [name for name, value in given.items() if value is not None]:
+        raise ValueError(f"a model with label_states settles from input_ids alone: it does not read {', '.join(unread)}")
 
 
 class PairwiseBertModel(PairwiseBertPreTrainedModel):
@@ -257,20 +326,44 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
     @capture_outputs
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        pair_map: Tensor | Mapping[str, Tensor] | None = None,
+        position_bias: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         states: Tensor | None = None,
         **kwargs: Any,
     ) -> PairwiseBertModelOutput:
-        input_ids = self.check_text(input_ids, attention_mask)
+        check_arguments(kwargs, "PairwiseBert")
+        check_one_input(input_ids, inputs_embeds, self.config.hidden_size)
+        if input_ids is not None:
+            input_ids = self.check_text(input_ids, attention_mask)
         if (states is not None) != self.config.label_states:
             raise ValueError(f"states are for a model with label_states, and needed there: it is {self.config.label_states}")
         if states is not None:
+            check_settles_alone(attention_mask, position_ids, pair_map, position_bias, inputs_embeds)
             self.check_states(states, input_ids.shape)
-        hidden = None if attention_mask is None or attention_mask.all() else ~attention_mask.bool()
-        embeddings = self._add_positions(self._add_states(self.embed_tokens(input_ids), states), input_ids)
+        embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        batch, tokens, _ = embeddings.shape
+        if not is_pair_mask(attention_mask):
+            check_mask(attention_mask, batch, tokens)
+        inputs = EncoderInputs(input_ids, _find_present(attention_mask), tokens, embeddings.device)
+        ids = self._read_position_ids(position_ids, inputs, batch)
+        given = self._read_pair_maps(pair_map, PairShape(batch, 1, tokens, tokens))
+        pair_maps = {name: given[name] if name in given else self._derive_map(name, inputs, ids) for name in self.rules}
+        embeddings = self._add_positions(self._add_states(embeddings, states), inputs, ids)
         embeddings = self.dropout(self.embedding_norm(embeddings))
-        return self._loop(embeddings, hidden, **self._attention_arguments(input_ids, hidden, embeddings.dtype), **kwargs)
+        seen = self._attention_arguments(pair_maps, inputs.present, attention_mask, position_bias, embeddings)
+        if not (given or ids is not None or is_pair_mask(attention_mask)):
+            # By a rule, text under a window sees no key; its own output is not defined.
+            del seen["sees_none"]
+        return self._loop(embeddings, None if inputs.present is None else ~inputs.present, **seen, **kwargs)
+
+    @property
+    def rules(self) -> list[str]:
+        """The names of the rules of all heads, each once."""
+        return [name for name in dict.fromkeys(self.config.head_maps) if name != NO_MAP]
 
     def _loop(self, embeddings: Tensor, hidden: Tensor | None, **kwargs) -> PairwiseBertModelOutput:
         """Apply the layers in a loop to the last state plus the embeddings (batch, tokens, hidden), until it settles.
@@ -337,33 +430,120 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         (layer,) = self.layers
         return layer(inputs[:, own], seen_states=inputs, neighbours=neighbours).squeeze(0)
 
-    def _pair_maps(self, input_ids: Tensor) -> dict[str, Tensor]:
-        """Return the map of each rule by name, (batch or 1, tokens, tokens) int64."""
-        names = [name for name in dict.fromkeys(self.config.head_maps) if name != NO_MAP]
-        if names[:1] in ([GRID], [COLUMNS]):
-            return {names[0]: answer_relations(self.find_answers(input_ids), input_ids.shape)}
-        indices, config = virtual_indices(input_ids), self.config
-        limits: Any = (config.relation_range, config.windowed, config.max_multiplier_length)
-        return {name: derive_pair_map(name, input_ids, indices, *limits).long() for name in names}
+    def _read_position_ids(self, position_ids: Tensor | None, inputs: EncoderInputs, batch: int) -> Tensor | None:
+        """Return given ids (batch or 1, levels, tokens), or None.
 
-    def _attention_arguments(self, input_ids: Tensor, hidden: Tensor | None, dtype: torch.dtype) -> dict[str, Any]:
-        """Return the arguments of every layer that say which keys a query sees, and in which relation.
+        Raises:
+            ValueError: they have another shape, no part of the model reads them, or the model needs them.
+        """
+        config = self.config
+        if position_ids is None:
+            if config.absolute_positions == GIVEN:
+                raise ValueError("absolute_positions is 'given': every call gives position_ids, 0 for tokens without one")
+            return None
+        reads_ids = [name in RULE_IDS or (name == GIVEN and not config.num_relations) for name in self.rules]
+        if not any(reads_ids) and config.absolute_positions == "none":
+            raise ValueError(
+                f"no part of this model reads position_ids: pair_maps are {config.pair_maps}, absolute_positions "
+                f"{config.absolute_positions!r}" + (", relations are given as pair_map" if config.num_relations else "")
+            )
+        ids = read_position_ids(position_ids, batch, config.levels, (inputs.tokens,))
+        if not config.has_text:
+            return ids
+        # Text has no relations, and alone has absolute positions.
+        return ids if inputs.input_ids is None else ids.expand(batch, -1, -1)
+
+    def _read_pair_maps(self, pair_map: Tensor | Mapping[str, Tensor] | None, shape: PairShape) -> dict[str, Tensor]:
+        """Return given maps by rule, (batch or 1, heads of the rule or 1, tokens, tokens).
+
+        Raises:
+            ValueError: a map has another shape, a relation without a vector, or is for no rule of the heads.
+        """
+        if pair_map is None:
+            return {}
+        config = self.config
+        if not isinstance(pair_map, Mapping):
+            meant = [GIVEN] if GIVEN in self.rules else self.rules
+            if len(meant) != 1:
+                shown = f"pass {{rule: map}} for the rules {', '.join(self.rules)}" if meant else "no head reads a pair map"
+                raise ValueError(f"pair_map does not say for which rule of pair_maps {config.pair_maps} it is: {shown}")
+            pair_map = {meant[0]: pair_map}
+        if unknown := [name for name in pair_map if name not in self.rules]:
+            raise ValueError(f"pair_map is for the rule {unknown[0]!r}, which no head has: pair_maps are {config.pair_maps}")
+        maps = {}
+        for name, own in pair_map.items():
+            heads = shape._replace(heads=config.head_maps.count(name))
+            maps[name] = read_pair_map(own, heads, config.sink_relation(name), f"pair_map of the rule {name!r}")
+        return maps
+
+    def _derive_map(self, name: str, inputs: EncoderInputs, ids: Tensor | None) -> Tensor:
+        """Return the map (batch or 1, 1, tokens, tokens) int64 of a rule, from given ids or from the tokens.
+
+        Raises:
+            ValueError: it cannot be derived from what is given.
+        """
+        config, input_ids = self.config, inputs.input_ids
+        window: Any = (config.relation_range, config.windowed)
+        numbers_tokens = name == "relative" and not config.has_text
+        if name == GIVEN:
+            if ids is None or config.num_relations:
+                also = "" if config.num_relations else ", or position_ids whose differences are its relations"
+                raise ValueError(f"pair_maps has 'given': every call gives pair_map{also}")
+            relations = coupled_pair_map(ids, ids, *window)
+        elif numbers_tokens:
+            own = number_tokens(inputs.present, inputs.tokens, inputs.device) if ids is None else ids[:, 0]
+            relations = relative_relations(own, *window)
+        elif input_ids is None:
+            raise ValueError(f"the rule {name!r} reads input_ids: with inputs_embeds, give its map as pair_map")
+        elif name in (GRID, COLUMNS):
+            relations = answer_relations(self.find_answers(input_ids), input_ids.shape)
+        elif ids is None:
+            relations = derive_pair_map(name, input_ids, virtual_indices(input_ids), *window, config.max_multiplier_length)
+        else:
+            own = ids[:, 0].masked_fill(input_ids >= FIRST_TEXT, 0)
+            relations = relate_ids(name, own, input_ids, *window, config.max_multiplier_length)
+        return relations.long().unsqueeze(1)
+
+    def _attention_arguments(
+        self,
+        pair_maps: dict[str, Tensor],
+        present: Tensor | None,
+        attention_mask: Tensor | None,
+        position_bias: Tensor | None,
+        embeddings: Tensor,
+    ) -> dict[str, Any]:
+        """Return the arguments of every layer that say which keys a query sees, in which relation, and what is added.
 
         Args:
-            hidden: (batch, tokens), True for padding, or None.
+            pair_maps: (batch or 1, heads of the rule or 1, tokens, tokens) of each rule.
+            present: (batch, tokens), False for padding, or None.
+            attention_mask: the caller's, which counts if it is a mask of pairs.
         """
-        pair_maps, last = self._pair_maps(input_ids), self.config.sink_relation
-        if self.config.sink:
-            pair_maps = {name: nn.functional.pad(related, (0, 1), value=last(name)) for name, related in pair_maps.items()}
-            hidden = None if hidden is None else nn.functional.pad(hidden, (0, 1))
-        mask = None if hidden is None else hidden[:, None, None]
-        if self.config.windowed:
-            # No map relates padding to anything.
+        config, (batch, tokens, _) = self.config, embeddings.shape
+        shape = PairShape(batch, config.num_attention_heads, tokens, tokens)
+        hidden = [] if present is None else [~present[:, None, None]]
+        bias = None if position_bias is None else read_position_bias(position_bias, shape)
+        if is_pair_mask(attention_mask):
+            mask = read_pair_mask(attention_mask, shape)
+            hidden.append(~mask.visible)
+            if mask.bias is not None:
+                bias = mask.bias if bias is None else bias + mask.bias
+        if config.windowed:
             (related,) = pair_maps.values()
-            mask = (related == NOT_RELATED).unsqueeze(1)
-        if mask is not None:
-            mask = mask * torch.tensor(hiding_bias(dtype), dtype=dtype, device=mask.device)
-        return {"pair_maps": pair_maps, "attention_mask": mask}
+            hidden.append(related == NOT_RELATED)
+        if config.sink:
+            # Every query sees the sink.
+            last = config.sink_relation
+            pair_maps = {name: nn.functional.pad(related, (0, 1), value=last(name)) for name, related in pair_maps.items()}
+            hidden = [nn.functional.pad(part, (0, 1)) for part in hidden]
+            bias = None if bias is None else nn.functional.pad(bias, (0, 1))
+        mask = sees_none = None
+        if hidden:
+            any_hidden = reduce(torch.logical_or, hidden)
+            lowest = torch.tensor(hiding_bias(embeddings.dtype), dtype=embeddings.dtype, device=embeddings.device)
+            mask = any_hidden * lowest
+            sees_none = any_hidden.all(-1).transpose(1, 2)
+        return {"pair_maps": pair_maps, "attention_mask": mask, "position_bias": bias, "sees_none": sees_none}
 
     def check_text(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Return token ids (batch, tokens) as int64.
@@ -371,21 +551,28 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         Raises:
             ValueError: the ids are no tokens, the mask does not fit, or a row is not of `config.prompt_format`.
         """
-        input_ids = check_input_ids(input_ids, self.config.vocab_size)
-        check_mask(attention_mask, *input_ids.shape)
-        check_padding(input_ids, attention_mask)
+        config = self.config
+        input_ids = check_input_ids(input_ids, config.vocab_size)
+        if not is_pair_mask(attention_mask):
+            check_mask(attention_mask, *input_ids.shape)
+            if config.reads_own_vocabulary:
+                check_padding(input_ids, attention_mask)
+            elif not config.takes_structure and config.pad_token_id is not None:
+                check_hidden(input_ids, attention_mask, config.pad_token_id)
         # In training one row tells whether the data are of the model's format, at no cost.
-        one_row = self.training and not self.config.label_states
-        check_prompts(self.config, input_ids[:1] if one_row else input_ids)
+        one_row = self.training and not config.label_states
+        check_prompts(config, input_ids[:1] if one_row else input_ids)
         return input_ids
 
     def check_inputs(self, input_ids: Tensor) -> None:
         """Raise ValueError for inputs (batch, tokens) that do not fit the tables or do not have the rules' form."""
+        tokens = input_ids.shape[1]
         if self.config.label_states:
             self.find_answers(input_ids)
-        else:
-            self._pair_maps(input_ids)
-        self.check_tokens(input_ids.shape[1])
+        elif not self.config.takes_structure:
+            for name in self.rules:
+                self._derive_map(name, EncoderInputs(input_ids, None, tokens, input_ids.device), None)
+        self.check_tokens(tokens)
 
     def check_tokens(self, tokens: int) -> None:
         """Raise ValueError for more tokens than the table of absolute embeddings has room for."""
@@ -393,14 +580,27 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         if self.config.absolute_positions != "none" and tokens > longest:
             raise ValueError(f"inputs may have max_position_embeddings = {longest} tokens, got {tokens}")
 
-    def _add_positions(self, embeddings: Tensor, input_ids: Tensor) -> Tensor:
-        if self.config.absolute_positions == "none":
+    def _add_positions(self, embeddings: Tensor, inputs: EncoderInputs, ids: Tensor | None) -> Tensor:
+        """Add to embeddings (batch, tokens, hidden) those of positions: of given ids (batch or 1, levels, tokens) or places.
+
+        Id 1 has the first row of the table, which is that of the first token if no ids are given.
+        """
+        kind, longest = self.config.absolute_positions, self.config.max_position_embeddings
+        if kind == "none":
             return embeddings
-        self.check_tokens(embeddings.shape[1])
-        positions = self.embed_positions(torch.arange(embeddings.shape[1], device=embeddings.device))
-        if self.config.absolute_positions == "all":
+        if ids is None:
+            self.check_tokens(inputs.tokens)
+            positions = self.embed_positions(torch.arange(inputs.tokens, device=embeddings.device))
+        else:
+            if not torch.compiler.is_compiling() and (largest := int(ids.max())) > longest:
+                raise ValueError(f"position_ids must be at most max_position_embeddings = {longest}, got {largest}")
+            rows = self.embed_positions((ids - 1).clamp(min=0)) * (ids > 0).unsqueeze(-1)
+            positions = rows.sum(1)
+        if kind != "text":
             return embeddings + positions
-        return embeddings + positions * (input_ids >= FIRST_TEXT).unsqueeze(-1)
+        if inputs.input_ids is None:
+            raise ValueError("absolute_positions 'text' reads input_ids: it does not take inputs_embeds")
+        return embeddings + positions * (inputs.input_ids >= FIRST_TEXT).unsqueeze(-1)
 
 
 class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
@@ -417,8 +617,12 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        pair_map: Tensor | Mapping[str, Tensor] | None = None,
+        position_bias: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         states: Tensor | None = None,
         **kwargs: Any,
@@ -426,7 +630,15 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         r"""
         Args:
             input_ids: (batch, tokens).
-            attention_mask: (batch, tokens), 0 for padding of the batch. Padding of a number's field is an ordinary token.
+            attention_mask: (batch, tokens), 0 for padding of the batch. Padding of a number's field is an ordinary token. Or
+                who sees whom, (batch or 1, heads or 1, tokens, tokens), bool or added to scores.
+            position_ids: (batch or 1, tokens) or (batch or 1, levels, tokens), 0 for no id. They override the ids by which
+                rules relate tokens, and the places of absolute embeddings: id 1 has the first row of the table.
+            pair_map: relations (batch or 1, tokens, tokens) or (batch or 1, heads of the rule, tokens, tokens), -1 for pairs
+                that are not related: these add no vector and, under a window, are not seen. It overrides what the rule or
+                ids give. For heads of several rules it is a mapping {rule: map}; a map alone is that of `"given"`.
+            position_bias: (batch or 1, heads or 1, tokens, tokens), added to the scores of every layer.
+            inputs_embeds: (batch, tokens, hidden), in place of `input_ids`.
             labels: (batch, tokens), -100 for tokens that are not supervised.
             states: with `label_states`, the labels (batch, tokens) of the pass before, -1 at tokens where no answer is read;
                 one pass is made. If omitted, passes are made until no label changes.
@@ -440,15 +652,26 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
 
         Raises:
             ValueError: an input is not of that format, is longer than the table of absolute embeddings, is not two numbers
-                with an operator (rules other than `relative`), or has a multiplier that is too long.
+                with an operator (rules other than `relative`), or has a multiplier that is too long; an argument has another
+                shape, or values that no part of the model can read.
         """
-        if unread := {"pair_map", "position_ids", "inputs_embeds"} & {name for name in kwargs if kwargs[name] is not None}:
-            raise ValueError(f"{min(unread)} is derived from input_ids: pad examples, and do not pack or flatten them")
+        if self.config.label_states:
+            check_one_input(input_ids, inputs_embeds, self.config.hidden_size)
+            check_settles_alone(attention_mask, position_ids, pair_map, position_bias, inputs_embeds)
         if self.config.label_states and self.training and labels is not None:
             return self._label_some(input_ids, attention_mask, labels, states, **kwargs)
         if self.config.label_states and states is None:
             return self._settle(input_ids, attention_mask, labels, **kwargs)
-        outputs = self.model(input_ids=input_ids, attention_mask=attention_mask, states=states, **kwargs)
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            pair_map=pair_map,
+            position_bias=position_bias,
+            inputs_embeds=inputs_embeds,
+            states=states,
+            **kwargs,
+        )
         logits, loss = self.classifier(self.dropout(outputs.last_hidden_state)), None
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, config=self.config, **kwargs)

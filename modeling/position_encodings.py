@@ -77,6 +77,14 @@ class PositionEncoding(nn.Module):
     def init_weights(self) -> None:
         """Draw the initial values of the parameters that the encoding itself owns."""
 
+    num_relations: int | None = None
+    """Number of relations that `bias` reads, 0 to this number - 1; None if no table ends."""
+
+    @property
+    def reads_single_ids(self) -> bool:
+        """Whether `embed` or `rotate` read ids, and not `bias` alone, by relations of two."""
+        return self.embeds_position_ids or type(self).rotate is not PositionEncoding.rotate
+
     @of_values
     def check(self, position_ids: Tensor) -> None:
         """Raise ValueError for ids that the encoding cannot represent: negative ones, and ids above `largest_id`."""
@@ -203,9 +211,12 @@ class PairwiseBias(PositionEncoding):
     def __init__(self, config):
         super().__init__(config)
         self.windowed = config.windowed
+        # Relations that calls give by number do not follow from ids.
+        self.uses_position_ids = config.num_relations is None
         self.window = config.relation_range or config.rule.relations
-        relations = num_coupled_relations(self.window, config.position_levels)
-        self.relation_bias = nn.Parameter(torch.empty(config.num_hidden_layers, relations, config.num_attention_heads))
+        self.num_relations = config.num_relations or num_coupled_relations(self.window, config.position_levels)
+        shape = (config.num_hidden_layers, self.num_relations, config.num_attention_heads)
+        self.relation_bias = nn.Parameter(torch.empty(shape))
 
     def init_weights(self):
         if self.config.relation_init == "normal":
@@ -226,10 +237,7 @@ class PairwiseBias(PositionEncoding):
 
 
 class TokenDistanceBias(PositionEncoding):
-    """Base class of biases by the distance between two tokens, query id minus key id.
-
-    Keys after the query have a negative distance; causality hides them.
-    """
+    """Base class of biases by the distance between two tokens, query id minus key id; 0 for keys after the query."""
 
     uses_position_ids = True
     uses_pair_map = True
@@ -237,7 +245,7 @@ class TokenDistanceBias(PositionEncoding):
     position_samplings = ("fixed", "randomized")
 
     def pair_map(self, query_ids, key_ids):
-        return (query_ids[:, 0].unsqueeze(-1) - key_ids[:, 0].unsqueeze(-2)).to(torch.int32)
+        return (query_ids[:, 0].unsqueeze(-1) - key_ids[:, 0].unsqueeze(-2)).clamp(min=0).to(torch.int32)
 
 
 def alibi_slopes(heads: int) -> list[float]:
@@ -273,6 +281,7 @@ class T5Bias(TokenDistanceBias):
 
     def __init__(self, config):
         super().__init__(config)
+        self.num_relations = config.relative_attention_num_buckets
         self.bucket_bias = nn.Parameter(torch.empty(config.relative_attention_num_buckets, config.num_attention_heads))
 
     def init_weights(self):
@@ -323,7 +332,7 @@ class FireBias(TokenDistanceBias):
             init.uniform_(parameter, -(inputs**-0.5), inputs**-0.5)
 
     def pair_map(self, query_ids, key_ids):
-        distance = super().pair_map(query_ids, key_ids).clamp(min=0)
+        distance = super().pair_map(query_ids, key_ids)
         return query_ids[:, 0].unsqueeze(-1).to(torch.int32) * FIRE_IDS + distance
 
     def bias(self, relations, layer):

@@ -1,6 +1,7 @@
 """What the models of both families share: loading, attention, and a warning where a certificate does not hold."""
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -99,6 +100,62 @@ class LonghandPreTrainedModel(PreTrainedModel):
         return loaded
 
 
+def attend(
+    attention: Callable[..., tuple[Tensor, Tensor | None]],
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    position_bias: Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Attend to all keys through the interface of transformers, by the implementation that the configuration names.
+
+    Args:
+        attention: the implementation. Each module asks for it by itself: transformers reads its file to see that it does.
+        module: the attention, which has the configuration.
+        query: (batch, heads, queries, head_dim).
+        key, value: (batch, heads, keys, head_dim).
+        attention_mask: (batch or 1, heads or 1, queries or 1, keys), bool or added to scores, or None.
+        position_bias: (batch or 1, heads or 1, queries, keys), added to the scaled scores, or None.
+
+    Returns:
+        Outputs (batch, queries, heads, head_dim), and weights (batch, heads, queries, keys) if the implementation has them.
+    """
+    config: Any = module.config
+    name = config._attn_implementation
+    if name == "sdpa" and position_bias is None and attention_mask is not None and attention_mask.dtype == torch.bool:
+        # By a bool mask alone, the weights of a query that sees no key are not defined.
+        position_bias = query.new_zeros(1, 1, 1, 1)
+    if name == "flex_attention":
+        # Flex attention adds a mask, and reads that of the first head alone; it indexes a bias of all rows and heads.
+        position_bias = _one_bias(attention_mask, position_bias, (*query.shape[:3], key.shape[2]), query.dtype)
+        attention_mask = None
+    return attention(
+        module,
+        query,
+        key,
+        value,
+        attention_mask,
+        scaling=scaling,
+        dropout=dropout,
+        is_causal=False,
+        position_bias=position_bias,
+        **kwargs,
+    )
+
+
+def _one_bias(mask: Tensor | None, bias: Tensor | None, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
+    """Return a mask and a bias as one bias of this shape, the lowest number for keys that a mask hides."""
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros((), dtype=dtype, device=mask.device).where(mask, torch.finfo(dtype).min)
+    parts = [part for part in (bias, mask) if part is not None]
+    return torch.stack([part.expand(shape) for part in parts]).sum(0) if parts else None
+
+
 def eager_attention_forward(
     module: nn.Module,
     query: Tensor,
@@ -107,19 +164,22 @@ def eager_attention_forward(
     attention_mask: Tensor | None,
     scaling: float,
     dropout: float = 0.0,
+    position_bias: Tensor | None = None,
     **kwargs,
 ) -> tuple[Tensor, Tensor]:
-    """Attend to all keys, with weights that can be recorded (`attn_implementation="eager"`).
+    """Attend to all keys, with weights that can be recorded (`attn_implementation="eager"`); arguments as for `attend`.
 
     The softmax is computed in float32 or better.
-
-    Returns:
-        Outputs (batch, queries, heads, head_dim) and weights (batch, heads, queries, keys).
     """
     scores = torch.matmul(query * scaling, key.transpose(2, 3))
-    if attention_mask is not None:
-        # Under autocast, a mask in float32 must not be rounded to half precision, where its numbers are infinite.
-        scores = scores.add_(attention_mask) if attention_mask.dtype == scores.dtype else scores + attention_mask
+    for added in (position_bias, attention_mask):
+        if added is None:
+            continue
+        if added.dtype == torch.bool:
+            scores = scores.masked_fill(~added, torch.finfo(scores.dtype).min)
+        else:
+            # Under autocast, a mask in float32 must not be rounded to half precision, where its numbers are infinite.
+            scores = scores.add_(added) if added.dtype == scores.dtype else scores + added
     weights = nn.functional.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(query.dtype)
     if dropout:
         weights = nn.functional.dropout(weights, p=dropout, training=module.training)

@@ -256,6 +256,26 @@ def coupled_neighbours(
     return Neighbours(columns.unflatten(0, (rows, queries)), relations.unflatten(0, (rows, queries)))
 
 
+def mapped_neighbours(pair_map: Tensor, query_columns: Tensor, present: Tensor | None = None) -> Neighbours:
+    """Return the neighbours of queries by a given map: the related keys that causality allows.
+
+    Args:
+        pair_map: (batch or 1, queries, keys), -1 for keys that are not related.
+        query_columns: (queries,) the column of every query among the keys; later keys are not neighbours.
+        present: (batch, keys), False for padding, which is never a neighbour.
+    """
+    keys = pair_map.shape[-1]
+    column = torch.arange(keys, device=pair_map.device)
+    seen = (pair_map >= 0) & (column <= query_columns.unsqueeze(1))
+    if present is not None:
+        seen = seen & present.unsqueeze(1)
+    most = int(seen.sum(-1).max()) if seen.numel() else 0
+    columns = column.where(seen, keys).topk(most, largest=False).values
+    filled = columns < keys
+    relations = pair_map.expand_as(seen).gather(-1, columns.clamp(max=keys - 1))
+    return Neighbours(columns.where(filled, -1), relations.where(filled, NOT_RELATED).to(torch.int32))
+
+
 def _matches(
     query_ids, key_ids, query_row, key_row, usable, last_key, window: Window
 ) -> Iterator[tuple[Tensor, Tensor, int]]:

@@ -7,7 +7,7 @@ from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data.tokenization import build_encoder_tokenizer, build_tokenizer
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling.encoder_maps import NO_MAP, derive_pair_map, virtual_indices
-from longhand.modeling.vocabulary import BOS
+from longhand.modeling.vocabulary import BOS, PAD
 
 UNCOUPLED = {"coupling": "sequential"}
 DECODERS = {
@@ -104,8 +104,13 @@ def assert_close(actual, expected, tolerance=1e-9):
 
 def maps_of(config: PairwiseBertConfig, input_ids: torch.LongTensor) -> dict[str, torch.LongTensor]:
     """The pair map of each rule of an encoder, (batch, tokens, tokens)."""
-    indices, limits = virtual_indices(input_ids), (config.relation_range, config.windowed, config.max_multiplier_length)
-    maps = {name: derive_pair_map(name, input_ids, indices, *limits) for name in config.head_maps if name != NO_MAP}
+    limits, present = (config.relation_range, config.windowed, config.max_multiplier_length), input_ids != PAD
+    every_token = present.cumsum(1).masked_fill(~present, 0)
+    maps = {}
+    for name in {*config.head_maps} - {NO_MAP}:
+        numbers_all = name == "relative" and not config.has_text
+        indices = every_token if numbers_all else virtual_indices(input_ids)
+        maps[name] = derive_pair_map(name, input_ids, indices, *limits)
     return {name: pair_map.expand(len(input_ids), -1, -1) for name, pair_map in maps.items()}
 
 

@@ -61,16 +61,14 @@ def test_illegal_value_of_a_configuration_is_refused_by_name(kind, options):
     [
         ("learned", {}),
         ("learned", {"input_ids": TOKENS, "inputs_embeds": torch.zeros(1, 14, 32)}),
-        *((name, {"input_ids": TOKENS, "pair_map": torch.zeros(1, 14, 14)}) for name in ("pairwise", "windowed")),
         *(("learned", {"input_ids": TOKENS, "attention_mask": torch.ones(shape)}) for shape in ((1, 12), (2, 14), (14,))),
         ("relative", {"input_ids": tokens_of("1+5"), "attention_mask": torch.ones(1, 4)}),
-        ("relative", {"input_ids": tokens_of("_12+_95"), "attention_mask": torch.tensor([[1, 1, 0, 1, 1, 1, 1]])}),
+        ("relative", {"input_ids": tokens_of("1+5", "_12+_95")}),
         ("coupled", {"input_ids": tokens_of("1+5")[0]}),
         ("coupled", {"input_ids": tokens_of("1+5")[:0]}),
         ("coupled", {"input_ids": tokens_of("125")}),
         ("uniform", {"input_ids": tokens_of("1257*7")}),
         ("absolute", {"input_ids": tokens_of("1+5" + "0" * 18)}),
-        *(("coupled", {"input_ids": tokens_of("1+5"), given: torch.zeros(1, 3)}) for given in ("pair_map", "position_ids")),
         ("coupled", {"input_ids": tokens_of("1+5"), "inputs_embeds": torch.zeros(1, 3, 16)}),
     ],
 )

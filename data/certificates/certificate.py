@@ -100,8 +100,9 @@ JOINED = (
 MEASURED = {"wrong": (0.01, 0.0), "margin": (0.01, 1e-3), "bound": (0.01, 0.0), "ratio": (0.01, 0.0)}
 """Fields that another processor measures a little differently, with a relative and an absolute tolerance."""
 
-LATER = ("final_norm", "transducer")
-"""Fields of configurations that are younger than certificates. A hash has them if they are set."""
+LATER = ("transducer",)
+"""Fields of certificates and configurations that are younger than the first certificates. A hash has them if they are set;
+so it has `later_fields` of a configuration."""
 
 _CHECKS: dict[tuple[str, str], Check] = {}
 """The checks that this process has made, by weights and task, to make none of them twice."""
@@ -318,6 +319,8 @@ def hash_weights(model: PreTrainedModel) -> str:
     names = type(model.config).__annotations__.keys() - {"task"}
     own = {name: getattr(model.config, name) for name in names if hasattr(model.config, name)}
     own = {name: value for name, value in own.items() if value is not None or name not in LATER}
+    own = {name: value for name, value in own.items() if not model.config.is_unset(name, value)}
+    own.pop("later_fields", None)
     if model.can_generate():
         own["generation_eos_token_id"] = model.generation_config.eos_token_id
     digest = hashlib.sha256(json.dumps(own, sort_keys=True, default=str).encode())

@@ -1,0 +1,168 @@
+"""Structure that a caller gives to a forward pass: position ids, pair maps, biases and masks, checked and in one form.
+
+Both families take the same arguments. Each one overrides what the model's own rule derives, and none is ignored: an argument
+that a model cannot read is refused, with a message that says what would fit.
+
+    position_ids    int (batch or 1, tokens) or (batch or 1, levels, tokens); 0 is no id
+    pair_map        int (batch or 1, queries, keys) or (batch or 1, heads, queries, keys); -1 is not related
+    position_bias   float (batch or 1, heads or 1, queries, keys), added to the scores of every layer
+    attention_mask  (batch, keys), or bool or additive float (batch or 1, heads or 1, queries, keys), used as it is
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .relations import NOT_RELATED, with_levels
+
+GIVEN = "given"
+"""Name, in place of a rule's, for structure that every call gives: nothing is derived, and no prompt is checked."""
+
+FORWARDED = ("output_attentions", "output_hidden_states", "num_items_in_batch", "return_dict", "use_cache")
+"""Further arguments of a forward pass, which transformers and Trainer give: they ask for outputs and change no score."""
+
+
+class PairShape(NamedTuple):
+    """The sizes of what is given for pairs of tokens.
+
+    Attributes:
+        batch: rows of the input; one row of an argument may stand for all.
+        heads: heads that the argument is for.
+        queries: tokens of the input.
+        keys: these and the tokens of a cache before them.
+    """
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+
+
+def check_arguments(arguments: dict[str, Any], model: str) -> None:
+    """Raise ValueError for an argument of a forward pass that no part of the model reads.
+
+    Args:
+        arguments: the arguments that `forward` does not name.
+        model: what to call the model.
+    """
+    unread = sorted(name for name, value in arguments.items() if value is not None and name not in FORWARDED)
+    if unread:
+        raise ValueError(
+            f"{model} reads no {', '.join(unread)}: structure is given as position_ids, pair_map, position_bias or "
+            "attention_mask"
+        )
+
+
+def check_one_input(input_ids: Tensor | None, inputs_embeds: Tensor | None, width: int) -> None:
+    """Raise ValueError unless exactly one is given, and embeddings are (batch, tokens, width)."""
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError("give exactly one of input_ids and inputs_embeds")
+    if inputs_embeds is not None and (inputs_embeds.ndim != 3 or inputs_embeds.shape[-1] != width):
+        raise ValueError(f"inputs_embeds must be (batch, tokens, {width}), got {tuple(inputs_embeds.shape)}")
+
+
+def check_whole_numbers(values: Any, name: str) -> None:
+    """Raise ValueError unless this is a tensor of integers."""
+    is_tensor = isinstance(values, Tensor)
+    if not is_tensor or values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+        raise ValueError(f"{name} must be a tensor of integers, got {values.dtype if is_tensor else type(values).__name__}")
+
+
+def read_position_ids(position_ids: Tensor, batch: int, levels: int, columns: tuple[int, ...]) -> Tensor:
+    """Return given ids as int64 (batch or 1, levels, columns).
+
+    Args:
+        columns: the legal numbers of columns, the usual one first.
+
+    Raises:
+        ValueError: they are no integers, have another shape, or one is negative.
+    """
+    check_whole_numbers(position_ids, "position_ids")
+    ids = with_levels(position_ids)
+    if ids.ndim != 3 or ids.shape[0] not in (1, batch) or ids.shape[1] != levels or ids.shape[2] not in columns:
+        raise ValueError(
+            f"position_ids must be ({batch} or 1, {levels} levels, {columns[0]} tokens), got {tuple(position_ids.shape)}"
+        )
+    if not torch.compiler.is_compiling() and (smallest := int(ids.min())) < 0:
+        raise ValueError(f"position_ids must be 0, for no id, or above, got {smallest}")
+    return ids.long()
+
+
+def read_pair_map(pair_map: Tensor, shape: PairShape, relations: int | None, name: str = "pair_map") -> Tensor:
+    """Return a given map as int64 (batch or 1, heads or 1, queries, keys).
+
+    Args:
+        relations: number of relations that have a place in the model's table; None if no table ends.
+        name: what to call the map.
+
+    Raises:
+        ValueError: it holds no integers, has another shape, or a relation has no place in the table.
+    """
+    check_whole_numbers(pair_map, name)
+    own = pair_map.unsqueeze(1) if pair_map.ndim == 3 else pair_map
+    _check_pairs(own, shape, name)
+    if not torch.compiler.is_compiling():
+        smallest, largest = (int(extreme) for extreme in own.aminmax())
+        if smallest < NOT_RELATED or (relations is not None and largest >= relations):
+            legal = f"{NOT_RELATED}, not related, or above" if relations is None else f"in {NOT_RELATED}..{relations - 1}"
+            wrong = smallest if smallest < NOT_RELATED else largest
+            raise ValueError(f"relations of {name} must be {legal}, got {wrong}")
+    return own.long()
+
+
+def read_position_bias(position_bias: Tensor, shape: PairShape) -> Tensor:
+    """Return a given bias (batch or 1, heads or 1, queries, keys); raise ValueError for another shape, and for no floats."""
+    if not isinstance(position_bias, Tensor) or not position_bias.is_floating_point():
+        kind = position_bias.dtype if isinstance(position_bias, Tensor) else type(position_bias).__name__
+        raise ValueError(f"position_bias must be a tensor of floats, which are added to scores, got {kind}: see pair_map")
+    _check_pairs(position_bias, shape, "position_bias")
+    return position_bias
+
+
+def _check_pairs(values: Tensor, shape: PairShape, name: str) -> None:
+    """Raise ValueError unless values are (batch or 1, heads or 1, queries, keys)."""
+    batch, heads, *pairs = shape
+    fits = values.ndim == 4 and values.shape[0] in (1, batch) and values.shape[1] in (1, heads)
+    if not fits or list(values.shape[2:]) != pairs:
+        raise ValueError(
+            f"{name} must be ({batch} or 1, {heads} or 1 heads, {pairs[0]} queries, {pairs[1]} keys), got "
+            f"{tuple(values.shape)}"
+        )
+
+
+def is_pair_mask(attention_mask: Tensor | None) -> bool:
+    """Return whether a mask has an axis of queries, so that it says by itself who sees whom."""
+    return attention_mask is not None and attention_mask.ndim == 4
+
+
+class PairMask(NamedTuple):
+    """A mask of pairs, in two parts.
+
+    Attributes:
+        visible: (batch or 1, heads or 1, queries, keys), whether a query sees a key.
+        bias: of this shape, what is added to the scores of visible keys; None for nothing.
+    """
+
+    visible: Tensor
+    bias: Tensor | None
+
+
+def read_pair_mask(attention_mask: Tensor, shape: PairShape) -> PairMask:
+    """Return the two parts of a mask that `is_pair_mask`.
+
+    A float mask is added to scores; what is at most half of the type's lowest number hides a key.
+
+    Raises:
+        ValueError: it has another shape, or holds integers, which may be meant as either kind.
+    """
+    if attention_mask.dtype != torch.bool and not attention_mask.is_floating_point():
+        raise ValueError(
+            "attention_mask of pairs must be bool, True for keys that are seen, or float, which is added to scores, got "
+            f"{attention_mask.dtype}"
+        )
+    _check_pairs(attention_mask, shape, "attention_mask of pairs")
+    if attention_mask.dtype == torch.bool:
+        return PairMask(attention_mask, None)
+    visible = attention_mask > torch.finfo(attention_mask.dtype).min / 2
+    return PairMask(visible, attention_mask.where(visible, 0.0))
