@@ -60,8 +60,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "187e6216a0b4368874761443ef87b46b4b1b8622109aa0059de08241485a3af5",
-    "pairwise_bert": "5a03fc1f4a4326139ef40515f03f5bbf717b0d47f485f7a06a4229c68275ba44",
+    "coupled_gpt": "0dd4538816f52ff3cfc19c37b18fe32e9887295c581a838ebb61df5dd3e41838",
+    "pairwise_bert": "fd3e753e210e3a86b1d0bf9cb47e26a9ea99f691025a8f85423a3cb807e748cf",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
