@@ -233,7 +233,7 @@ def remove_certificate(folder: Path | None) -> str:
     if folder is None or not (folder / CERTIFICATE_FILE).is_file():
         return ""
     (folder / CERTIFICATE_FILE).unlink()
-    return f"; {folder / CERTIFICATE_FILE} did not hold and was removed{stale_card(folder)}"
+    return f"; {folder / CERTIFICATE_FILE} no longer applies and was deleted{stale_card(folder)}"
 
 
 def stale_card(folder: Path | None) -> str:

@@ -199,7 +199,7 @@ def _started(collator, position_ids, largest, count, generator) -> torch.Tensor:
     starts = np.full((1, 1, 1), collator.max_position_ids)
     if not collator.wrap_position_ids:
         starts = starts - (largest.numpy() - 1)
-    # One number for all rows is drawn otherwise than an array of equal numbers.
+    # numpy draws other numbers for one bound than for an array of equal bounds.
     highest = int(starts[0, 0, 0]) if len(starts) == 1 else starts
     offset = torch.from_numpy(generator.integers(0, highest, size=(count, position_ids.shape[1], 1)))
     return shift_position_ids(position_ids, offset, collator.max_position_ids if collator.wrap_position_ids else None)

@@ -86,14 +86,18 @@ def extend_digits(generator: np.random.Generator, digits: np.ndarray, max_length
 def multiply_digits(first: np.ndarray, second: np.ndarray, base: int = 10) -> np.ndarray:
     """Products of numbers given as (count, width) digits, ones first; (count, both widths together) uint8.
 
-    Cost grows with the product of the widths. What is to carry of all column sums moves one column up, a few times, until
-    each column is a sum of two digits. `add_digits` then resolves all carries at once.
+    `base` is at most 128, so that a sum of two digits is a byte. Cost grows with the product of the widths. The carries of
+    all column sums move one column up at once, a few times, until each column is a sum of two digits. `add_digits` then
+    resolves all carries at once.
     """
-    width, shorter = first.shape[1], min(first.shape[1], second.shape[1])
-    # A column holds up to `shorter` products of digits, and what is carried into it.
-    columns = np.zeros((len(first), width + second.shape[1]), dtype=np.min_scalar_type(90 * shorter))
+    width = first.shape[1]
+    shorter = min(width, second.shape[1])
+    # A column sums up to `shorter` products, of at most (base - 1)^2 each, and a carry of less than (base - 1) * shorter.
+    largest_sum = base * (base - 1) * shorter
+    columns = np.zeros((len(first), width + second.shape[1]), dtype=np.min_scalar_type(largest_sum))
+    multiplicand = first.astype(columns.dtype)
     for place in range(second.shape[1]):
-        columns[:, place : place + width] += first * second[:, place : place + 1]
+        columns[:, place : place + width] += multiplicand * second[:, place : place + 1]
     while columns.max(initial=0) > 2 * (base - 1):
         carried = columns // base
         columns -= base * carried

@@ -1,4 +1,4 @@
-"""What every command does: it refuses in one line, reads and writes whole files, and holds the folders that it writes into.
+"""Shared by all commands: errors of one line, files that are whole or absent, and folders that one process holds.
 
 Reading gives errors that name the file. A crash while writing leaves the old file or the new one, never a part. A folder is
 held by a locked file in it. The system releases the lock when the process ends, however it ends, so a file that a kill

@@ -110,7 +110,7 @@ def accuracy_columns(rows: list[Row]) -> dict[str, list[str]]:
 
 
 TEXT_COLUMNS = ("model", "size", "rule")
-"""Columns of tables in a terminal whose cells begin below each other. The cells of others end so."""
+"""The left-aligned columns of tables in a terminal; all others are right-aligned."""
 
 
 def align(columns: dict[str, list[str]]) -> str:

@@ -308,7 +308,7 @@ def settle(
         rows = answers.rows[active]
         unsettled[rows[changed & (most_passes[rows] == passes)]] = True
         states[places] = labels
-        # The last entry is for what there is not, at the index -1.
+        # Index -1, a missing key, reads the extra last entry.
         is_new = torch.zeros(len(tokens) + 1, dtype=torch.bool, device=tokens.device)
         is_new[places[changed]] = True
         seen = is_new[answers.keys].any(1) | is_new[answers.places]

@@ -218,7 +218,7 @@ def test_where_no_certificate_is_possible_none_is_left(adder, capsys):
         evaluation.main([str(adder), "--certify"])
     assert stop.value.code == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert "repetition_penalty=5.0" in error and f"{adder}/certificate.json did not hold and was removed" in error
+    assert "repetition_penalty=5.0" in error and f"{adder}/certificate.json no longer applies and was deleted" in error
     assert not (adder / "certificate.json").exists()
 
 

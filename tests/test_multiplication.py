@@ -30,6 +30,15 @@ def check_products(first, second, width, other_width):
     assert to_integers(digits) == [a * b for a, b in zip(first, second, strict=True)]
 
 
+@pytest.mark.parametrize("base", [2, 10, 16, 17, 36, 128])
+@pytest.mark.parametrize("widths", [(1, 1), (3, 2), (300, 299)])
+def test_products_of_the_largest_digits_of_any_base_do_not_overflow(base, widths):
+    largest = [np.full((1, width), base - 1, dtype=np.uint8) for width in widths]
+    (product,) = multiply_digits(*largest, base)
+    value = sum(int(digit) * base**place for place, digit in enumerate(product))
+    assert value == (base ** widths[0] - 1) * (base ** widths[1] - 1)
+
+
 @pytest.mark.parametrize("other_width", [1, 2, 3, 9, 12, 40])
 @pytest.mark.parametrize("width", [1, 2, 19, 40, 300])
 def test_products_of_any_length_are_right(width, other_width):

@@ -111,7 +111,7 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
     def holds(self, state: Any, symbols: tuple[int, ...], written: int, following: Any) -> bool:
         """Return whether an entry of the table is as the operation asks, such as a + b + carry = digit + 10 * next carry.
 
-        It is asked of each entry. A task may say so in another way than its step does.
+        Called for every entry of the table. Override it by an identity that does not use `step`.
         """
         return True
 

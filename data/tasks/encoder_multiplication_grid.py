@@ -34,7 +34,7 @@ def multiply_in_grid(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray,
         second: digits (count, rows).
     """
     (count, columns), rows = first.shape, second.shape[1]
-    # A row and two columns of zeros stand for what there is not.
+    # The extra row and the two extra columns hold the zeros around the grid.
     sums, carries = (np.zeros((count, rows + 1, columns + 2), dtype=np.uint8) for _ in range(2))
     for front in range(columns + 2 * rows - 2):
         row = np.arange(max(0, (front - columns) // 2 + 1), min(rows - 1, front // 2) + 1)

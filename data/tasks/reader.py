@@ -50,7 +50,7 @@ def write_questions(digits: np.ndarray, sign: str) -> list[str]:
 
 @dataclass(frozen=True)
 class AnswerReader:
-    """Steps from a response, without its end token, to the answer as a person writes it, in the order of the attributes.
+    """How to turn a response, without its end token, into the usual notation; the attributes are applied in their order.
 
     Attributes:
         dropped: characters to leave out, in the notation of a regular expression's character set such as `a-z` or

@@ -170,7 +170,7 @@ class Task(Lengths, ABC):
         return [(self, rows) for _, rows in rows_of_groups(self.group(lengths))]
 
     def augment(self, generator: np.random.Generator, examples: Examples | LabelledTokens) -> Examples | LabelledTokens:
-        """What training changes in examples anew every time that it sees them; evaluation leaves them as they are."""
+        """Return examples with the random changes that training makes each time it sees them; evaluation makes none."""
         return examples
 
     def answer_length(self, lengths: tuple[int, ...]) -> int | None:

@@ -206,7 +206,7 @@ def format_certificate(name: str, certificate: Certificate, show_proof: bool) ->
         lines += [f"  {number}. {step}" for number, step in enumerate(certificate.proof, 1)]
     lines += [f"  wrong: {failure.problem}  {_verdict(failure)}" for failure in certificate.failures]
     if certificate.wrong > len(certificate.failures):
-        lines.append("  and more of the kind")
+        lines.append(f"  and {certificate.wrong - len(certificate.failures):,} more")
     return "\n".join(textwrap.fill(line, 118, subsequent_indent="     ") for line in lines)
 
 

@@ -40,7 +40,7 @@ from longhand.modeling.modeling_pairwise_bert import RelationVectors
 from longhand.modeling.parallel_decoding import parallel_greedy
 
 RESPONSE_TOKENS_PER_BATCH = 4096
-"""Size of one batch of an evaluation. What is computed of this many tokens still fits into a processor's caches."""
+"""Size of one batch of an evaluation: with this many tokens, intermediate results fit into a processor's caches."""
 
 Lengths = Mapping[Task, list[tuple[int, ...]]]
 """What `check_lengths` returns, by task."""

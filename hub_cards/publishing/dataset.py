@@ -124,7 +124,7 @@ COLUMNS = {
     "prompt": "the text that a model is given",
     "completion": "the text that a model writes, in its own format, without the end token",
     "messages": "prompt and completion as a conversation",
-    "answer": "the answer as a person writes it; no model writes it",
+    "answer": "the answer in the usual notation; models write `completion`, in their own format",
     "operand_lengths": "the size of each operand",
     "query_length": "tokens of the prompt, with the first `$`",
     "coupled_position_ids": "position ids; models derive them, so training needs no such column",
