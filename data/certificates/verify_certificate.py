@@ -61,7 +61,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
     "coupled_gpt": "0dd4538816f52ff3cfc19c37b18fe32e9887295c581a838ebb61df5dd3e41838",
-    "pairwise_bert": "fd3e753e210e3a86b1d0bf9cb47e26a9ea99f691025a8f85423a3cb807e748cf",
+    "pairwise_bert": "b0a4465dd1408025f791044555243369832908a2aab9734c743d90839b90ce5e",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
