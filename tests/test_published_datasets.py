@@ -222,7 +222,7 @@ def test_the_card_of_a_dataset_has_the_columns_and_rules_of_all_configurations()
     [
         ("addition", "operands of 1 to 30 digits", "at most 18 digits in all"),
         ("parity", "strings of 1 to 30 symbols", "at most 60 symbols in all"),
-        ("minesweeper", "boards with a width and a height of 1 to 30 cells", "A hash puts every problem into exactly one split"),
+        ("minesweeper", "boards with a width and a height of 1 to 30 cells", "every problem into exactly one split"),
     ],
 )
 def test_lengths_are_those_of_what_the_task_is_about(tmp_path, task, lengths, partition):

@@ -101,8 +101,8 @@ MEASURED = {"wrong": (0.01, 0.0), "margin": (0.01, 1e-3), "bound": (0.01, 0.0), 
 """Fields that another processor measures a little differently, with a relative and an absolute tolerance."""
 
 LATER = ("transducer",)
-"""Fields that the first certificates and configurations did not have. A hash includes only those that are set; the same holds
-for `later_fields` of a configuration."""
+"""Fields that the first certificates and configurations did not have. A hash includes only those that are set; the same is
+true of `later_fields` of a configuration."""
 
 _CHECKS: dict[tuple[str, str], Check] = {}
 """The checks that this process has made, by weights and task, to make none of them twice."""
