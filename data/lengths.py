@@ -28,6 +28,13 @@ class Lengths:
     size_names: ClassVar[tuple[str, str]] = ("digits of the first operand", "digits of the second operand")
     sized_problems: ClassVar[tuple[str, str]] = ("operands of", "digit")
 
+    @classmethod
+    def equal_size_name(cls) -> str:
+        """What a number is that is both numbers of `size`."""
+        if cls.size_names[0] == cls.size_names[1]:
+            return cls.size_names[0]
+        return f"{cls.sized_problems[1]}s of {'the operand' if getattr(cls, 'operands', None) == 1 else 'each operand'}"
+
     def operand_lengths(self, length: int, other: int | None = None) -> tuple[int, ...]:
         """Digits of every operand of the problems that tables and plots file under one length, or under two (grids).
 
@@ -125,6 +132,10 @@ class AnyNumberOfOperands(Lengths):
 
     fewest_operands: ClassVar[int] = 1
     most_digits: ClassVar[int] = 2000
+
+    @classmethod
+    def equal_size_name(cls):
+        return f"{cls.size_names[0]}, and {cls.size_names[1]}"
 
     def operand_lengths(self, length, other=None):
         """Lengths of `other` operands of `length` digits each; by default as many operands as digits."""

@@ -1,5 +1,6 @@
 """What the models of both families share: loading, attention, and a warning where a certificate does not hold."""
 
+import json
 import os
 from collections.abc import Callable
 from typing import Any
@@ -55,6 +56,16 @@ def _warn_of_reduced_precision(model: "LonghandPreTrainedModel", _: tuple) -> No
         )
 
 
+def _says_certified(file: str) -> bool:
+    """Whether a certificate says that something is proved. A file that cannot be read says nothing."""
+    try:
+        with open(file, encoding="utf-8") as stream:
+            stated = json.load(stream)
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(stated, dict) and stated.get("certified") is True
+
+
 class LonghandPreTrainedModel(PreTrainedModel):
     """`PreTrainedModel` for both families."""
 
@@ -73,7 +84,7 @@ class LonghandPreTrainedModel(PreTrainedModel):
     def from_pretrained(cls, pretrained_model_name_or_path, *model_args, **kwargs):
         """Load a model as transformers does.
 
-        A model with a certificate beside it says once, before a forward pass below float32, that the certificate does not
+        A certified model says once, before a forward pass below float32, that the certificate does not
         hold there.
 
         Raises:
@@ -88,14 +99,17 @@ class LonghandPreTrainedModel(PreTrainedModel):
                 f"{pretrained_model_name_or_path}: tie_word_embeddings is True in config.json, but the weights files hold "
                 f"another {apart.pop()}: set tie_word_embeddings to False, or remove these weights"
             )
-        if pretrained_model_name_or_path is not None and cached_file(
+        if pretrained_model_name_or_path is None:
+            return loaded
+        certificate = cached_file(
             pretrained_model_name_or_path,
             CERTIFICATE_FILE,
             _raise_exceptions_for_gated_repo=False,
             _raise_exceptions_for_missing_entries=False,
             _raise_exceptions_for_connection_errors=False,
             **{name: kwargs[name] for name in _FILE_OPTIONS if name in kwargs},
-        ):
+        )
+        if certificate is not None and _says_certified(certificate):
             model.precision_warning = model.register_forward_pre_hook(_warn_of_reduced_precision)
         return loaded
 

@@ -15,14 +15,16 @@ from longhand.data.certificates import hash_weights
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.eval import load_checkpoint
 from longhand.hub_cards import push as command
-from longhand.hub_cards.checkpoints import checkpoint as certificates
+from longhand.hub_cards.checkpoints import certificate_file as certificates
 from longhand.hub_cards.checkpoints.load import zoo
+from longhand.hub_cards.publishing.cards import PAIR_MAPS
 from longhand.hub_cards.publishing.examples import draw_ids, draw_labels
 from longhand.hub_cards.recipes import read_recipe, write_recipe
 from longhand.hub_cards.research.theories.constructions import run as construct
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
+from longhand.modeling.encoder_maps import NO_MAP, PAIR_MAP_RULES
 
 
 def certify_by_hand(folder, monkeypatch, certified=True):
@@ -117,6 +119,20 @@ def test_the_certificate_is_shown_as_it_ended(folder, certified, monkeypatch):
         assert number in card
     assert f"- wrong: {certificate['wrong']}\n" in card
     assert ("is not proved" in card) == (not certified)
+    assert ("gives the proof" in card) == certified
+
+
+def test_an_encoder_s_card_says_of_each_of_its_pair_maps_what_it_relates_by(small_encoder):
+    assert {*PAIR_MAP_RULES, NO_MAP} == PAIR_MAPS.keys()
+    card = " ".join(model_card(small_encoder).split())
+    assert "by their distance (`relative`) and by the columns that they stand in (`coupled`)" in card
+
+
+@pytest.mark.parametrize("name", ["three-summands", "plus-one", "minesweeper"])
+def test_the_column_of_equal_sizes_names_no_operand_that_others_equal(name):
+    card = model_card(Path(zoo(name)))
+    heading = next(line for line in card.splitlines() if "| exact match |" in line)
+    assert not any(word in heading.partition("| exact")[0] for word in ("=", "first", "second"))
 
 
 def test_limits_name_the_trained_and_tested_lengths_and_the_end_of_the_table(folder):
@@ -185,7 +201,7 @@ def test_the_card_of_an_encoder_speaks_of_classes_and_not_of_a_response(small_en
     data = ModelCard(card).data
     assert data.pipeline_tag == "token-classification" and {"pairwise_bert", "structural-symmetry"} <= set(data.tags)
     assert {result.task_type for result in data.eval_results} == {"token-classification"}
-    assert draw_labels(EncoderAddition()) in card and "(`relative`, `coupled`)" in card and "| 4 | 0.2500 |" in card
+    assert draw_labels(EncoderAddition()) in card and "(`coupled`)" in card and "| 4 | 0.2500 |" in card
     for word in ("position ids", "decoding", "response", "decoder", "generate"):
         assert word not in card.partition("## Training")[0]
     assert not re.search(r"\{\{|\}\}(?!,)|\{%|\n\n\n", card.partition("## Citation")[0])

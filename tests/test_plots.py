@@ -5,6 +5,7 @@ import torch
 from matplotlib import rcParams
 from PIL import Image
 
+from longhand.data import TASKS
 from longhand.hub_cards.evaluation import plots
 from longhand.hub_cards.evaluation.plots import Line, merge_equal, plot_lines, plot_results
 
@@ -34,22 +35,22 @@ def test_lines_through_the_same_points_are_one_line_with_both_labels():
 
 def test_every_model_is_named(tmp_path):
     rows = [row(name, length, value) for name, value in (("x", 1.0), ("y", 0.4)) for length in (10, 20)]
-    figure = drawn(plot_results, rows, tmp_path / "x.png", (1, 5), ("digits", "digits"))
+    figure = drawn(plot_results, rows, tmp_path / "x.png", (1, 5), TASKS["encoder_multiplication"])
     (axes,) = figure.axes
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["x", "y"]
-    assert "trained on 1 to 5" in texts(figure) and axes.get_xlabel() == "digits"
+    assert "trained on 1 to 5" in texts(figure) and axes.get_xlabel() == "digits of the second number"
 
 
 def test_a_single_trained_size_is_named_once_and_shaded(tmp_path):
     rows = [row("x", length, 1.0) for length in (1, 5, 10)]
-    figure = drawn(plot_results, rows, tmp_path / "x.png", (5, 5), ("digits", "digits"))
+    figure = drawn(plot_results, rows, tmp_path / "x.png", (5, 5), TASKS["encoder_multiplication"])
     assert "trained on 5" in texts(figure)
     assert [patch.get_linewidth() > 0 for patch in figure.axes[0].patches] == [True]
 
 
 def test_seeds_are_shown_by_their_median(tmp_path):
     rows = [row(f"x-seed{seed}", length, value) for seed, value in enumerate((0.2, 0.9, 1.0)) for length in (10, 20)]
-    figure = drawn(plot_results, rows, tmp_path / "x.png", None, ("digits", "digits"), seeds=True)
+    figure = drawn(plot_results, rows, tmp_path / "x.png", None, TASKS["encoder_multiplication"], seeds=True)
     assert figure.axes[0].lines[-1].get_ydata() == pytest.approx([0.9, 0.9])
 
 
@@ -65,7 +66,7 @@ def test_trained_cells_of_a_grid_are_outlined_and_values_written(tmp_path):
     rows = [row(length=a, length_b=b, exact_match=0.25) for a in (3, 5, 9, 14) for b in (3, 5, 9)]
     # The best checkpoint's results are not the last one's.
     best = [{**one, "model": "x/best", "exact_match": 1.0} for one in rows]
-    figure = drawn(plot_results, rows + best, tmp_path / "x.png", (5, 9), ("width", "height"))
+    figure = drawn(plot_results, rows + best, tmp_path / "x.png", (5, 9), TASKS["minesweeper"])
     (outline,) = figure.axes[0].lines
     assert (min(outline.get_xdata()), max(outline.get_xdata())) == (0.5, 2.5)
     assert (min(outline.get_ydata()), max(outline.get_ydata())) == (0.5, 2.5)
@@ -82,7 +83,7 @@ def test_attention_of_every_head_has_a_panel(heads, tmp_path):
 
 def test_pictures_have_a_solid_background_and_leave_settings_alone(tmp_path):
     before = dict(rcParams)
-    plot_results([row()], tmp_path / "x.png", None, ("digits", "digits"))
+    plot_results([row()], tmp_path / "x.png", None, TASKS["encoder_multiplication"])
     assert dict(rcParams) == before
     picture = Image.open(tmp_path / "x.png").convert("RGBA")
     assert picture.getpixel((0, 0)) == (255, 255, 255, 255) and picture.width == plots.WIDTH * 150

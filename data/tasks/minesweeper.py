@@ -107,6 +107,10 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
         width, height = generator.integers(min_length, max_length + 1, size=(2, count, 1))
         return np.where(np.arange(max_length) < height, width, 0)
 
+    @classmethod
+    def equal_size_name(cls):
+        return "width and height of the board"
+
     def draw_operands(self, generator, lengths):
         cells = lengths.sum(axis=1)
         fewest, most = self._mine_range(cells)

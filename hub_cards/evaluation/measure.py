@@ -60,7 +60,7 @@ def report(rows: list[Row], folder: Path, trained_lengths: tuple[int, int] | Non
     # The rows first: they are kept if a picture cannot be drawn or written.
     write_results(rows, folder / RESULTS_FILE)
     print(f"\nwrote {folder / RESULTS_FILE}")
-    plot_results(rows, folder / PLOT_FILE, trained_lengths, find_task(rows[0]["task"]).size_names, seeds)
+    plot_results(rows, folder / PLOT_FILE, trained_lengths, find_task(rows[0]["task"]), seeds)
     print(f"wrote {folder / PLOT_FILE}")
 
 

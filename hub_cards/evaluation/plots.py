@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
+from longhand.data import Task
 from longhand.hub_cards.commands import write_atomically
 from longhand.hub_cards.result_rows import (
     Row,
@@ -219,18 +220,18 @@ def plot_results(
     rows: list[Row],
     file: Path,
     trained_lengths: tuple[int, int] | None,
-    size_names: tuple[str, str],
+    task: type[Task],
     seeds: bool = False,
 ) -> None:
     """Draw exact match over one size; or the first model's over both, if problems of one length differ in the second.
 
     Args:
-        size_names: names of `length` and `length_b` of the rows.
+        task: class of the task, which names the sizes.
         seeds: the models are runs of one recipe: draw their median and its interval, the runs in grey.
     """
     pairs = {(row["length"], row["length_b"]) for row in rows}
     if len(pairs) > len({length for length, _ in pairs}):
-        plot_grid([row for row in rows if row["model"] == rows[0]["model"]], file, trained_lengths, size_names)
+        plot_grid([row for row in rows if row["model"] == rows[0]["model"]], file, trained_lengths, task.size_names)
         return
     tasks = group_by(rows, itemgetter("task"))
     models = group_by(sorted(name_parts(rows), key=itemgetter("length")), itemgetter("model"))
@@ -239,8 +240,8 @@ def plot_results(
         label = f"median of {len({row['model'] for row in rows})} checkpoints (grey: each)"
         behind = lines
         lines = [median_line(f"{task}: {label}" if len(tasks) > 1 else label, own) for task, own in tasks.items()]
-    names = size_names if all(length == other for length, other in pairs) else size_names[:1]
-    plot_lines(lines, file, trained_lengths, " = ".join(dict.fromkeys(names)), ", ".join(tasks), behind)
+    name = task.equal_size_name() if all(length == other for length, other in pairs) else task.size_names[0]
+    plot_lines(lines, file, trained_lengths, name, ", ".join(tasks), behind)
 
 
 @house_style

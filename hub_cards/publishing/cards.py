@@ -56,6 +56,17 @@ TRAINED_ON = (
 """Arguments of a recipe that the card lists, and their meaning."""
 
 
+PAIR_MAPS = {
+    "relative": "by their distance",
+    "uniform": "by their distance and, if one is a digit of the multiplier, by this digit's place",
+    "coupled": "by the columns that they stand in",
+    "columns": "by the columns that they stand in",
+    "grid": "by the cells of the grid that they stand in",
+    "none": "not at all",
+}
+"""How each pair map relates two tokens."""
+
+
 def plain(value: Any) -> Any:
     """Text of a recipe or of results as one line without Markdown and HTML; any other value unchanged."""
     if not isinstance(value, str):
@@ -108,6 +119,7 @@ def render_card(checkpoint: Checkpoint, repo_id: str | None = None, dataset: str
         ideas=family_card(task).ideas(task, config),
         drawing=family_card(task).draw(task, config),
         rules=COUPLING_RULES,
+        pair_maps=PAIR_MAPS,
         count=count,
         snippet=snippet(task, source, shipped),
         shipped=shipped,
@@ -200,5 +212,4 @@ def _size_name(rows: list[Row], task: Task) -> str:
     """Name of the column of sizes: one name if both sizes of every row agree."""
     if any(row["length"] != row["length_b"] for row in rows):
         return ", ".join(task.size_names)
-    # The second size of an encoder's result may be a class of equally hard problems, which is no number of digits.
-    return " = ".join(dict.fromkeys(name for name in task.size_names if "cascade" not in name))
+    return task.equal_size_name()

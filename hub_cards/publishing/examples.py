@@ -47,7 +47,7 @@ class DecoderCard:
         Args:
             config: of the model; without it, the drawing is for a dataset.
         """
-        return draw_ids(task, (config or task).rule)
+        return draw_ids(task, (config or task).rule, as_columns=config is None)
 
     def draw_sight(self, task: Any, config: Any) -> str | None:
         """The same problem, with what one token sees under the window of a model; None if the model has no window."""
@@ -127,7 +127,7 @@ def _decoder_tokens(task: DecoderTask) -> Examples:
     return task.examples(make_generator("card", task.name, EXAMPLE_LENGTH), operands, "train")
 
 
-def draw_ids(task: Any, coupling: str | CouplingRule, window: Window | None = None) -> str:
+def draw_ids(task: Any, coupling: str | CouplingRule, window: Window | None = None, as_columns: bool = False) -> str:
     """The example's tokens over their position ids by a coupling rule, one line for each level, as an indented block.
 
     There is an example of each part of the task.
@@ -135,15 +135,17 @@ def draw_ids(task: Any, coupling: str | CouplingRule, window: Window | None = No
     Args:
         window: the relations that a model sees (see `pair_maps`); a last line then marks by `^` what one token of the
             response sees, marked `?`, which sees the most.
+        as_columns: whether several levels have the numbers that the columns of a dataset have, from 0 on.
     """
     if len(task.parts) > 1:
-        return "\n\n".join(draw_ids(part, coupling, window) for part in task.parts)
+        return "\n\n".join(draw_ids(part, coupling, window, as_columns) for part in task.parts)
     examples = _decoder_tokens(task)
     tokens, first = examples.tokens[0][examples.tokens[0] != PAD], int(examples.query_lengths[0])
     query = torch.from_numpy(tokens[:first].astype(np.int64)).unsqueeze(0)
     levels = plan_position_ids(coupling, query, len(tokens))[0]
     columns = [[task.tokens[token], *map(str, ids)] for token, ids in zip(tokens, levels.T.tolist(), strict=True)]
-    names = ["tokens", *(["ids"] if len(levels) == 1 else [f"level {level}" for level in range(1, len(levels) + 1)])]
+    numbered = [f"ids_{level}" if as_columns else f"level {level + 1}" for level in range(len(levels))]
+    names = ["tokens", *(["ids"] if len(levels) == 1 else numbered)]
     if window is None:
         return _draw(columns, names)
     ids = levels.unsqueeze(0)

@@ -190,7 +190,7 @@ def draw_study(study: Study, rows: list[Row], file: Path, tests: list[Row] | Non
     trained = {study.trained_sizes(variant) for variant in variants}
     sizes = trained.pop() if len(trained) == 1 and not classes else None
     if len({(row["length"], row["length_b"]) for row in shown}) > len(lengths) and not classes:
-        plot_results(shown, file, sizes, find_task(shown[0]["task"]).size_names)
+        plot_results(shown, file, sizes, find_task(shown[0]["task"]))
         return
     poor = unfitted(study, shown if tests is None else tests)
     if drawn := {name: variants[name] for name in study.variants if name in variants and name not in poor}:
