@@ -15,6 +15,7 @@ examples:
 
 import argparse
 import inspect
+import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -31,7 +32,13 @@ from longhand.data.tasks.plugins import add_plugin_option, load_plugin
 from longhand.hub_cards.checkpoints.load import is_in_zoo, locate, unpack
 from longhand.hub_cards.commands import OneLineParser, holding, interruptible, refusing_in_one_line
 from longhand.hub_cards.publishing.cards import write_card
-from longhand.hub_cards.publishing.dataset import GeneratedDataset, dataset_publication, push_dataset
+from longhand.hub_cards.publishing.dataset import (
+    GeneratedDataset,
+    dataset_publication,
+    push_dataset,
+    write_dataset,
+    write_generated,
+)
 from longhand.hub_cards.publishing.publications import (
     Publication,
     metric_publication,
@@ -43,7 +50,7 @@ from longhand.hub_cards.publishing.publications import (
 )
 from longhand.hub_cards.training.arguments import CHECKPOINTS_FOLDER
 
-__all__ = ["push_dataset", "push_model"]
+__all__ = ["push_dataset", "push_model", "write_dataset"]
 
 
 def add_model(content) -> None:
@@ -73,6 +80,7 @@ def add_dataset(content) -> None:
       python -m longhand.hub_cards.push dataset addition user/sums --max_length 10 30 --num_samples 1000000 --yes
       python -m longhand.hub_cards.push dataset addition user/sums --fields zero_padding=false order=plain
       python -m longhand.hub_cards.push dataset parity user/bits --min_length 20 --max_length 40
+      python -m longhand.hub_cards.push dataset addition --max_length 10 --output outputs/sums    without the Hub
 
     Several machines share the work: each makes one shard, --shard 0, 1, ... of --num_shards, and pushes it to a branch where
     shards wait. The same command without --shard publishes them all in one commit, or names the shards that are missing.
@@ -94,6 +102,7 @@ def add_dataset(content) -> None:
     add("--num_proc", **counted, help="processes that make rows (default: 1)")
     add("--num_shards", **counted, help="shards that the files are divided into; without --shard, publish what was pushed")
     add("--shard", type=int, metavar="INDEX", help="make and push this shard alone, from 0 to num_shards - 1")
+    add("--output", type=Path, metavar="FOLDER", help="write files and card into this new folder, and push nothing")
 
 
 def add_metric(content) -> None:
@@ -135,10 +144,11 @@ def add_card(content) -> None:
     add_plugin_option(content)
 
 
-def add_destination(destination) -> None:
+def add_destination(destination, is_optional: bool) -> None:
     """Add the arguments that say where a push goes."""
     add = destination.add_argument
-    add("repo_id", metavar="USER/NAME", help="repository on the Hub; made if it does not exist")
+    words = {"nargs": "?"} if is_optional else {}
+    add("repo_id", metavar="USER/NAME", help="repository on the Hub; made if it does not exist", **words)
     add("--yes", action="store_true", help="push; without --yes the command only shows what it would push")
     add("--private", action="store_true", help="make a new repository private and refuse a public one (default: public)")
     add("--revision", metavar="BRANCH", help="branch; made if it does not exist (default: main)")
@@ -165,16 +175,22 @@ def make_parser() -> argparse.ArgumentParser:
         kind = kinds.add_parser(name, help=about.partition(".\n")[0], description=about, formatter_class=style)
         add_content(kind.add_argument_group("content"))
         if name != "card":
-            add_destination(kind.add_argument_group("destination"))
+            add_destination(kind.add_argument_group("destination"), is_optional=name == "dataset")
     return parser
 
 
-def dataset_of(options: argparse.Namespace) -> Publication:
-    """The dataset that the options describe, or one shard of it, or all its shards. Nothing is generated.
+def generated_dataset(options: argparse.Namespace) -> GeneratedDataset:
+    """The dataset that the options describe. Nothing is generated.
 
     Raises:
         ValueError: a name or a value is not legal, or an option cannot be given with the others.
     """
+    if options.output is not None:
+        others = ("yes", "private", "revision", "commit_message", "num_shards", "shard")
+        if given := [name for name in others if getattr(options, name) not in (None, False)]:
+            raise ValueError(f"--{given[0]} is for a push, and --output pushes nothing: leave out one of them")
+    elif options.repo_id is None:
+        raise ValueError("give the repository USER/NAME to push to, or --output FOLDER to write to")
     if options.shard is not None and options.revision is not None:
         raise ValueError("revision cannot be given with shard: the command without shard publishes, give it there")
     given = {name: yaml.safe_load(value) for name, _, value in (word.partition("=") for word in options.fields)}
@@ -183,7 +199,12 @@ def dataset_of(options: argparse.Namespace) -> Publication:
         given["min_length"] = options.min_length
     configurations = {f"up_to_{length}": {"max_length": length, **given} for length in options.max_length}
     counts = (options.num_samples, options.num_test_samples, options.num_test_samples)
-    dataset = GeneratedDataset(options.task, configurations, dict(zip(SPLITS, counts, strict=True)), options.seed)
+    return GeneratedDataset(options.task, configurations, dict(zip(SPLITS, counts, strict=True)), options.seed)
+
+
+def dataset_of(options: argparse.Namespace) -> Publication:
+    """The dataset that the options describe, or one shard of it, or all its shards. Nothing is generated."""
+    dataset = generated_dataset(options)
     return dataset_publication(dataset, options.repo_id, options.num_proc, options.num_shards, options.shard)
 
 
@@ -208,6 +229,9 @@ def run(options: argparse.Namespace) -> None:
         if options.kind == "card":
             print(f"wrote {write_card(options.folder, options.repo_id, options.dataset)}")
             return
+        if options.kind == "dataset" and options.output is not None:
+            print(f"wrote {write_generated(generated_dataset(options), options.output, options.num_proc)}")
+            return
         publication = PUBLICATIONS[options.kind](options)
         if options.yes:
             place = {name: getattr(options, name) for name in ("private", "revision", "commit_message")}
@@ -221,7 +245,8 @@ def run(options: argparse.Namespace) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Console entry. Illegal input and a refusal by the Hub end with one line and exit status 2."""
     logging.disable_progress_bar()
-    datasets.disable_progress_bars()
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
     # The client warns of a commit that would be empty. The command says so itself.
     huggingface_hub.logging.set_verbosity_error()
     with interruptible("run the command again"), refusing_in_one_line(OSError, yaml.YAMLError):

@@ -7,6 +7,7 @@ from pathlib import Path
 import datasets
 import pytest
 from datasets.distributed import split_dataset_by_node
+from huggingface_hub import DatasetCard
 from plugin_state import forget_plugins
 from publishing_subjects import CONFIGURATIONS, NUM_SAMPLES, SUMS, committed, dataset_card, held, model_card, save_model
 from refusals import refusal
@@ -19,7 +20,15 @@ from longhand.data.tasks.plugins import load_plugin
 from longhand.hub_cards import push as command
 from longhand.hub_cards.publishing import dataset as publishing
 from longhand.hub_cards.publishing.commits import CannotPush
-from longhand.hub_cards.publishing.dataset import GeneratedDataset, dataset_publication, divide, push_dataset, shard_branch
+from longhand.hub_cards.publishing.dataset import (
+    GeneratedDataset,
+    dataset_publication,
+    divide,
+    push_dataset,
+    shard_branch,
+    size_category,
+    write_dataset,
+)
 from longhand.hub_cards.publishing.publications import publish
 from longhand.hub_cards.recipes import write_recipe
 
@@ -76,6 +85,36 @@ def test_a_published_dataset_names_its_columns_and_sizes_and_is_read_in_parts(hu
     nodes = [list(split_dataset_by_node(stream, rank, 2)) for rank in range(2)]
     assert stream.num_shards == 2
     assert sorted(row["prompt"] for node in nodes for row in node) == sorted(row["prompt"] for row in stream)
+
+
+def test_a_published_dataset_loads_without_a_word_and_states_its_size(tmp_path, caplog, recwarn):
+    """As a user of the Hub loads it: transformers and datasets log what they do not understand of a card."""
+    folder = write_dataset("addition", tmp_path / "sums", CONFIGURATIONS, num_samples=NUM_SAMPLES, seed=3)
+    with caplog.at_level("WARNING"):
+        for name in CONFIGURATIONS:
+            datasets.load_dataset(str(folder), name, cache_dir=str(tmp_path / "cache"))
+    assert [record.getMessage() for record in caplog.records] == [] and not [str(one.message) for one in recwarn]
+    assert DatasetCard.load(folder / "README.md").data.size_categories == ["n<1K"]
+    assert [size_category(rows) for rows in (999, 1000, 10**6, 3 * 10**9)] == ["n<1K", "1K<n<10K", "1M<n<10M", "1B<n<10B"]
+
+
+def test_a_dataset_in_a_folder_is_the_one_that_a_push_sends(hub, api, tmp_path, monkeypatch, capsys):
+    push_sums(api)
+    monkeypatch.chdir(tmp_path)
+    written = write_dataset("addition", "sums", CONFIGURATIONS, num_samples=NUM_SAMPLES, seed=3)
+    pushed = {path: content for path, content in held(hub, "user/sums", "dataset").items() if path != "README.md"}
+    files = {file.relative_to(written).as_posix(): file.read_bytes() for file in written.rglob("*") if file.is_file()}
+    card = files.pop("README.md").decode()
+    assert files == pushed and 'load_dataset("sums", "short"' in card and str(tmp_path) not in card
+    assert [path.name for path in tmp_path.iterdir()] == ["sums"]
+    words = ["dataset", "addition", "--max_length", "4", "--num_samples", "20", "--num_test_samples", "5"]
+    command.main([*words, "--output", "data/small"])
+    assert len(datasets.load_dataset("data/small", "up_to_4", split="train")) == 20
+    assert "is there already" in refusal(capsys, command.main, *words, "--output", "data/small")
+    assert "--output FOLDER" in refusal(capsys, command.main, *words)
+    for more in (["--yes"], ["--shard", "0", "--num_shards", "2"]):
+        assert "pushes nothing" in refusal(capsys, command.main, *words, "--output", "data/other", *more)
+    assert [path.name for path in Path("data").iterdir()] == ["small"]
 
 
 @pytest.mark.parametrize(

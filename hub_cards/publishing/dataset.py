@@ -27,6 +27,7 @@ from longhand.data.checks import check_integer
 from longhand.data.families import DECODER
 from longhand.data.tasks.plugins import plugin_hashes
 from longhand.data.tasks.registry import find_task
+from longhand.hub_cards.commands import write_atomically
 from longhand.hub_cards.publishing.cards import CARD_FILE, LICENSE, SUBJECTS, format_fields, render
 from longhand.hub_cards.publishing.commits import TAG, CannotPush, Files, Push, Repository, kind_tag, refusing
 from longhand.hub_cards.publishing.examples import family_card
@@ -134,10 +135,20 @@ COLUMNS = {
 """What a column holds; those of several levels of position ids have their number at the end."""
 
 
+def size_category(rows: int) -> str:
+    """The Hub's word for a dataset of so many rows, such as `10K<n<100K`."""
+    powers = ["1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T"]
+    rank = sum(rows >= 1000 * 10**power for power in range(len(powers)))
+    if rank == 0:
+        return f"n<{powers[0]}"
+    return f"n>{powers[-1]}" if rank == len(powers) else f"{powers[rank - 1]}<n<{powers[rank]}"
+
+
 def render_dataset_card(dataset: GeneratedDataset, repo_id: str, sizes: Mapping[str, int]) -> str:
     """The card of a generated dataset.
 
     Args:
+        repo_id: where the code on the card loads it from, `user/name` or a folder.
         sizes: bytes of every file, by its path.
     """
     configurations, counts = dataset.configurations, dataset.num_samples
@@ -149,6 +160,7 @@ def render_dataset_card(dataset: GeneratedDataset, repo_id: str, sizes: Mapping[
     data = DatasetCardData(
         license=LICENSE,
         task_categories=[first.family.pipeline],
+        size_categories=[size_category(len(configurations) * sum(counts.values()))],
         tags=[TAG, kind_tag("dataset"), *SUBJECTS, *family.ideas(first), "synthetic"],
         configs=[
             {
@@ -161,20 +173,21 @@ def render_dataset_card(dataset: GeneratedDataset, repo_id: str, sizes: Mapping[
     )
     infos = DatasetInfosDict()
     for name in configurations:
-        size = sum(sizes.get(file.path, 0) for file in dataset.files() if file.configuration == name)
-        splits = SplitDict({split: SplitInfo(split, num_examples=count) for split, count in counts.items()})
-        infos[name] = DatasetInfo(features=features[name], splits=splits, download_size=size)
+        # What a split takes in memory is not known of shards that other machines made: these are the bytes of its files.
+        stored = dict.fromkeys(counts, 0)
+        for file in dataset.files():
+            if file.configuration == name:
+                stored[file.split] += sizes.get(file.path, 0)
+        splits = SplitDict({split: SplitInfo(split, stored[split], count) for split, count in counts.items()})
+        size = sum(stored.values())
+        infos[name] = DatasetInfo(features=features[name], splits=splits, download_size=size, dataset_size=size)
     infos.to_dataset_card_data(data)
-    for info in data["dataset_info"] if len(infos) > 1 else [data["dataset_info"]]:
-        for split in info["splits"]:
-            # The bytes of its rows in memory, which are not counted.
-            del split["num_bytes"]
     given = "".join(f", {name}={value!r}" for name, value in {**arguments, "seed": dataset.seed}.items())
     split, count = next(iter(counts.items()))
     return render(
         "dataset_card.md",
         data,
-        title=repo_id.partition("/")[2],
+        title=Path(repo_id).name,
         repo_id=repo_id,
         task=first,
         seed=dataset.seed,
@@ -225,6 +238,46 @@ def push_dataset(
     """
     dataset = GeneratedDataset(task, configurations, num_samples, seed)
     return publish(dataset_publication(dataset, repo_id, num_proc), **options)
+
+
+def write_dataset(
+    task: str,
+    folder: Path | str,
+    configurations: dict[str, dict[str, Any]],
+    *,
+    num_samples: dict[str, int],
+    seed: int = 0,
+    num_proc: int | None = None,
+) -> Path:
+    """Generate a dataset as a folder with the files that `push_dataset` would push; `load_dataset(folder)` reads it.
+
+    Args:
+        folder: a new folder.
+        configurations, num_samples, num_proc: see `push_dataset`.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ValueError: a name, task, argument or number is not legal, or the folder is there already.
+    """
+    return write_generated(GeneratedDataset(task, configurations, num_samples, seed), Path(folder), num_proc)
+
+
+def write_generated(dataset: GeneratedDataset, folder: Path, num_proc: int | None = None) -> Path:
+    """Write files and card of a dataset into a new folder, all or nothing, and return the folder; see `write_dataset`."""
+    if folder.exists():
+        raise ValueError(f"{folder} is there already: choose a new folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # The card shows no path of this machine.
+    source = folder.name if folder.is_absolute() or ".." in folder.parts else folder.as_posix()
+    with TemporaryDirectory(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent) as place:
+        made = Path(place, folder.name)
+        made.mkdir()
+        sizes = {path: file.stat().st_size for path, file in dataset.make(dataset.files(), made, num_proc).items()}
+        write_atomically(made / CARD_FILE, render_dataset_card(dataset, source, sizes))
+        made.rename(folder)
+    return folder
 
 
 def dataset_publication(
