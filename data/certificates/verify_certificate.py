@@ -60,8 +60,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "0dd4538816f52ff3cfc19c37b18fe32e9887295c581a838ebb61df5dd3e41838",
-    "pairwise_bert": "b0a4465dd1408025f791044555243369832908a2aab9734c743d90839b90ce5e",
+    "coupled_gpt": "5c8cecff631be2d0a149002ce3646d29dcd9d0ef31c5f06cf18aeebe27af76f2",
+    "pairwise_bert": "40f001ae8ca6faff0ff304a7c25f296b48e3f995900daa632caf1df72f5b403a",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
