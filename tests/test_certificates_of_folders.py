@@ -15,6 +15,7 @@ from longhand.data import Addition
 from longhand.data.certificates import Certificate, hash_weights
 from longhand.data.certificates import certificate as certificate_module
 from longhand.hub_cards.checkpoints.checkpoint import hash_files
+from longhand.hub_cards.publishing.publications import model_publication
 
 assert damaged
 
@@ -96,8 +97,29 @@ def test_a_checkpoint_is_read_whatever_it_returns_besides(adder, capsys, tmp_pat
         words = ["--lengths", "3", "--num_samples", "4", "--decode", decode, "--output_dir", str(tmp_path / decode)]
         evaluation.main([str(adder), *words])
         assert " 1.0000 " in capsys.readouterr().out
-    evaluation.main([str(adder), "--certify"])
-    assert "CERTIFIED" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        evaluation.main([str(adder), "--certify"])
+    assert "generate() may stop with an error: remove return_dict False" in capsys.readouterr().err
+
+
+def prepend(name: str, text: bytes):
+    """A change that puts a text before the content of a file."""
+    return lambda folder: (folder / name).write_bytes(text + (folder / name).read_bytes())
+
+
+def negate_the_logits(folder):
+    code = folder / "modeling_coupled_gpt.py"
+    code.write_text(code.read_text().replace("self.lm_head(", "-self.lm_head("))
+
+
+def write_a_key_twice(folder):
+    file = folder / "generation_config.json"
+    file.write_text(file.read_text().replace("{", '{"do_sample": true, "do_sample": false,', 1))
+
+
+def generate_otherwise(folder):
+    (folder / "custom_generate").mkdir()
+    (folder / "custom_generate" / "generate.py").write_text("def generate(model, **options): ...\n")
 
 
 UNCOVERED = {
@@ -108,17 +130,29 @@ UNCOVERED = {
     "padding": lambda folder: change_json(folder / "tokenizer_config.json", padding_side="right"),
     "code in a list": lambda folder: change_json(folder / "config.json", auto_map=["AutoModelForCausalLM"]),
     "code from elsewhere": lambda folder: change_json(folder / "config.json", auto_map={"AutoModelForCausalLM": "a/b--c.D"}),
+    "changed code": negate_the_logits,
+    "another generate": generate_otherwise,
+    "code that is not there": lambda folder: (folder / "registry.py").unlink(),
+    "quantized weights": lambda folder: change_json(folder / "config.json", quantization_config={"quant_method": "fp8"}),
+    "tuples": lambda folder: change_json(folder / "config.json", return_dict=False),
+    "settings that end early": lambda folder: (folder / "generation_config.json").write_text('{"eos'),
+    "a key that stands twice": write_a_key_twice,
+    "a byte order mark": prepend("generation_config.json", b"\xef\xbb\xbf"),
 }
 
 
 @pytest.mark.parametrize("change", UNCOVERED.values(), ids=UNCOVERED)
-def test_what_the_verifier_refuses_is_neither_certified_nor_shown_nor_pushed(change, adder, tmp_path, capsys):
+def test_what_certifying_refuses_is_neither_shown_nor_pushed_though_the_hashes_fit(change, adder, tmp_path, capsys):
     change(adder)
     change_json(adder / "certificate.json", files=hash_files(adder))
     with pytest.raises(SystemExit) as stop:
         evaluation.main([str(adder), "--certify", "--output_dir", str(tmp_path / "out")])
     assert stop.value.code == 2 and "Traceback" not in capsys.readouterr().err
-    refuses_certificate(adder, "no certificate covers|holds pickles|is incomplete|cannot be loaded")
+    refuses_certificate(
+        adder, "no certificate covers|holds pickles|is incomplete|cannot be loaded|config.json of|Python files"
+    )
+    with pytest.raises(ValueError):
+        model_publication(adder, "user/adder", with_code=True)
 
 
 def test_code_that_is_not_checked_is_not_certified_until_the_model_is_saved_again(adder, capsys):

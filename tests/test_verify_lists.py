@@ -163,23 +163,82 @@ def test_limits_are_those_of_the_package():
     assert find_task(build_task("addition").describe()).limits["length"] == 1_012_333_498
 
 
-ARITHMETIC = {
-    "base_addition": {"radix": 3}, "plus_one": {}, "constant_multiplication": {}, "remainder": {"modulus": 5},
-    "digit_sum": {},
+OPERATIONS = {
+    "base_addition": {"radix": 3}, "plus_one": {}, "constant_multiplication": {"factor": 12}, "remainder": {"modulus": 5},
+    "digit_sum": {}, "comparison": {}, "bitwise": {"operation": "xor"}, "gray_code": {},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ARITHMETIC)
-def test_a_table_that_is_not_the_arithmetic_of_its_name_is_refused_by_both(name, monkeypatch):
-    task = build_task(name, **ARITHMETIC[name])
-    table = json.loads(json.dumps(table_of(task.transducer)))
+def table_as_json(task) -> dict:
+    return json.loads(json.dumps(table_of(task.transducer)))
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_entry_of_a_table_that_is_named_as_an_operation_is_that_operations(name):
+    task = build_task(name, **OPERATIONS[name])
+    table = table_as_json(task)
     (own,) = table["passes"]
-    for row in (own["write"][-1], own["next"][0]):
-        row[-1], row[2] = row[2], row[-1]
-        with pytest.raises(Refused, match="does not hold"):
-            list_neighbourhoods(find_task(task.describe(), table))
-        row[-1], row[2] = row[2], row[-1]
-    list_neighbourhoods(find_task(task.describe(), table))
+    find_task(task.describe(), table)
+    entries = [
+        (field, state, entry)
+        for field in ("write", "next")
+        for state, row in enumerate(own[field])
+        for entry in range(len(row))
+    ]
+    for field, state, entry in entries:
+        most = len(own["writes"]) if field == "write" else len(own["write"])
+        if most > 1:
+            right = own[field][state][entry]
+            own[field][state][entry] = (right + 1) % most
+            with pytest.raises(Refused, match="does not hold"):
+                find_task(task.describe(), table)
+            own[field][state][entry] = right
+
+
+def turn_words(table):
+    """The alphabet with its first two symbols exchanged, and what is written too."""
+    for words, name in ((table, "alphabet"), (table["passes"][0], "writes")):
+        words[name] = words[name][1] + words[name][0] + words[name][2:]
+
+
+NOT_OPERATIONS = {
+    "remainder from the ones on": ("remainder", lambda table: table["passes"][0].update(direction="ones_first")),
+    "sums from the top": ("base_addition", lambda table: table["passes"][0].update(direction="top_first")),
+    "sums of other digits": ("base_addition", turn_words),
+    "sums with another sign": ("base_addition", lambda table: table.update(sign="-")),
+    "sums that end early": ("base_addition", lambda table: table["passes"][0].update(flush=0)),
+    "sums that begin with a carry": ("base_addition", lambda table: table["passes"][0].update(start=1)),
+    "sums of which the last digit is read": ("base_addition", lambda table: table.update(answer="last")),
+    "sums of one number": ("base_addition", lambda table: table.update(table_as_json(build_task("digit_sum")))),
+    "a remainder and its copy": ("remainder", lambda table: table["passes"].append(dict(table["passes"][0], reads=[0]))),
+    "another remainder": ("remainder", lambda table: table.update(table_as_json(build_task("remainder", modulus=5)))),
+}
+"""Tables whose entries may be arithmetic, and which are not what their name says, all the same."""
+
+
+@pytest.mark.parametrize("settling", [False, True], ids=["decoder", "encoder"])
+@pytest.mark.parametrize(("name", "change"), NOT_OPERATIONS.values(), ids=NOT_OPERATIONS)
+def test_a_table_that_is_not_what_its_name_says_is_refused(name, change, settling):
+    task = build_task(name, **OPERATIONS[name])
+    table = table_as_json(task)
+    described = build_task(f"settling_{name}", **OPERATIONS[name]).describe() if settling else task.describe()
+    find_task(described, table, encoder=settling)
+    change(table)
+    with pytest.raises(Refused):
+        find_task(described, table, encoder=settling)
+
+
+def test_an_option_that_an_operation_does_not_take_is_refused():
+    task = build_task("remainder", modulus=5)
+    for other in ({"modulus": 7}, {"modulus": 5.0}, {"modulus": 5, "radix": 10}, {}):
+        described = {name: value for name, value in task.describe().items() if name != "modulus"}
+        with pytest.raises(Refused):
+            find_task(described | other, table_as_json(task))
+
+
+@pytest.mark.parametrize("name", ["base_addition", "remainder"])
+def test_a_step_that_is_not_the_arithmetic_of_its_name_is_refused_by_the_package(name, monkeypatch):
+    task = build_task(name, **OPERATIONS[name])
     right = type(task).step
     monkeypatch.setattr(type(task), "step", lambda self, state, symbols: (0, right(self, state, symbols)[1]))
     column_task._transducer.cache_clear()

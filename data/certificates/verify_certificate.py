@@ -96,6 +96,11 @@ def check_folder(folder: Path) -> tuple[dict[str, bytes], dict[str, Any], list[s
     for key, place in (config.get("auto_map") or {}).items():
         known = isinstance(place, str) and f"{place.partition('.')[0]}.py" in files
         require(known, f"config.json: auto_map: {key} {place!r} is no class of a file in this folder")
+        for name in imported_by(f"{place.partition('.')[0]}.py", files):
+            require(name in files, f"{name} is missing, which the code in this folder imports")
+    for name in read:
+        if name.endswith(".json"):
+            read_json(name, files[name])
     tied = config.get("tie_word_embeddings") is True and "lm_head.weight" in read_header(files["model.safetensors"])
     require(not tied, "config.json: tie_word_embeddings true beside lm_head.weight: software may take either")
     return files, config, check_tokenizer(files, encoder, config.get("eos_token_id"))
@@ -107,14 +112,20 @@ def check_code(files: dict[str, bytes], kind: str, more: bool) -> None:
     Args:
         more: whether there may be other files of code, which no library reads to answer, such as that of a user's own task.
     """
-    code = [f"modeling_{kind}.py"]
-    for name in code:  # It grows by what each file imports.
-        names = re.findall(rb"^\s*from \.(\w+) import", files.get(name, b""), re.MULTILINE)
-        code += sorted({f"{other.decode()}.py" for other in names} - {*code})
+    code = imported_by(f"modeling_{kind}.py", files)
     lines = "".join(f"{sha256(files[name])}  {name}\n" for name in sorted(code) if name in files)
     known = more or {name for name in files if name.endswith(".py")} <= {*code}
     known = known and (not lines or sha256(lines.encode()) == CODE[kind])
     require(known, "the Python files are not those that longhand writes, all of them and no others")
+
+
+def imported_by(first: str, files: dict[str, bytes]) -> list[str]:
+    """A file of code and all files beside it that it imports, directly or not, whether they are there or not."""
+    names = [first]
+    for name in names:  # It grows.
+        found = re.findall(rb"^\s*from \.(\w+) import", files.get(name, b""), re.MULTILINE)
+        names += sorted({f"{other.decode()}.py" for other in found} - {*names})
+    return names
 
 
 def check_certificate(content: bytes) -> dict[str, Any]:
@@ -125,14 +136,16 @@ def check_certificate(content: bytes) -> dict[str, Any]:
 
 
 def read_json(name: str, content: bytes) -> dict[str, Any]:
-    """A JSON object in which no key stands twice, since readers differ in which of the two they take."""
+    """A JSON object in UTF-8 in which no key stands twice, since readers differ in which of the two they take."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        require(len(pairs) == len(dict(pairs)), f"{name}: a key stands twice")
+        if len(pairs) > len(dict(pairs)):
+            raise ValueError("a key stands twice")
         return dict(pairs)
 
     try:
-        value = json.loads(content, object_pairs_hook=once)
+        # Of bytes, `json` would read UTF-16 too, which the software does not.
+        value = json.loads(content.decode(), object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise Refused(f"{name} is no JSON: {error}") from error
     require(isinstance(value, dict), f"{name} holds no JSON object")
@@ -713,7 +726,7 @@ def of_table(task: "Task") -> Iterator[Columns]:
 
     starts = {(-1, *behind): tuple(signs) for behind in product(*states)}
     backward = tuple(operands + place for place in guessed)
-    yield Columns(rows, len(passes), starts, [None, *symbols], step, end, law_of(task) or (lambda *entry: True), backward)
+    yield Columns(rows, len(passes), starts, [None, *symbols], step, end, lambda *entry: True, backward)
 
 
 def from_the_top(table: dict[str, Any]) -> list[int]:
@@ -722,29 +735,152 @@ def from_the_top(table: dict[str, Any]) -> list[int]:
     return [place for place, own in enumerate(directions) if own == "top_first"] if len({*directions}) > 1 else []
 
 
-def law_of(task: "Task") -> Callable[..., bool] | None:
-    """Whether an entry is as the name of a table's operation asks; None for other names.
+LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"  # digits of numbers in bases up to 36
 
-    The states of a table are mere numbers. Here each has a value, such as a carry, that follows from the values before it.
+
+class Operation(NamedTuple):
+    """Arithmetic on columns, as this file writes it. The table of a task of its name must be this one, and no other.
+
+    Attributes:
+        operands, sign, alphabet, writes, direction, flush, answer: the fields of a table that makes one pass.
+        start: the first value, such as a carry.
+        step: from a value and the places of a column's symbols to the place of what is written and the next value.
     """
-    own, name = task.table["passes"][0], task.name.removeprefix("settling_")
-    factor, radix, modulus = (task.described.get(key) for key in ("factor", "radix", "modulus"))
-    laws = {
-        **dict.fromkeys(("base_addition", "plus_one", "constant_multiplication"), (factor or 1, 1, radix or 10)),
-        **{"remainder": (1, 10, modulus), "digit_sum": (1, 1, modulus)},
-    }
-    if name not in laws:
-        return None
-    (factor, weight, radix), values = laws[name], {own["start"]: int(name == "plus_one")}
 
-    def holds(state, symbols, tokens, after):
-        carry, digit = divmod(factor * sum(symbols or ()) + weight * values[state[1]], radix)
-        value = values.setdefault(after[1], digit if modulus else carry)
-        if tokens[-1] == task.end:  # The pass is over, and left no carry behind.
-            return modulus or value == 0
-        return task.vocabulary[tokens[-1]] == own["writes"][digit] and value == (digit if modulus else carry)
+    operands: int
+    sign: str
+    alphabet: str
+    writes: str
+    direction: str
+    flush: int
+    answer: str
+    start: int
+    step: Callable[[int, tuple[int, ...]], tuple[int, int]]
 
-    return holds
+
+def numbers_added(task: "Task") -> Operation:
+    """Sums of two numbers in a base, the ones first; what is carried out of the top is written behind it."""
+    radix = task.described["radix"]
+
+    def step(carry: int, digits: tuple[int, ...]) -> tuple[int, int]:
+        """a + b + carry = digit + radix (next carry)."""
+        following, digit = divmod(sum(digits) + carry, radix)
+        return digit, following
+
+    return Operation(2, "+", LETTERS[:radix], LETTERS[:radix], "ones_first", 1, "all", 0, step)
+
+
+def one_added(task: "Task") -> Operation:
+    """A number and one more: the first carry is 1."""
+
+    def step(carry: int, digits: tuple[int, ...]) -> tuple[int, int]:
+        """a + carry = digit + 10 (next carry)."""
+        following, digit = divmod(digits[0] + carry, 10)
+        return digit, following
+
+    return Operation(1, "", LETTERS[:10], LETTERS[:10], "ones_first", 1, "all", 1, step)
+
+
+def number_multiplied(task: "Task") -> Operation:
+    """Products with a constant, which add at most as many digits as the constant has."""
+    factor = task.described["factor"]
+
+    def step(carry: int, digits: tuple[int, ...]) -> tuple[int, int]:
+        """factor a + carry = digit + 10 (next carry)."""
+        following, digit = divmod(factor * digits[0] + carry, 10)
+        return digit, following
+
+    return Operation(1, "", LETTERS[:10], LETTERS[:10], "ones_first", len(str(factor)), "all", 0, step)
+
+
+def remainder_of_prefix(task: "Task") -> Operation:
+            require(right, f"the table's entry for the state {state} and {symbols} does not hold in {task.operation}")
+    modulus, weight = task.described["modulus"], 1 if task.operation == "digit_sum" else 10
+
+    def step(rest: int, digits: tuple[int, ...]) -> tuple[int, int]:
+        """The remainder of weight (the digits above) + digit; what is written last is the answer."""
+        rest = (weight * rest + digits[0]) % modulus
+        return rest, rest
+
+    return Operation(1, "", LETTERS[:10], LETTERS[:modulus], "top_first", 0, "last", 0, step)
+
+
+def numbers_compared(task: "Task") -> Operation:
+    """The sign of a difference: that of the first two digits, from the top, that differ."""
+
+    def step(found: int, digits: tuple[int, ...]) -> tuple[int, int]:
+        """0 while all digits are equal, then 1 for a first number that is larger, 2 for a second one."""
+        first, second = digits
+        if not found and first != second:
+            found = 1 if first > second else 2
+        return found, found
+
+    return Operation(2, "?", LETTERS[:10], "0+-", "top_first", 0, "last", 0, step)
+
+
+def bits_joined(task: "Task") -> Operation:
+    """And, or, and exclusive or of two numbers in base 2, bit by bit."""
+    sign, join = BITWISE[task.described["operation"]]
+
+    def step(nothing: int, bits: tuple[int, ...]) -> tuple[int, int]:
+        """Nothing is carried."""
+        return join(*bits), 0
+
+    return Operation(2, sign, "01", "01", "top_first", 0, "all", 0, step)
+
+
+def gray_code(task: "Task") -> Operation:
+    """A number in base 2 as reflected Gray code."""
+
+    def step(above: int, bits: tuple[int, ...]) -> tuple[int, int]:
+        """A bit is written if it differs from the one above."""
+        return above ^ bits[0], bits[0]
+
+    return Operation(1, "", "01", "01", "top_first", 0, "all", 0, step)
+
+
+BITWISE = {"and": ("&", int.__and__), "or": ("|", int.__or__), "xor": ("^", int.__xor__)}
+is_base = between(1, 37, int)
+# Names of operations that tables may have, with how the operation is written here, and the options that it takes.
+OPERATIONS: dict[str, tuple[Callable[["Task"], Operation], dict[str, Any]]] = {
+    "base_addition": (numbers_added, {"radix": is_base}),
+    "plus_one": (one_added, {}),
+    "constant_multiplication": (number_multiplied, {"factor": between(1, 1001, int)}),
+    "remainder": (remainder_of_prefix, {"modulus": is_base}),
+    "digit_sum": (remainder_of_prefix, {"modulus": is_base}),
+    "comparison": (numbers_compared, {}),
+    "bitwise": (bits_joined, {"operation": one_of(*BITWISE)}),
+    "gray_code": (gray_code, {}),
+}
+
+
+def check_operation(task: "Task") -> None:
+    """If a table has the name of an operation, it is that operation's table, in every field that says how a text is read."""
+    if task.operation not in OPERATIONS:
+        return
+    write, options = OPERATIONS[task.operation]
+    ends = {} if task.encoder else {"separate_eos": is_flag}
+    compare("certificate.json, task", task.described, {"task": task.name, **ends, **options})
+    operation, table, own = write(task), task.table, task.table["passes"][0]
+    found = {name: table[name] for name in ("operands", "sign", "alphabet", "answer")}
+    found |= {name: own[name] for name in ("writes", "direction", "flush")}
+    found |= {"number of passes": len(table["passes"]), "reads": own.get("reads", [*range(table["operands"])])}
+    expected = {name: getattr(operation, name) for name in found if name in Operation._fields}
+    expected |= {"number of passes": 1, "reads": [*range(operation.operands)]}
+    compare(f"transducer, which is not that of {task.operation}", found, expected)
+    # States are mere numbers in a table. Each that a run reaches stands for one value.
+    values, waiting = {own["start"]: operation.start}, [own["start"]]
+    for state in waiting:  # It grows.
+        for entry, symbols in enumerate(product(range(len(operation.alphabet)), repeat=operation.operands)):
+            written, value = operation.step(values[state], symbols)
+            following = own["next"][state][entry]
+            if following not in values:
+                values[following] = value
+                waiting.append(following)
+            right = (own["write"][state][entry], values[following]) == (written, value)
+            require(
+                right, f"the table's entry for the state {state} and {symbols} does not hold: it is not {task.operation}"
+            )
 
 
 def rows_of(table: dict[str, Any]) -> list[int]:
@@ -986,6 +1122,11 @@ class Task(NamedTuple):
         return SEPARATE_END if self.described.get("separate_eos") else BEGIN
 
     @property
+    def operation(self) -> str:
+        """The name of what a table is to do, for a decoder or an encoder."""
+        return self.name.removeprefix("settling_")
+
+    @property
     def operands(self) -> int:
         """How many numbers are added, or digits B has, if that varies."""
         return self.described.get("operands", self.described.get("multiplier_length", 2))
@@ -1109,13 +1250,16 @@ def find_task(described: dict[str, Any], table: dict[str, Any] | None = None, en
         require(name not in TASKS, f"certificate.json: the task {name!r} has a table of its own here")
         task = Task(of_table, window_of(table), "columns", name=name, table=table, described=described)
         if not encoder:
+            check_operation(task)
             return task
         own = table["passes"][0]
         known = len(table["passes"]) == 1 and own.get("reads", [*range(table["operands"])]) == [*range(table["operands"])]
         require(known, "transducer: an encoder makes one pass over all operands")
         relations = 2 + (own["window"][1] - own["window"][0] + 1) * (1 if own["symmetric"] else table["operands"])
         window = tuple((relation,) for relation in range(relations))
-        return task._replace(cases=labels_of_table, window=window, relation_range=[-100, 100], encoder=True)
+        task = task._replace(cases=labels_of_table, window=window, relation_range=[-100, 100], encoder=True)
+        check_operation(task)
+        return task
     require(name in TASKS, f"certificate.json: the task {name!r} is not known here, only {', '.join(TASKS)}")
     task = TASKS[name]
     ends = {} if task.encoder else {"separate_eos": is_flag}
@@ -1758,7 +1902,8 @@ def verify(folder: Path) -> None:
     compare("certificate.json", {name: certificate[name] for name in stated}, stated)
     code = "and code" if any(name.endswith(".py") for name in files) else "(the code is that of an installed longhand)"
     if task.table:
-        promised = "whatever its name and options promise" if law_of(task) is None else "whose entries are as its name asks"
+        named = f"compared with {task.operation} as this file writes it"
+        promised = named if task.operation in OPERATIONS else "whatever its name and options promise"
         print(f"The task is the table `transducer` of config.json, {promised}.")
     print(f"VERIFIED. {statement} This covers the files above: weights, settings, tokenizer {code}.")
 

@@ -14,7 +14,14 @@ from typing import Any
 
 from longhand.data import Task
 from longhand.data.certificates import CannotCertify, Certificate, Failure, certify, find_difference, verify_certificate
-from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, VERIFIER_FILE, Checkpoint, changed_code, hash_files
+from longhand.hub_cards.checkpoints.checkpoint import (
+    CERTIFICATE_FILE,
+    OUTPUTS,
+    VERIFIER_FILE,
+    Checkpoint,
+    changed_code,
+    hash_files,
+)
 from longhand.hub_cards.commands import one_line, read_object, write_atomically
 from longhand.hub_cards.result_rows import Row, hardware
 
@@ -79,12 +86,15 @@ def read_certificate(checkpoint: Checkpoint) -> dict[str, Any] | None:
     The check is made once in a process (`find_difference`), and takes seconds.
 
     Raises:
-        ValueError: it cannot be read, does not fit the folder, or says something else than the check finds.
+        ValueError: it cannot be read, does not fit the folder, says something else than the check finds, or says
+            "certified" of a folder with what no certificate is about (`check_certifiable`).
     """
     if checkpoint.fault:
         raise ValueError(checkpoint.fault)
     if checkpoint.certificate is None:
         return None
+    if checkpoint.certificate["certified"]:
+        check_certifiable(checkpoint)
     file, model, task = checkpoint.folder / CERTIFICATE_FILE, checkpoint.model, checkpoint.task
     try:
         different = find_difference(checkpoint.certificate, model, task)  # type: ignore[arg-type]
@@ -96,11 +106,12 @@ def read_certificate(checkpoint: Checkpoint) -> dict[str, Any] | None:
 
 
 def check_certifiable(checkpoint: Checkpoint) -> None:
-    """Check what a certificate is about besides the weights.
+    """Check what a certificate is about besides the weights. Certifying asks this, and so do cards and pushes.
 
     Raises:
         ValueError: the folder has files that no certificate covers, the checkpoint has settings that its model does not
-            know, on which other software may act, or code that this version of the package did not write.
+            know, on which other software may act, or that change what it returns, or code that this version of the package
+            did not write.
     """
     model, folder = checkpoint.model, checkpoint.folder
     check_covered(folder)
@@ -116,6 +127,12 @@ def check_certifiable(checkpoint: Checkpoint) -> None:
                 f"{name} of {checkpoint.name} has settings that a {model.config.model_type!r} model does not know, and "
                 f"other software may act on them: remove {', '.join(unknown)}"
             )
+    written = read_object(folder / "config.json")
+    if changed := [f"{name} {written[name]}" for name, value in OUTPUTS.items() if written.get(name, value) != value]:
+        raise ValueError(
+            f"config.json of {checkpoint.name} changes what the model returns, and generate() may stop with an error: "
+            f"remove {', '.join(changed)}"
+        )
     code = [name for name in hash_files(folder) if name.endswith(".py")]
     if strange := changed_code(folder, code, model.config, checkpoint.task, checkpoint.recipe):
         raise ValueError(

@@ -29,6 +29,9 @@ ANSWER_FILES = (
 )
 """The files of a checkpoint that decide an answer: transformers reads them or runs them."""
 
+OUTPUTS = {"return_dict": True, "output_attentions": False, "output_hidden_states": False}
+"""Settings of a configuration that say what a model returns, as this package reads it; loading sets them."""
+
 
 @dataclass(frozen=True)
 class Checkpoint:

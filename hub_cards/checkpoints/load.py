@@ -23,7 +23,7 @@ from safetensors import safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from longhand.data import TASKS, Task
-from longhand.data.certificates import hash_weights
+from longhand.data.certificates import hash_weights, verify_certificate
 from longhand.data.checks import check_integer
 from longhand.data.families import DECODER, ENCODER
 from longhand.data.tasks.plugins import require_plugins
@@ -34,6 +34,7 @@ from longhand.hub_cards.checkpoints.checkpoint import (
     ANSWER_FILES,
     BEST_FOLDER,
     CERTIFICATE_FILE,
+    OUTPUTS,
     Checkpoint,
     checkpoint_name,
     hash_files,
@@ -216,8 +217,10 @@ def _check_loadable(folder: Path) -> None:
         # An entry may be several names, and null where there is no such class.
         entries = (read_object(folder / "config.json").get("auto_map") or {}).values()
         names = [name for entry in entries for name in (entry if isinstance(entry, list) else [entry]) if name]
-        modules = sorted({f"{name.rpartition('--')[2].partition('.')[0]}.py" for name in names})
+        modules = {f"{name.rpartition('--')[2].partition('.')[0]}.py" for name in names}
     held = {file.name for file in folder.iterdir() if file.is_file()}
+    code = {name: (folder / name).read_bytes() for name in held if name.endswith(".py")}
+    modules = sorted({name for module in modules for name in verify_certificate.imported_by(module, code)})
     if missing := [repr(name) for name in ("tokenizer.json", *modules) if name not in held]:
         raise ValueError(
             f"{folder} is incomplete: it lacks {', '.join(missing)} (config.json names the code); save model and tokenizer "
@@ -321,7 +324,7 @@ def _load_model(source: str, folder: Path, config: PreTrainedConfig, task: Task)
         if faults := {fault: sorted(map(str, names)) for fault, names in report.items() if names}:
             raise ValueError(f"its weights are damaged: {faults}")
     # A checkpoint may ask for other outputs than those that are read here by name.
-    model.config.update({"return_dict": True, "output_attentions": False, "output_hidden_states": False})
+    model.config.update(OUTPUTS)
     if model.can_generate():
         model.generation_config.return_dict_in_generate = False
     if isinstance(model.config, TaskConfig):
