@@ -211,7 +211,7 @@ NOT_OPERATIONS = {
     "sums of which the last digit is read": ("base_addition", lambda table: table.update(answer="last")),
     "sums of one number": ("base_addition", lambda table: table.update(table_as_json(build_task("digit_sum")))),
     "a remainder and its copy": ("remainder", lambda table: table["passes"].append(dict(table["passes"][0], reads=[0]))),
-    "another remainder": ("remainder", lambda table: table.update(table_as_json(build_task("remainder", modulus=5)))),
+    "another remainder": ("remainder", lambda table: table.update(table_as_json(build_task("remainder", modulus=7)))),
 }
 """Tables whose entries may be arithmetic, and which are not what their name says, all the same."""
 

@@ -794,7 +794,7 @@ def number_multiplied(task: "Task") -> Operation:
 
 
 def remainder_of_prefix(task: "Task") -> Operation:
-            require(right, f"the table's entry for the state {state} and {symbols} does not hold in {task.operation}")
+    """The remainder of a number, in which a digit counts a tenth of the one above it, or that of the sum of its digits."""
     modulus, weight = task.described["modulus"], 1 if task.operation == "digit_sum" else 10
 
     def step(rest: int, digits: tuple[int, ...]) -> tuple[int, int]:
@@ -859,8 +859,7 @@ def check_operation(task: "Task") -> None:
     if task.operation not in OPERATIONS:
         return
     write, options = OPERATIONS[task.operation]
-    ends = {} if task.encoder else {"separate_eos": is_flag}
-    compare("certificate.json, task", task.described, {"task": task.name, **ends, **options})
+    compare("certificate.json, task", task.described, {"task": task.name, "separate_eos": is_flag, **options})
     operation, table, own = write(task), task.table, task.table["passes"][0]
     found = {name: table[name] for name in ("operands", "sign", "alphabet", "answer")}
     found |= {name: own[name] for name in ("writes", "direction", "flush")}
@@ -878,9 +877,7 @@ def check_operation(task: "Task") -> None:
                 values[following] = value
                 waiting.append(following)
             right = (own["write"][state][entry], values[following]) == (written, value)
-            require(
-                right, f"the table's entry for the state {state} and {symbols} does not hold: it is not {task.operation}"
-            )
+            require(right, f"the table's entry for the state {state} and {symbols} does not hold in {task.operation}")
 
 
 def rows_of(table: dict[str, Any]) -> list[int]:
@@ -1195,7 +1192,7 @@ TASKS = {
     "minesweeper": Task(
         boards, tuple((column, row, QUERY) for row in (-1, 0, 1) for column in (-1, 0, 1)), "minesweeper_next_cell",
         "boards of every width and height, with any number of mines anywhere",
-        {"min_mine_ratio": is_number, "max_mine_ratio": is_number},
+        {"min_mine_ratio": is_number, "max_mine_ratio": is_number, "separators": True},
     ),
     "addition_scratchpad": Task(
         running_sums, ((0, 1), (1, 1), (1, QUERY)), problems="2 to 1,000,000 operands of every length",
