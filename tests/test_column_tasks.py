@@ -209,6 +209,14 @@ def test_the_search_finds_what_short_problems_show_and_nothing_else(task):
 
 
 @every_task
+def test_problems_of_some_columns_show_the_neighbourhoods_that_need_no_more(task):
+    needed = task.columns_needed
+    for width in widths(task, problems=5000):
+        assert (needed <= width).sum() == len(seen(task, range(1, width + 1)))
+    assert task.length_complexity == needed.max() <= task.trained_length
+
+
+@every_task
 def test_no_smaller_window_is_enough(task):
     passes = [(own.writes, own.start, own.flush, own.direction, own.reads, own.window) for own in task.transducer.passes]
     for place, (*_, (low, high)) in enumerate(passes):

@@ -29,7 +29,15 @@ from longhand.data.digits import uniform_words
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.lengths import LongestOperandLengths
 from longhand.data.splits import PARTITIONED_DIGITS, make_generator
-from longhand.data.tasks.column_windows import guessed_passes, runs_of, sight_of, tabulate, with_windows, words_over
+from longhand.data.tasks.column_windows import (
+    columns_needed,
+    guessed_passes,
+    runs_of,
+    sight_of,
+    tabulate,
+    with_windows,
+    words_over,
+)
 from longhand.data.tasks.covering import SEARCHED, Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AnswerReader
@@ -41,6 +49,11 @@ TABLES = "longhand_tables"
 """Module of the tasks that were made from the table of a configuration."""
 
 _ARGUMENT = f"{SEARCHED} The transducer is the table in the field `transducer`: the model computes what it says."
+
+LEAST_TRAINED = 5
+SPARE_COLUMNS = 2
+"""Training draws problems of at least so many columns, and so many beyond those that show every neighbourhood: then a
+neighbourhood is in many problems, not all of them held out."""
 
 FEW_STATES = 64
 """With at most these many states, blocks of columns are solved at once, from every state."""
@@ -226,6 +239,20 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         """Every neighbourhood, by search."""
         self.check_window(window, layers)
         return replace(search_covering(sights_of(self), self), argument=_ARGUMENT)
+
+    @property
+    def columns_needed(self) -> np.ndarray:
+        """(neighbourhoods,) columns of a shortest problem that shows each one."""
+        return np.concatenate([columns_needed(self.transducer, sight.find()) for sight in sights_of(self)])
+
+    @property
+    def length_complexity(self) -> int:
+        """The least number of columns such that problems of up to so many show every neighbourhood."""
+        return int(self.columns_needed.max())
+
+    @property
+    def trained_length(self) -> int:  # type: ignore[override]
+        return max(LEAST_TRAINED, self.length_complexity + SPARE_COLUMNS)
 
     @property
     def ones_come_first(self) -> bool:  # type: ignore[override]

@@ -258,6 +258,12 @@ def sight_of(table: Transducer, graph: Graph, place: int, symmetric: bool) -> Si
     )
 
 
+def columns_needed(table: Transducer, listed: Found) -> np.ndarray:
+    """(count,) columns of a shortest problem that shows each neighbourhood."""
+    # A run has an edge before the columns of a problem, an edge for each column that is flushed, and one behind all.
+    return listed.sizes - 2 - max(own.flush for own in table.passes)
+
+
 def words_over(alphabet: str, digits: np.ndarray) -> list[list[str]]:
     """Problems (count, operands, width) of places in an alphabet, ones first, as words with all their columns."""
     return [["".join(alphabet[place] for place in word[::-1]) for word in problem] for problem in digits.tolist()]

@@ -84,6 +84,19 @@ class Graph:
             edge[target[found]] = found
             done[target[found]] = True
 
+    def distances(self, backward: bool) -> np.ndarray:
+        """(vertices,) edges of a shortest path from vertex 0, or of one to `end`; the graph must be a trimmed one."""
+        source, target = (self.target, self.source) if backward else (self.source, self.target)
+        distances = np.full(int(max(self.source.max(), self.target.max())) + 1, -1)
+        distances[self.end if backward else 0] = 0
+        steps = 0
+        while True:
+            found = np.flatnonzero((distances[source] == steps) & (distances[target] < 0))
+            if not len(found):
+                return distances
+            steps += 1
+            distances[target[found]] = steps
+
     def problems(self, paths: np.ndarray, operands: int, ones_first: bool = True) -> list[tuple[np.ndarray, np.ndarray]]:
         """The shortest problems whose runs hold paths (count, w): digits (count, operands, width) and lengths, by width.
 
@@ -180,12 +193,14 @@ class Found(NamedTuple):
         keys: (count, slots) the labels that it sees.
         right: (count,) the label of the next column.
         paths: (count, w) for each an example, as edges of the graph.
+        sizes: (count,) edges of a shortest run that holds it.
     """
 
     tokens: np.ndarray
     keys: np.ndarray
     right: np.ndarray
     paths: np.ndarray
+    sizes: np.ndarray
 
 
 def find_neighbourhoods(
@@ -215,10 +230,14 @@ def find_neighbourhoods(
     shown = {column: [own for place, own in sees if place == column] for column in range(low, high + 1)}
     shown[0], shown[1] = [*shown[0], word], [*shown[1], word]
     paths, codes = np.zeros((1, 0), dtype=np.int64), np.zeros(1, dtype=np.int64)
+    # Edges of a shortest path from the beginning of all runs, in the direction of the search, through the window so far.
+    sizes = np.zeros(1, dtype=np.int64)
+    before, behind = graph.distances(backward), graph.distances(not backward)
     vertices, size = None, 1
     for column in range(low, high + 1):
         if vertices is None:
             edges, parent = np.arange(len(labels)), np.zeros(len(labels), dtype=np.int64)
+            sizes = before[source]
         else:
             count = first[vertices + 1] - first[vertices]
             if count.sum() > 8 * MOST_NEIGHBOURHOODS:
@@ -226,17 +245,23 @@ def find_neighbourhoods(
             parent = np.repeat(np.arange(len(vertices)), count)
             offset = np.arange(len(parent)) - np.repeat(np.cumsum(count) - count, count)
             edges = by_source[first[vertices][parent] + offset]
+            sizes = sizes[parent]
         if column in (0, 1):
             kept = labels[edges, word] != ABSENT
-            edges, parent = edges[kept], parent[kept]
+            edges, parent, sizes = edges[kept], parent[kept], sizes[kept]
         codes, size = _append(codes[parent], size, labels[edges][:, shown[column]])
         last = column == high
         vertices = target[edges]
+        # The loops before a run and behind it are not of the run.
+        sizes = sizes + (edges > 1) + (behind[vertices] if last else 0)
         both, _ = _append(codes, size, vertices[:, None]) if not last else (codes, size)
-        _, example = np.unique(both, return_index=True)
+        _, example, group = np.unique(both, return_index=True, return_inverse=True)
         if len(example) > MOST_NEIGHBOURHOODS:
             raise TooMany(f"a window of {column - low + 1} columns has {len(example):,} neighbourhoods")
         codes, vertices = codes[example], vertices[example]
+        least = np.full(len(example), np.iinfo(np.int64).max)
+        np.minimum.at(least, group, sizes)
+        sizes = least
         paths = np.concatenate([paths[parent[example]], edges[example, None]], axis=1)
     tokens, right = labels[paths[:, -low], word], labels[paths[:, 1 - low], word]
     keys = np.stack([labels[paths[:, column - low], own] for column, own in sees], axis=1)
@@ -245,7 +270,7 @@ def find_neighbourhoods(
     if len(distinct) < len(own):
         chosen = np.flatnonzero(where == np.argmax(count > 1))[:2]
         raise Conflict([*paths[chosen][:, turn]], right[chosen])
-    return Found(tokens, keys, right, paths[:, turn])
+    return Found(tokens, keys, right, paths[:, turn], sizes)
 
 
 def number_rows(table: np.ndarray) -> np.ndarray:

@@ -38,6 +38,7 @@ class Task(Lengths, ABC):
         reader: how the answer is read from a response.
         example_question: a question, as a person asks it.
         every_problem: what a certificate is about, after "for".
+        trained_length: digits of the longest operand that training draws, where a recipe says nothing.
         partitioned_digits: problems with at most this many digits in all belong to one split, by a hash. Longer problems may
             be drawn for any split; there must be so many that two splits practically never share one. None if all problems
             are partitioned.
@@ -51,6 +52,7 @@ class Task(Lengths, ABC):
     family: ClassVar[Family]
     operands: ClassVar[int]
     every_problem: ClassVar[str] = "operands of every length"
+    trained_length: ClassVar[int] = 30
     partitioned_digits: ClassVar[int | None] = PARTITIONED_DIGITS
     most_digits: ClassVar[int] = 1_000_000
     most_answered: ClassVar[int] = 2**27

@@ -86,7 +86,9 @@ class DataArguments:
 
     task: str = argument("addition", "name of the task")
     min_length: int = argument(1, "digits of the shortest trained operand", least=1)
-    max_length: int = argument(30, "digits of the longest trained operand", least=1)
+    max_length: int = argument(
+        None, "digits of the longest trained operand; unset, 30, or of a column task what its search asks for", least=1
+    )
     num_train_samples: int | None = argument(None, "problems of a fixed training set; unset, every batch is new", least=1)
     batching: Literal["one_length", "mixed"] = argument(
         "one_length", "lengths in a batch: one, or drawn for each problem and padded, as in paper 1's code"
@@ -410,6 +412,8 @@ def parse_run(arguments: list[str]) -> Run:
     if not folder.name.strip():
         raise ValueError(f"output_dir must be the name of a folder, got {values['output_dir']!r}")
     task, data, model = make(given.task, values), make(DataArguments, values), make(given.model, values)
+    if data.max_length is None:
+        data.max_length = task.trained_length
     family = task.family
     positions = family.training_arguments and make(family.training_arguments, values)
     try:
