@@ -1,6 +1,7 @@
 """Train a model by a recipe, certify and evaluate it, write its folder and its card, and push it."""
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from torch import distributed
 from transformers import set_seed
 from transformers.utils import logging
 
+from longhand.data import ColumnTask
 from longhand.data.batches import check_lengths
 from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint
 from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, CERTIFICATE_FILE
@@ -34,6 +36,7 @@ from longhand.hub_cards.training.run_folder import (
     save_final,
     start_folder,
 )
+from longhand.hub_cards.training.search_report import describe_rest, describe_run, describe_sizes
 from longhand.hub_cards.training.trainer import (
     BatchTrainer,
     NotFinite,
@@ -48,6 +51,7 @@ USAGE = """Train a model by a recipe, evaluate it and write its folder.
 
 python train.py [RECIPE] [--ARGUMENT VALUE ...]     RECIPE is a name below, or a recipe.yaml or the folder of a run
 python train.py RECIPE --help                       the arguments that a recipe takes, with its own values as defaults
+python train.py RECIPE --dry_run                    what a run would do, and what it refuses, without training
 python train.py --list                              all recipes
 
 examples
@@ -96,6 +100,9 @@ def train(arguments: list[str]) -> None:
         # Libraries refuse the arguments of a schedule, a reporter or a folder by errors of these types.
         with refusing_in_one_line(TypeError, OSError, RuntimeError, ImportError):
             run = parse_run(arguments)
+            if run.training.dry_run:
+                print(dry_run(run))
+                return
             start = claim_run(run, held)
             trainer = None if start.complete else make_trainer(run)
         if trainer is not None:
@@ -111,10 +118,26 @@ def train(arguments: list[str]) -> None:
             print(f"trained and evaluated in {time.perf_counter() - began:.0f} seconds")
             print("\n".join(["", "what next:", *what_next(run)]))
             if not certified:
+                model = load_checkpoint(str(run.folder)).model
+                print("\n".join(["", *describe_rest(model, run.task.for_evaluation, run.data.max_length)]))
+                print(f"what goes on, twice as long: {going_on(arguments, run)}")
                 later = f"; it was not pushed: {by_hand(run, start.repo_id)} does it all the same" if start.repo_id else ""
                 stop(f"not certified after {trainer.state.global_step} steps{later}")
         if start.repo_id and run.training.process_index == 0:
             publish(run, start.repo_id)
+
+
+def dry_run(run: Run) -> str:
+    """Make what a run would train, and return what it would do; see `describe_run`."""
+    # Trainer makes the folder of its checkpoints.
+    folders = [Path(str(run.training.output_dir)), run.folder, *run.folder.parents]
+    made = [folder for folder in folders if not folder.exists()]
+    try:
+        return describe_run(run, make_trainer(run))
+    finally:
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def make_trainer(run: Run) -> BatchTrainer:
@@ -135,6 +158,8 @@ def train_model(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> Non
             f"{run.name}: {parameters:,} parameters, {run.data.min_length} to {run.data.max_length} digits, "
             f"{run.training.max_steps} steps of {run.training.batch_size}" + (f", from {checkpoint}" if checkpoint else "")
         )
+        for line in describe_sizes(run.task, run.data.max_length):
+            print(line)
         if checkpoint:
             relocate_best(checkpoint)
     run.training.distributed_state.wait_for_everyone()
@@ -185,6 +210,22 @@ def what_next(run: Run) -> list[str]:
     # A checkpoint that holds its task as a table needs no plugin.
     plugins = "".join(f" --plugin {run.folder / plugin.name}" for plugin in run.plugins if task.transducer is None)
     return [f"  python eval.py {run.folder} {option}{plugins}" for option in options]
+
+
+def going_on(arguments: list[str], run: Run) -> str:
+    """Return the command that trains a run again for twice as many steps, beside it, with sizes that show everything."""
+    changed = {"--max_steps": str(2 * run.training.max_steps), "--output_dir": f"{run.folder}-{2 * run.training.max_steps}"}
+    if run.data.max_length < run.task.trained_length and isinstance(run.task, ColumnTask):
+        changed["--max_length"] = str(run.task.trained_length)
+    kept, words = [], iter(arguments)
+    for word in words:
+        name, _, value = word.partition("=")
+        if name in changed:
+            if not value:
+                next(words, None)
+        elif name != "--resume":
+            kept.append(word)
+    return shlex.join(["python", "train.py", *kept, *(word for pair in changed.items() for word in pair)])
 
 
 def publish(run: Run, repo_id: str) -> None:

@@ -97,6 +97,7 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         direction: `"ones_first"` or `"top_first"`, the order in which columns are read and written.
         answer: `"all"` of what the last pass writes, its `"last"` symbol, or what all passes write, `"joined"` without `_`.
         window: first and last column that a token sees, counted from its own in the task's direction; None for the least.
+        worked_examples: from questions to their answers, worked out by hand; before training, the step must agree.
         passes: for a task of several passes, in place of `step`, `writes`, `start`, `flush`, `direction` and `window`.
     """
 
@@ -109,6 +110,7 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
     direction: ClassVar[str] = "ones_first"
     answer: ClassVar[str] = "all"
     window: ClassVar[tuple[int, int] | None] = None
+    worked_examples: ClassVar[Mapping[str, str]] = {}
     passes: ClassVar[tuple[ColumnPass, ...]] = ()
     coupling: ClassVar[str] = "columns"
     sized_problems: ClassVar[tuple[str, str]] = ("operands of", "symbol")
@@ -221,6 +223,27 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
             response += [numbers[[self.tokens.index(symbol) for symbol in own.writes]][written], GREATER]
         return lay_out([*query, *response[:-1], self.end_token], query_parts=len(query))
 
+    def answer_to(self, question: str) -> str:
+        """The answer to a question, as the step computes it.
+
+        Raises:
+            ValueError: as `read_question`.
+        """
+        words = self.read_question(question)
+        width = max(map(len, words))
+        padded = [word.rjust(width, self.alphabet[0]) for word in words]
+        places = [[self.alphabet.index(symbol) for symbol in reversed(word)] for word in padded]
+        written = self.solve(np.array([places], dtype=np.uint8))
+        passes = zip(self.transducer.passes, written, strict=True)
+        return self.reader.read(">".join("".join(own.writes[place] for place in row[0]) for own, row in passes))
+
+    def check_worked_examples(self):
+        for question, answer in self.worked_examples.items():
+            if (computed := self.answer_to(question)) != answer:
+                raise ValueError(
+                    f"the task {self.name!r} states the answer {answer!r} to {question!r}, but its step says {computed!r}"
+                )
+
     def read_question(self, question):
         text = question.strip(whitespace).removesuffix("=")
         words = [word.strip(whitespace) for word in (text.split(self.sign) if self.sign else [text])]
@@ -246,7 +269,7 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         return np.concatenate([columns_needed(self.transducer, sight.find()) for sight in sights_of(self)])
 
     @property
-    def length_complexity(self) -> int:
+    def length_complexity(self) -> int:  # type: ignore[override]
         """The least number of columns such that problems of up to so many show every neighbourhood."""
         return int(self.columns_needed.max())
 

@@ -38,6 +38,8 @@ class Task(Lengths, ABC):
         reader: how the answer is read from a response.
         example_question: a question, as a person asks it.
         every_problem: what a certificate is about, after "for".
+        length_complexity: the least length such that problems of up to this length show every neighbourhood; None if it has
+            not been searched.
         trained_length: digits of the longest operand that training draws, where a recipe says nothing.
         partitioned_digits: problems with at most this many digits in all belong to one split, by a hash. Longer problems may
             be drawn for any split; there must be so many that two splits practically never share one. None if all problems
@@ -52,6 +54,7 @@ class Task(Lengths, ABC):
     family: ClassVar[Family]
     operands: ClassVar[int]
     every_problem: ClassVar[str] = "operands of every length"
+    length_complexity: ClassVar[int | None] = None
     trained_length: ClassVar[int] = 30
     partitioned_digits: ClassVar[int | None] = PARTITIONED_DIGITS
     most_digits: ClassVar[int] = 1_000_000
@@ -66,6 +69,9 @@ class Task(Lengths, ABC):
                 raise ValueError(f"{option.name} must be True or False, got {value!r}")
             if get_origin(option.type) is Literal and value not in (legal := get_args(option.type)):
                 raise ValueError(f"{option.name} {value!r} is unknown: choose one of {', '.join(legal)}")
+
+    def check_worked_examples(self) -> None:
+        """Raise ValueError if an answer that the task states by hand is not what it computes; most tasks state none."""
 
     def check_answered(self, tokens: int) -> None:
         """Raise ValueError if a question and its response have more tokens than are answered."""

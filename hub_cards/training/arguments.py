@@ -110,6 +110,9 @@ class RunArguments(TrainingArguments):
 
     output_dir: str | None = argument(None, "folder of the run; unset, outputs/RECIPE", private=True)
     resume: bool = argument(False, "continue a run that was cut off, from its last checkpoint", private=True)
+    dry_run: bool = argument(
+        False, "say what the run would do, refuse what it would refuse, and write nothing", private=True
+    )
     until_certified: bool = argument(
         False,
         "stop at the first validation at which the model is certified; practise what fails until then",
@@ -414,6 +417,8 @@ def parse_run(arguments: list[str]) -> Run:
     task, data, model = make(given.task, values), make(DataArguments, values), make(given.model, values)
     if data.max_length is None:
         data.max_length = task.trained_length
+    for part in task.parts:
+        part.check_worked_examples()
     family = task.family
     positions = family.training_arguments and make(family.training_arguments, values)
     try:

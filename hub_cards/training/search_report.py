@@ -1,0 +1,131 @@
+"""What the search for neighbourhoods says of a run: before its first step, in a dry run, and if the run stops short."""
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from longhand.data import ColumnTask, Task, make_generator
+from longhand.data.certificates import Check, covering, coverings
+from longhand.data.formatting import LabelledTokens
+from longhand.hub_cards.training.arguments import Run
+
+TIMED_STEPS = 3
+"""Batches whose forward and backward pass a dry run times, after one that is not timed."""
+
+WORKED_PROBLEMS = 2
+"""Problems that a dry run shows."""
+
+
+def describe_sizes(task: Task, longest: int) -> list[str]:
+    """Return lines that say which problems show every neighbourhood of a column task, and whether training draws them.
+
+    Args:
+        longest: symbols of the longest operand that training draws.
+    """
+    if not isinstance(task, ColumnTask):
+        return []
+    needed = task.columns_needed
+    lines = [
+        f"problems of up to {task.length_complexity} columns show all {len(needed):,} neighbourhoods: this is the length "
+        f"complexity of {task.name}"
+    ]
+    if missing := int((needed > longest).sum()):
+        lines.append(
+            f"warning: training draws at most {longest} columns, so {missing:,} neighbourhoods never occur in it: "
+            f"--max_length {task.trained_length} draws them all"
+        )
+    return lines
+
+
+def describe_windows(task: Task) -> list[str]:
+    """Return a line for each pass of a column task: its window, and how many keys a token sees in it."""
+    if not isinstance(task, ColumnTask):
+        return []
+    lines = []
+    for place, own in enumerate(task.transducer.passes):
+        low, high = own.window
+        keys = (high - low + 1) * len(own.reads)
+        alike = ", operands not told apart" if own.symmetric and task.operands > 1 else ""
+        states = len(own.write)
+        lines.append(
+            f"pass {place + 1}: {states:,} states, {own.direction.replace('_', ' ')}; a token sees {keys} keys in columns "
+            f"{low} to {high}{alike}"
+        )
+    return lines
+
+
+def describe_problems(task: Task, longest: int) -> list[str]:
+    """Return lines with problems of a task, each with its response or labels."""
+    lengths = np.tile(np.array(task.operand_lengths(min(longest, 4))), (WORKED_PROBLEMS, 1))
+    examples = task.examples(make_generator("dry run", task.name), lengths, "train")
+    names: Any = getattr(task, "tokens", None) or task.family.tokenizer(task).convert_ids_to_tokens(range(64))
+    lines = []
+    for row in range(len(lengths)):
+        text = "".join(names[token] for token in examples.tokens[row])
+        if isinstance(examples, LabelledTokens):
+            text += "   labels " + " ".join("." if label < 0 else str(label) for label in examples.labels[row].tolist())
+        lines.append(f"  {text}")
+    return lines
+
+
+def describe_run(run: Run, trainer: Any) -> str:
+    """Return what a run would do: what is searched and drawn, at most how many seconds it trains, and worked problems.
+
+    Raises:
+        CannotCertify: as `coverings`.
+    """
+    model, task, data = trainer.model, run.task.for_evaluation, run.data
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    drawn = task.describe_lengths(data.min_length, data.max_length)
+    lines = [f"{run.name}: {parameters:,} parameters; training draws {drawn}"]
+    if run.training.until_certified:
+        for part, covered in zip(task.parts, coverings(model, task), strict=True):
+            lines.append(f"{part.name}: {covered.count:,} neighbourhoods or cases are checked at every validation")
+    lines += [*describe_windows(task), *describe_sizes(task, data.max_length)]
+    seconds = time_step(run, trainer)
+    lines.append(
+        f"a step takes {seconds:.2g} seconds here now: {seconds * run.training.max_steps:,.0f} seconds at most for "
+        f"{run.training.max_steps:,} steps, validations and checks not counted"
+    )
+    for part in task.parts:
+        lines += [f"problems of {part.name}:", *describe_problems(part, data.max_length)]
+    return "\n".join([*lines, "nothing was written: without --dry_run, this run is trained"])
+
+
+def time_step(run: Run, trainer: Any) -> float:
+    """Return the median seconds of the forward and backward pass of a batch; the weights stay as they are."""
+    measured = []
+    for index in range(1 + TIMED_STEPS):
+        began = time.perf_counter()
+        batch = trainer._prepare_inputs(trainer.train_dataset[index])
+        trainer.model.train()
+        trainer.model(**batch).loss.backward()
+        trainer.model.zero_grad()
+        measured.append(time.perf_counter() - began)
+    return float(np.median(measured[1:])) * run.training.gradient_accumulation_steps
+
+
+def describe_rest(model: Any, task: Task, longest: int) -> list[str]:
+    """Return what keeps a trained model from its certificate, and whether training can show it.
+
+    Args:
+        longest: symbols of the longest operand that training draws.
+    """
+    lines = []
+    for part in task.parts:
+        with torch.inference_mode():
+            check = Check()
+            leads = np.concatenate([check.add(model, batch) for batch in covering(model, part).batches])
+        wrong = ~(leads > 0)
+        if not wrong.any():
+            lines.append(f"{part.name}: every prediction is right, the smallest lead is {check.margin:.3g}")
+            continue
+        lines.append(f"{part.name}: {check.wrong:,} of {check.predictions:,} predictions are wrong:")
+        lines += [f"  {one.problem}: {one.right!r} is right, not {one.instead!r}" for one in check.failures[:3]]
+        if isinstance(part, ColumnTask) and len(needed := part.columns_needed) == len(wrong):
+            most = int(needed[wrong].max())
+            shown = "and training draws them" if most <= longest else f"but training draws at most {longest}"
+            lines.append(f"  problems of up to {most} columns show them, {shown}")
+    return lines
