@@ -14,8 +14,8 @@ def example_columns(
     Columns of every task: `input_ids`, without padding, and `labels`, as long, -100 for tokens that are not supervised;
     `prompt`, the text that a model is given, `completion`, the text that a model writes, without its end token, and
     `answer`, as a person writes it; `operand_lengths`, digits. A family adds columns of its own, see `Decoder.columns` and
-    `Encoder.columns`, and so may a task: sums of two numbers have a `longest_cascade` in columns, see
-    `complexity.cascade_lengths`.
+    `Encoder.columns`, and so may a task: sums of two numbers have a `longest_cascade` in columns, and products of a number
+    and a multiplier a `dependency_length` in levels, see `complexity.cascade_lengths` and `complexity.dependency_lengths`.
 
     Args:
         part: the task.

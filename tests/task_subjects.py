@@ -45,6 +45,8 @@ ENCODER_FORMATS = [
     EncoderMultiplication(multiplier_length=3, spill=True, text_tokens=2),
     EncoderMultiplication(field_width=9, varied_field=True, sampling="shifted"),
     EncoderMultiplication(multiplier_length=3, sampling="sparse"),
+    EncoderMultiplication(sampling="dependencies"),
+    EncoderMultiplication(field_width=8, sampling="mixed"),
 ]
 FURTHER_FORMATS = [
     Addition(zero_padding=False, order="all_reversed"),

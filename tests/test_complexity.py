@@ -9,7 +9,13 @@ import pytest
 
 from longhand.data.splits import make_generator
 from longhand.data.tasks import complexity
-from longhand.data.tasks.complexity import cascade_lengths, draw_carry_runs, draw_cascades
+from longhand.data.tasks.complexity import (
+    cascade_lengths,
+    dependency_lengths,
+    draw_carry_runs,
+    draw_cascades,
+    draw_dependencies,
+)
 from longhand.hub_cards.research.__main__ import main
 from longhand.hub_cards.research.theories import complexity as command
 from longhand.hub_cards.research.theories.complexity import cascade_distribution, dependency_distribution
@@ -127,6 +133,42 @@ def test_dependency_distribution_is_that_of_all_products(digits):
     levels = Counter(levels_of_product(a, b) for a in range(1, 10) for b in range(10**digits))
     exact = [levels[length] / (9 * 10**digits) for length in range(digits + 1)]
     assert np.allclose(dependency_distribution(digits), exact, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 1), (1, 9), (2, 3), (3, 6), (7, 4)])
+def test_dependency_lengths_are_those_of_the_levels(first, second):
+    generator = make_generator("levels", first, second)
+    factors = generator.integers(0, 10**first, size=500), generator.integers(0, 10**second, size=500)
+    lengths = dependency_lengths(to_digits(factors[0], first), to_digits(factors[1], second))
+    assert lengths.tolist() == [levels_of_product(*map(int, pair)) for pair in zip(*factors, strict=True)]
+
+
+def test_a_carry_may_pass_through_every_level():
+    # 9 * 11...12 = 100...08: one level for each digit.
+    number = np.ones((1, 500), dtype=np.uint8)
+    number[0, 0] = 2
+    assert dependency_lengths(np.array([[9]], dtype=np.uint8), number) == [500]
+
+
+def test_drawn_products_are_uniform_among_those_of_their_length():
+    digits, each = 3, 40_000
+    first, second = (numbers.ravel() for numbers in np.meshgrid(np.arange(1, 10), np.arange(10**digits)))
+    lengths = dependency_lengths(to_digits(first, 1), to_digits(second, digits))
+    for length in range(digits + 1):
+        multipliers, numbers = draw_dependencies(make_generator(length), np.full(each, length), digits)
+        drawn = Counter(zip(multipliers[:, 0].tolist(), (numbers @ 10 ** np.arange(digits)).tolist(), strict=True))
+        legal = set(zip(first[lengths == length].tolist(), second[lengths == length].tolist(), strict=True))
+        share = each / len(legal)
+        assert drawn.keys() <= legal
+        assert abs(sum((drawn[pair] - share) ** 2 / share for pair in legal) / len(legal) - 1) < 5 * (2 / len(legal)) ** 0.5
+
+
+def test_every_length_is_drawn_and_others_are_refused():
+    longest = np.repeat(np.arange(21), 3)
+    assert (dependency_lengths(*draw_dependencies(make_generator(0), longest, 20)) == longest).all()
+    for wrong, digits, said in (([0, 6], 5, "6"), ([-1], 5, "-1"), ([0], 0, "digits"), ([0], 65, "digits")):
+        with pytest.raises(ValueError, match=said):
+            draw_dependencies(make_generator(0), np.array(wrong), digits)
 
 
 @pytest.mark.parametrize("draw", DRAWS)

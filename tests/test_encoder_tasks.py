@@ -12,8 +12,8 @@ from longhand.data import EncoderAddition, EncoderMultiplication, make_generator
 from longhand.data.collator import IGNORED, collate_labels
 from longhand.data.families import ENCODER
 from longhand.data.metrics import count_matches, right_tokens
-from longhand.data.tasks.complexity import cascade_lengths
-from longhand.data.tasks.encoder_addition import CLASS_SAMPLINGS
+from longhand.data.tasks.complexity import cascade_lengths, dependency_lengths
+from longhand.hub_cards.research.theories.complexity import dependency_distribution
 from longhand.modeling.vocabulary import ENCODER_TOKENS, LABELS, PAD
 
 
@@ -90,7 +90,7 @@ def test_sparse_products_have_every_share_of_zeros_alike():
     assert (abs(np.bincount(drawn, minlength=8) / 30_000 - expected) < 0.01).all()
 
 
-@pytest.mark.parametrize("sampling", CLASS_SAMPLINGS)
+@pytest.mark.parametrize("sampling", EncoderAddition.class_samplings)
 def test_classes_hold(sampling):
     task = EncoderAddition(sampling=sampling)
     lengths = np.array([[30, longest] for longest in (0, 1, 5, 12, 30) for _ in range(20)])
@@ -113,6 +113,24 @@ def test_complexity_is_uniform_or_half_uniform():
         plain = EncoderAddition().draw_operands(make_generator(5), np.full((30_000, 1), 5))
         uniform = np.bincount(cascade_lengths(plain[:, 0], plain[:, 1]), minlength=6) / 30_000
         assert (abs(found - (1 - rest) / 6 - rest * uniform) < 0.015).all()
+
+
+@pytest.mark.parametrize("sampling", ["uniform_complexity", "mixed", "dependencies"])
+def test_products_are_drawn_by_their_dependency_length(sampling):
+    task = EncoderMultiplication(sampling=sampling)
+    lengths = task.sample_lengths(make_generator(3), 30_000, 1, 5)
+    digits = task.draw_operands(make_generator(4), lengths)
+    found = np.bincount(dependency_lengths(digits[:, 0, :1], digits[:, 1]), minlength=6) / 30_000
+    rest = 0.5 if sampling == "mixed" else 0
+    assert (abs(found - (1 - rest) / 6 - rest * dependency_distribution(5)) < 0.015).all()
+    assert (digits[:, 0, 0] > 0).all() and not digits[:, 0, 1:].any()
+    if sampling == "dependencies":
+        assert (dependency_lengths(digits[:, 0, :1], digits[:, 1]) == lengths[:, 1]).all()
+        assert task.operand_lengths(30, 7) == (30, 7) and task.for_evaluation is task
+    else:
+        assert task.for_evaluation == EncoderMultiplication()
+    with pytest.raises(ValueError, match="known for a multiplier_length of 1, not 3"):
+        EncoderMultiplication(sampling=sampling, multiplier_length=3)
 
 
 def test_no_column_carries_without_carries():

@@ -18,10 +18,6 @@ AdditionSampling = Literal[
 ]
 
 
-CLASS_SAMPLINGS = ("cascades", "carry_runs")
-"""Kinds of sampling with classes: the sums of a class, as test sets, are equally hard."""
-
-
 @register_task
 @dataclass(frozen=True)
 class EncoderAddition(FieldTask):
@@ -50,6 +46,7 @@ class EncoderAddition(FieldTask):
 
     name: ClassVar[str] = "encoder_addition"
     operator: ClassVar[int] = PLUS
+    class_samplings: ClassVar[tuple[str, ...]] = ("cascades", "carry_runs")
     settling_map: ClassVar[str] = "coupled"
     settling_window = (0, 1)
     settling_slots = ((0, SECOND, 0), (-1, SECOND, 1), (0, FIRST, 0), (-1, FIRST, 1))
@@ -63,31 +60,16 @@ class EncoderAddition(FieldTask):
         number, text = self.number_pattern(), self.text_pattern
         return PromptFormat(rf"{text}{number}{text}\+{number}{text}", self.prompt("6+4"), equal_widths=True)
 
-    def operand_lengths(self, length, other=None):
-        if self.sampling not in CLASS_SAMPLINGS:
-            return super().operand_lengths(length, other)
-        if other is None or not 0 <= other <= length:
-            raise ValueError(
-                f"sums of {length} digits sampled by {self.sampling!r} have a class of 0..{length}, got {other}"
-            )
-        return (length, other)
-
-    def sample_lengths(self, generator, count, min_length, max_length):
-        lengths = super().sample_lengths(generator, count, min_length, max_length)
-        if self.sampling not in CLASS_SAMPLINGS:
-            return lengths
-        return np.concatenate([lengths, generator.integers(0, max_length + 1, size=(count, 1))], axis=1)
-
     @property
     def for_evaluation(self):
         task = super().for_evaluation
-        return task if self.sampling in (*CLASS_SAMPLINGS, "no_carries", "nines") else replace(task, sampling="uniform")
+        return task if self.sampling in (*self.class_samplings, "no_carries", "nines") else replace(task, sampling="uniform")
 
     def draw_operands(self, generator, lengths):
         count, bound = len(lengths), int(lengths[:, 0].max())
         if self.sampling == "no_carries":
             return _without_carries(generator, count, bound)
-        if self.sampling in CLASS_SAMPLINGS:
+        if self.sampling in self.class_samplings:
             draw = draw_cascades if self.sampling == "cascades" else draw_carry_runs
             return np.stack(draw(generator, lengths[:, 1], bound), axis=1)
         digits = generator.integers(0, 10, size=(count, 2, bound), dtype=np.uint8)

@@ -4,8 +4,10 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
+import pyarrow as pa
 
 from longhand.data.digits import multiply_digits, number_lengths, shift_digits
+from longhand.data.tasks.complexity import dependency_lengths, draw_dependencies
 from longhand.data.tasks.encoder_task import FACTOR, SECOND, FieldTask, write_field
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.inputs import PromptFormat
@@ -24,9 +26,17 @@ class EncoderMultiplication(FieldTask):
         label    . . . 2 4 0 6 3 2        label    . 2 4 0 6 3 2
 
     The number is uniform below 10^length. The multiplier is uniform among the numbers of its length, 1 to 9 for one digit.
-    Sampling `"shifted"` appends a random number of zeros to the number, as far as the field has room (Sec. 3.2, M3).
-    Sampling `"sparse"` draws a probability for every problem, uniform in 0..1. Every digit but the multiplier's first
-    becomes a zero with this probability, so that products of few digits are learned first.
+    Kinds of sampling for training:
+
+    - `"uniform"`: as above.
+    - `"shifted"`: appends a random number of zeros to the number, as far as the field has room (Sec. 3.2, M3).
+    - `"sparse"`: draws a probability for every problem, uniform in 0..1. Every digit but the multiplier's first becomes a
+      zero with this probability, so that products of few digits are learned first.
+    - `"uniform_complexity"`: uniform over the dependency lengths, then over the products with it (Sec. 4, App. C.4), for
+      multipliers of one digit.
+    - `"mixed"`: half `"uniform"`, half `"uniform_complexity"`.
+
+    For tests, `"dependencies"` has products whose dependency length is given as the class.
     """
 
     name: ClassVar[str] = "encoder_multiplication"
@@ -35,7 +45,8 @@ class EncoderMultiplication(FieldTask):
     settling_map: ClassVar[str] = "uniform"
     settling_window = (-1, 0)
     settling_slots = ((0, SECOND, 1), (-1, SECOND, 0), (0, FACTOR, 2))
-    size_names: ClassVar[tuple[str, str]] = ("digits of the second number", "digits of the second number")
+    class_samplings: ClassVar[tuple[str, ...]] = ("dependencies",)
+    size_names: ClassVar[tuple[str, str]] = ("digits of the second number", "dependency length")
     sized_problems: ClassVar[tuple[str, str]] = ("second numbers of", "digit")
     in_field: ClassVar[slice] = slice(1, None)
 
@@ -43,9 +54,17 @@ class EncoderMultiplication(FieldTask):
         default=1, metadata={"help": "digits of the first number", "range": (1, FieldTask.most_digits)}
     )
     spill: bool = field(default=False, metadata={"help": "read the product's top digits at the operator and the multiplier"})
-    sampling: Literal["uniform", "shifted", "sparse"] = field(
+    sampling: Literal["uniform", "shifted", "sparse", "uniform_complexity", "mixed", "dependencies"] = field(
         default="uniform", metadata={"help": "which products are drawn, see EncoderMultiplication"}
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.sampling in ("uniform_complexity", "mixed", "dependencies") and self.multiplier_length > 1:
+            raise ValueError(
+                f"sampling {self.sampling!r} draws products by their dependency length, which is known for a "
+                f"multiplier_length of 1, not {self.multiplier_length}"
+            )
 
     @property
     def example_question(self) -> str:
@@ -61,7 +80,8 @@ class EncoderMultiplication(FieldTask):
 
     @property
     def for_evaluation(self):
-        return replace(super().for_evaluation, sampling="uniform")
+        task = super().for_evaluation
+        return task if self.sampling in self.class_samplings else replace(task, sampling="uniform")
 
     def _parse(self, question):
         digits = super()._parse(question)
@@ -75,15 +95,28 @@ class EncoderMultiplication(FieldTask):
     def draw_operands(self, generator, lengths):
         count, bound, length = len(lengths), int(lengths[:, 0].max()), self.multiplier_length
         digits = np.zeros((count, 2, max(bound, length)), dtype=np.uint8)
+        if self.sampling in self.class_samplings:
+            digits[:, 0, :1], digits[:, 1] = draw_dependencies(generator, lengths[:, 1], bound)
+            return digits
         digits[:, 1, :bound] = generator.integers(0, 10, size=(count, bound), dtype=np.uint8)
         digits[:, 0, :length] = generator.integers(0, 10, size=(count, length), dtype=np.uint8)
         if self.sampling == "sparse":
             digits[generator.random(digits.shape) < generator.random((count, 1, 1))] = 0
         digits[:, 0, length - 1] = generator.integers(1, 10, size=count, dtype=np.uint8)
+        by_class = np.full(count, self.sampling == "uniform_complexity")
+        if self.sampling == "mixed":
+            by_class = generator.integers(2, size=count) == 1
+        if by_class.any():
+            classes = generator.integers(0, bound + 1, size=int(by_class.sum()))
+            digits[by_class, 0, :1], digits[by_class, 1] = draw_dependencies(generator, classes, bound)
         if self.sampling == "shifted":
             needed = self.needed_field(bound)
             digits = shift_digits(generator, digits, self.in_field, bound + self._field(needed) - needed)
         return digits
+
+    def extra_columns(self, digits):
+        multiplier = digits[:, 0, : self.multiplier_length]
+        return {"dependency_length": pa.array(dependency_lengths(multiplier, digits[:, 1]).astype(np.int32))}
 
     def needed_field(self, length):
         return length if self.spill else length + self.multiplier_length

@@ -116,12 +116,14 @@ class FieldTask(EncoderTask):
 
     Attributes:
         in_field: the numbers, of the two, that are padded to a field.
+        class_samplings: kinds of sampling with classes: the problems of a class, as test sets, are equally hard.
         settling_window: the `relation_range` of encoders with `label_states`.
         settling_slots: what a token with a label sees: the column, 0 for its own and -1 for the one below; the row, see
             `_runs`; and the relation. Its own token comes first, then the one with the label below.
     """
 
     in_field: ClassVar[slice] = slice(None)
+    class_samplings: ClassVar[tuple[str, ...]] = ()
     settling_window: ClassVar[tuple[int, int]]
     settling_slots: ClassVar[tuple[tuple[int, int, int], ...]]
     reader = AnswerReader(padding="_")
@@ -154,6 +156,12 @@ class FieldTask(EncoderTask):
             raise ValueError("varied_field needs field_width, the widest field")
 
     def operand_lengths(self, length, other=None):
+        if self.sampling in self.class_samplings:
+            if other is None or not 0 <= other <= length:
+                raise ValueError(
+                    f"problems of {length} digits sampled by {self.sampling!r} have a class of 0..{length}, got {other}"
+                )
+            return (length, other)
         if other is not None:
             raise ValueError(f"problems of the task {self.name!r} so sampled have one size, {self.size_names[0]}, not two")
         return (length,)
@@ -161,7 +169,10 @@ class FieldTask(EncoderTask):
     def sample_lengths(self, generator, count, min_length, max_length):
         if min_length != 1:
             raise ValueError(f"numbers are uniform below 10**max_length: min_length must be 1, got {min_length}")
-        return np.full((count, 1), max_length)
+        lengths = np.full((count, 1), max_length)
+        if self.sampling not in self.class_samplings:
+            return lengths
+        return np.concatenate([lengths, generator.integers(0, max_length + 1, size=(count, 1))], axis=1)
 
     def group(self, lengths):
         return np.zeros(len(lengths), dtype=np.int64)
@@ -203,6 +214,11 @@ class FieldTask(EncoderTask):
     def text_pattern(self) -> str:
         """Regular expression of the text around numbers, however much there is."""
         return "[a-z]*" if self.text_tokens else ""
+
+    @property
+    @abstractmethod
+    def sampling(self) -> str:
+        """How problems are drawn; a field of the task."""
 
     @abstractmethod
     def needed_field(self, length: int) -> int:

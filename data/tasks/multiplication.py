@@ -6,9 +6,11 @@ from itertools import product
 from typing import ClassVar
 
 import numpy as np
+import pyarrow as pa
 
 from longhand.data.digits import multiply_digits
 from longhand.data.formatting import lay_out, pad_beyond
+from longhand.data.tasks.complexity import dependency_lengths
 from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import NUMBER, ONES_FIRST
@@ -81,6 +83,10 @@ class Multiplication(DecoderTask):
         first, second = pad_beyond(first, lengths[:, 0]), pad_beyond(second, lengths[:, 1])
         product = pad_beyond(product, lengths.sum(axis=1))
         return lay_out([BOS, first[:, ::-1], TIMES, second[:, ::-1], EQUALS, product, self.end_token], query_parts=5)
+
+    def extra_columns(self, digits):
+        multiplier = digits[:, 1, : self.multiplier_length]
+        return {"dependency_length": pa.array(dependency_lengths(multiplier, digits[:, 0]).astype(np.int32))}
 
     def covering(self, window, layers):
         """All 124,740 neighbourhoods for a multiplier of one digit, all 1,720,300 for one of two, for any number of layers.

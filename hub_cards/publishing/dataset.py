@@ -131,6 +131,7 @@ COLUMNS = {
     "coupled_position_ids": "position ids; models derive them, so training needs no such column",
     "task": "which of the tasks the problem is of",
     "longest_cascade": "most columns that one carry passes through",
+    "dependency_length": "levels that the carries of the product take, the first being the multiplier times each digit",
 }
 """What a column holds; those of several levels of position ids have their number at the end."""
 
