@@ -1,4 +1,4 @@
-"""How hard sums and products are: cascades of carries, runs of plain carries, levels of products (paper 2, Sec. 4, App. C.4).
+"""How hard sums and products are: cascades of carries, runs of carries, levels of products (paper 2, Sec. 4, App. C.4).
 
 A column of a sum is of one of three kinds, by the sum of its two digits: low (8 or less), which never carries; nine, which
 carries if the column below does; high (10 or more), which carries on its own. Of the 100 pairs of digits, 45 are low, 10

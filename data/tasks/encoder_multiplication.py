@@ -66,6 +66,10 @@ class EncoderMultiplication(FieldTask):
                 f"multiplier_length of 1, not {self.multiplier_length}"
             )
 
+    @classmethod
+    def equal_size_name(cls):
+        return cls.size_names[0]
+
     @property
     def example_question(self) -> str:
         return f"{'7351'[: self.multiplier_length].ljust(self.multiplier_length, '3')}*653"

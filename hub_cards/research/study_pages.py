@@ -32,9 +32,6 @@ FITS = 0.95
 CERTIFICATES = Path("certificates", CERTIFICATES_FILE)
 """In the results of a study whose runs end with a certificate, or whose file evaluates `certificates: {certify: true}`."""
 
-CLASSES = "columns of the longest chain of carries"
-"""The name of the axis of sums by class."""
-
 
 def describe_tests(rows: list[Row], what: str) -> str:
     """Say over how many seeds the medians are, of which checkpoints, and how many problems were tested, on what."""
@@ -195,7 +192,7 @@ def draw_study(study: Study, rows: list[Row], file: Path, tests: list[Row] | Non
     poor = unfitted(study, shown if tests is None else tests)
     if drawn := {name: variants[name] for name in study.variants if name in variants and name not in poor}:
         lines = [median_line(name, own) for name, own in drawn.items()]
-        plot_lines(lines, file, sizes, CLASSES if classes else study.xlabel)
+        plot_lines(lines, file, sizes, find_task(shown[0]["task"]).size_names[1] if classes else study.xlabel)
     else:
         file.unlink(missing_ok=True)
 
