@@ -8,6 +8,7 @@ from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM, CoupledGP
 if TYPE_CHECKING:
     from longhand.data import collate_rows, compute_metrics, preprocess_logits
     from longhand.hub_cards.checkpoints.load import zoo
+    from longhand.hub_cards.metrics.exact_match_by_length.counting import exact_match_reward
 
 __version__ = "0.2.0"
 
@@ -18,12 +19,14 @@ __all__ = [
     "__version__",
     "collate_rows",
     "compute_metrics",
+    "exact_match_reward",
     "preprocess_logits",
     "zoo",
 ]
 
 _ON_DEMAND = dict.fromkeys(("collate_rows", "compute_metrics", "preprocess_logits"), "longhand.data")
 _ON_DEMAND |= {"zoo": "longhand.hub_cards.checkpoints.load"}
+_ON_DEMAND |= {"exact_match_reward": "longhand.hub_cards.metrics.exact_match_by_length.counting"}
 
 if not TYPE_CHECKING:
 

@@ -8,7 +8,10 @@ import pytest
 import torch
 from huggingface_hub import HfApi
 from loopback_hub import LoopbackHub
+from transformers import pipeline
 
+import longhand
+from longhand.data import load_task_dataset
 from longhand.data.metrics import count_matches, right_tokens
 from longhand.hub_cards.publishing.publications import metric_publication, publish
 from longhand.hub_cards.result_rows import wilson_interval
@@ -86,6 +89,47 @@ def test_the_length_of_a_problem_is_its_tokens_that_count_if_none_is_given():
     assert load().compute(**inputs) == batches.compute() == examples.compute() == expected
 
 
+TEXTS = {"predictions": ["2070", "31", "4", ""], "references": ["2070", "13", "41", "7"]}
+
+
+def test_texts_count_as_their_characters():
+    ids = {name: [list(map(ord, text)) for text in texts[:2]] for name, texts in TEXTS.items()}
+    same = {name: texts[:2] for name, texts in TEXTS.items()}
+    assert load().compute(**same) == load().compute(**ids)
+    results = load().compute(**TEXTS)
+    assert results["exact_match"] == 0.25 and results["token_accuracy"] == pytest.approx(5 / 9)
+    assert [row["length"] for row in results["by_length"]] == [1, 2, 4]
+    # One text that goes on beyond its reference is wrong.
+    assert load().compute(predictions=["20701"], references=["2070"], lengths=[3])["exact_match"] == 0
+    batches, examples = load(), load()
+    batches.add_batch(**TEXTS)
+    for prediction, reference in zip(*TEXTS.values(), strict=True):
+        examples.add(prediction=prediction, reference=reference)
+    assert batches.compute() == examples.compute() == results
+
+
+def test_the_metric_takes_what_a_pipeline_writes_and_what_a_dataset_holds():
+    folder = longhand.zoo("addition-tiny")
+    rows = load_task_dataset("addition", split="test", max_length=4, num_samples=12, seed=2, streaming=True)
+    prompts, completions = zip(*((row["prompt"], row["completion"]) for row in rows), strict=True)
+    adder = pipeline("text-generation", folder)
+    written = [output[0]["generated_text"] for output in adder(list(prompts), return_full_text=False)]
+    assert load().compute(predictions=written, references=list(completions))["exact_match"] == 1.0
+    assert longhand.exact_match_reward(written, list(completions)) == [1.0] * 12
+
+
+def test_the_reward_of_a_completion_is_whether_the_metric_counts_it():
+    """As TRL calls it: by name, with all other columns."""
+    predictions, references = TEXTS.values()
+    rewards = longhand.exact_match_reward(
+        prompts=["653+049="] * 4, completions=predictions, reference=references, completion_ids=[[1]] * 4, answer=["702"] * 4
+    )
+    assert rewards == [1.0, 0.0, 0.0, 0.0]
+    assert sum(rewards) / len(rewards) == load().compute(**TEXTS)["exact_match"]
+    conversations = [[{"role": "assistant", "content": text}] for text in predictions]
+    assert longhand.exact_match_reward(conversations, references) == rewards
+
+
 @pytest.mark.parametrize(
     ("inputs", "named"),
     [
@@ -98,6 +142,8 @@ def test_the_length_of_a_problem_is_its_tokens_that_count_if_none_is_given():
         ({"predictions": [[1]], "references": [[1]], "lengths": []}, "Mismatch"),
         ({"predictions": [[1.9, 2.2]], "references": [[1, 2]]}, "must be integers"),
         ({"predictions": [[1]], "references": [[1]], "lengths": [-2]}, "at least 0"),
+        ({"predictions": ["1"], "references": [[1]]}, "both be texts"),
+        ({"predictions": ["1", ""], "references": ["1", ""]}, "sequence 1"),
     ],
 )
 def test_bad_inputs_are_named(inputs, named):

@@ -1,8 +1,11 @@
-"""Counts exact match by length, with intervals; imports numpy alone."""
+"""Counts exact match by length, with intervals, and as a reward; imports numpy alone."""
 
 from typing import Any
 
 import numpy as np
+
+ENDED = -1
+"""The id of a character that a text does not have, since it has ended before."""
 
 
 def wilson_interval(right: Any, count: Any) -> tuple[Any, Any]:
@@ -13,6 +16,31 @@ def wilson_interval(right: Any, count: Any) -> tuple[Any, Any]:
     spread = z * np.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
     scale = 1 + z * z / count
     return np.maximum(0.0, (center - spread) / scale), np.minimum(1.0, (center + spread) / scale)
+
+
+def spell(prediction: str, reference: str) -> tuple[list[int], list[int]]:
+    """Return two texts as ids of their characters, both as long as the longer one."""
+    length = max(len(prediction), len(reference))
+    predicted, right = ([*map(ord, text)] + [ENDED] * (length - len(text)) for text in (prediction, reference))
+    return predicted, right
+
+
+def exact_match_reward(completions: list[Any], reference: list[str], **_: Any) -> list[float]:
+    """Return 1 for each completion that is its reference, character for character, and 0 for each other one.
+
+    It is a reward function for `GRPOTrainer` of TRL, which passes the columns of a dataset by name. Call the column
+    `completion` of a dataset of longhand `reference`, since TRL keeps that name for what the model writes:
+
+        dataset = load_task_dataset("addition", max_length=5, num_samples=1000).rename_column("completion", "reference")
+        trainer = GRPOTrainer(model, reward_funcs=longhand.exact_match_reward, train_dataset=dataset, ...)
+
+    Args:
+        completions: texts, or conversations, of which the last message counts.
+        reference: the right texts.
+    """
+    texts = [completion if isinstance(completion, str) else completion[-1]["content"] for completion in completions]
+    spelled = (spell(text, right) for text, right in zip(texts, reference, strict=True))
+    return [float(predicted == right) for predicted, right in spelled]
 
 
 def summarize(exact: np.ndarray, right: np.ndarray, counted: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:

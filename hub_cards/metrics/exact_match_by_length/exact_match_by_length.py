@@ -7,7 +7,7 @@ import datasets
 import evaluate
 import numpy as np
 
-from .counting import summarize
+from .counting import spell, summarize
 
 IGNORED = -100
 """Reference tokens with this id do not count."""
@@ -23,10 +23,11 @@ no wrong token exactly if greedy decoding has none.
 
 _INPUTS_DESCRIPTION = """
 Args:
-    predictions (`list` of `list` of `int`): predicted token ids of each sequence.
-    references (`list` of `list` of `int`): right token ids, each list as long as its prediction; -100 does not count.
+    predictions (`list` of `list` of `int`, or of `str`): predicted token ids of each sequence, or its text.
+    references (`list` of `list` of `int`, or of `str`): right token ids, each list as long as its prediction, where -100 does
+        not count; or the right texts. The tokens of a text are its characters; those that only one text has are wrong.
     lengths (`list` of `int`, optional): length of each problem, such as the digits of its operands; by default the number of
-        its tokens that count.
+        tokens of its reference that count.
 
 Returns:
     `dict` of `exact_match` and `token_accuracy` (0 to 1; `None` if there are no sequences), the number `count` of
@@ -35,7 +36,7 @@ Returns:
 
 Raises:
     ValueError: a sequence is not as long as its prediction, or has no token that counts; an id or a length is no integer,
-        or a length is below 0.
+        or a length is below 0; only predictions or only references are texts.
 
 Examples:
 
@@ -46,6 +47,19 @@ Examples:
     >>> results["exact_match"], results["token_accuracy"]
     (0.5, 0.8)
 """
+
+
+def _spelled(prediction: Any, reference: Any, length: int) -> tuple[list[int], list[int], int]:
+    """Two texts as ids of characters, and the length of the problem.
+
+    Raises:
+        ValueError: one of them is no text.
+    """
+    if not isinstance(prediction, str) or not isinstance(reference, str):
+        raise ValueError(
+            f"predictions and references must both be texts or both be ids, got {prediction!r} and {reference!r}"
+        )
+    return *spell(prediction, reference), len(reference) if length == _NOT_GIVEN else length
 
 
 class ExactMatchByLength(evaluate.Metric):
@@ -71,11 +85,18 @@ class ExactMatchByLength(evaluate.Metric):
     def add_batch(self, *, predictions=None, references=None, lengths=None):
         """Add sequences, whose lengths may be left out."""
         lengths = [_NOT_GIVEN] * len(references) if lengths is None else lengths
+        if any(isinstance(one, str) for one in (*predictions, *references)):
+            rows = [_spelled(*row) for row in zip(predictions, references, lengths, strict=True)]
+            predictions, references, lengths = map(list, zip(*rows, strict=True))
         super().add_batch(predictions=predictions, references=references, lengths=lengths)
 
     def add(self, **example):
         """Add one sequence, whose length may be left out."""
-        super().add(**({"lengths": _NOT_GIVEN} | example))
+        example = {"lengths": _NOT_GIVEN} | example
+        names = ("prediction", "reference", "lengths")
+        if any(isinstance(example.get(name), str) for name in names):
+            example = dict(zip(names, _spelled(*map(example.get, names)), strict=True))
+        super().add(**example)
 
     def _compute(self, predictions, references, lengths) -> dict[str, Any]:
         sizes, predicted_sizes = (np.fromiter(map(len, rows), np.int64) for rows in (references, predictions))
