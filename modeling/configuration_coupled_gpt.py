@@ -212,8 +212,10 @@ class CoupledGPTConfig(TaskConfig):
     def to_dict(self):
         """Name the plugins, and in `auto_map` the module that loads them, if there are plugins."""
         values = super().to_dict()
-        if modules := plugin_modules(self.coupling, self.position_encoding):
+        modules = plugin_modules(self.coupling, self.position_encoding)
+        if modules:
             values["plugins"] = [f"{plugin_name(module)}.py" for module in modules]
+        if modules or self.lacks_plugins:
             values["auto_map"] = {head: f"{_ENTRY}.{path.rpartition('.')[2]}" for head, path in self.auto_map.items()}
         return values
 
@@ -241,8 +243,14 @@ class CoupledGPTConfig(TaskConfig):
         """The vocabulary."""
         return read_transducer(self.transducer).tokens if self.transducer else ALL_TOKENS
 
-    def validate_architecture(self):
-        """Check fields against each other; `@strict` calls this method."""
+    @property
+    def lacks_plugins(self) -> bool:
+        """Whether a checkpoint's plugins are not loaded here. Only the code that travels with it can make the model then."""
+        known = self.coupling in (GIVEN, *COUPLING_RULES) and self.position_encoding in POSITION_ENCODINGS
+        return not known and bool(getattr(self, "plugins", ()))
+
+    def check_known(self):
+        """Raise ValueError if the coupling rule or the position encoding is unknown here."""
         plugins = " ".join(getattr(self, "plugins", ())) or "FILE"
         for field, table in (("coupling", (*COUPLING_RULES, GIVEN)), ("position_encoding", POSITION_ENCODINGS)):
             if (name := getattr(self, field)) not in table:
@@ -250,6 +258,12 @@ class CoupledGPTConfig(TaskConfig):
                     f"{field} {name!r} is unknown: choose one of {', '.join(table)}; a model made with a plugin needs it: "
                     f"--plugin {plugins}, or trust_remote_code=True"
                 )
+
+    def validate_architecture(self):
+        """Check fields against each other; `@strict` calls this method."""
+        if self.lacks_plugins:
+            return
+        self.check_known()
         if (self.coupling == "columns") != (self.transducer is not None):
             raise ValueError(
                 f"transducer is for the coupling rule 'columns', which needs it, got coupling {self.coupling!r}"

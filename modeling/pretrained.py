@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import cached_file, logging
 
@@ -15,6 +16,9 @@ CERTIFICATE_FILE = "certificate.json"
 
 _FILE_OPTIONS = ("cache_dir", "proxies", "token", "revision", "local_files_only", "subfolder", "_commit_hash")
 """Options of `from_pretrained` by which a file is found."""
+
+_CODE_OPTIONS = ("cache_dir", "token", "revision", "local_files_only")
+"""Those of them by which code is found too."""
 
 logger = logging.get_logger(__name__)
 
@@ -76,6 +80,8 @@ class LonghandPreTrainedModel(PreTrainedModel):
     _supports_attention_backend = True
 
     def __init__(self, config, *inputs, **kwargs):
+        if getattr(config, "lacks_plugins", False):
+            config.check_known()
         super().__init__(config, *inputs, **kwargs)
         # Tags of the cards that Trainer and `push_to_hub` write. A push knows a repository of models by the second.
         self.model_tags = ["longhand", "longhand-model"]
@@ -90,6 +96,20 @@ class LonghandPreTrainedModel(PreTrainedModel):
         Raises:
             ValueError: the configuration ties the output matrix to the embedding, and the checkpoint holds another one.
         """
+        if kwargs.get("trust_remote_code"):
+            # Transformers prefers this package to the code that travels, which alone has the plugins of a checkpoint.
+            files = {name: kwargs[name] for name in _CODE_OPTIONS if name in kwargs}
+            config = kwargs.get("config") or cls.config_class.from_pretrained(pretrained_model_name_or_path, **files)
+            if getattr(config, "lacks_plugins", False):
+                name = config.to_dict()["auto_map"]["AutoModel"].partition(".")[0]
+                travelling = get_class_from_dynamic_module(
+                    f"{name}.{cls.__name__}",
+                    pretrained_model_name_or_path,
+                    code_revision=kwargs.get("code_revision"),
+                    **files,
+                )
+                kwargs["config"] = travelling.config_class.from_dict(config.to_dict())
+                return travelling.from_pretrained(pretrained_model_name_or_path, *model_args, **kwargs)
         loaded = super().from_pretrained(pretrained_model_name_or_path, *model_args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
         # Transformers leaves such weights apart, until `tie_weights()` or `resize_token_embeddings` joins them.

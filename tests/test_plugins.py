@@ -4,6 +4,7 @@ import importlib
 import inspect
 import json
 import linecache
+import os
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import yaml
 from huggingface_hub.errors import StrictDataclassError
 from plugin_state import forget_plugins
 from refusals import refusal
-from transformers import AutoConfig
+from transformers import AutoModelForCausalLM
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM, train
 from longhand import eval as evaluation
@@ -257,7 +258,41 @@ def test_a_checkpoint_says_which_plugins_it_needs(modules, tmp_path):
     }
     del COUPLING_RULES["distance_to_equals"]
     with pytest.raises((ValueError, StrictDataclassError), match=r"--plugin distance_rule.py recency_encoding.py, or"):
-        AutoConfig.from_pretrained(tmp_path / "checkpoint", trust_remote_code=False)
+        AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoint", trust_remote_code=False)
+
+
+BESIDE = """
+import sys
+import torch
+import longhand
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, pipeline
+
+folder, output = sys.argv[1:]
+inputs = AutoTokenizer.from_pretrained(folder)("653+049=", return_tensors="pt")
+model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
+direct = longhand.CoupledGPTForCausalLM.from_pretrained(folder, trust_remote_code=True)
+config = AutoConfig.from_pretrained(folder, trust_remote_code=True)
+given = AutoModelForCausalLM.from_pretrained(folder, config=config, trust_remote_code=True)
+torch.save([one(**inputs).logits for one in (model, direct, given)], output)
+assert AutoModel.from_pretrained(folder, trust_remote_code=True).config.coupling == "distance_to_equals"
+pipeline("text-generation", folder, trust_remote_code=True)("653+049=", max_new_tokens=2)
+longhand.CoupledGPTForCausalLM.from_pretrained(longhand.zoo("addition-tiny"), trust_remote_code=True)
+"""
+
+
+def test_a_checkpoint_with_plugins_runs_with_trust_where_this_package_is_imported_without_them(modules, tmp_path):
+    model, tokenizer, folder = with_plugins(), build_tokenizer(), tmp_path / "checkpoint"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    script = tmp_path / "script.py"
+    script.write_text(BESIDE)
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
+    command = [sys.executable, script, folder, tmp_path / "logits.pt"]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, timeout=300, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    logits = model(**tokenizer("653+049=", return_tensors="pt")).logits
+    for loaded in torch.load(tmp_path / "logits.pt"):
+        torch.testing.assert_close(loaded, logits)
 
 
 def test_checkpoints_without_plugins_name_none(tmp_path):

@@ -140,6 +140,11 @@ def load_checkpoint(
         advice = "read it, then pass --plugin {} (or --trust_remote_code to run the copy beside the checkpoint)"
         fetch = folder.joinpath if trust_remote_code else None
         require_plugins(recipe, source, lambda name: advice.format(folder / name), fetch)
+    if getattr(config, "lacks_plugins", False):
+        with _loading(source, "config.json"):
+            # The plugins are loaded by now, or the model cannot be made.
+            config = AutoConfig.from_pretrained(folder)
+            config.check_known()
     described, file = (recipe, RECIPE_FILE) if "task" in recipe else (recipe | named, "config.json")
     chosen = described.get("task", task)
     if not isinstance(chosen, str) or task_named(chosen) is None:

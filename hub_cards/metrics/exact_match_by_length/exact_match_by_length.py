@@ -24,8 +24,8 @@ no wrong token exactly if greedy decoding has none.
 _INPUTS_DESCRIPTION = """
 Args:
     predictions (`list` of `list` of `int`, or of `str`): predicted token ids of each sequence, or its text.
-    references (`list` of `list` of `int`, or of `str`): right token ids, each list as long as its prediction, where -100 does
-        not count; or the right texts. The tokens of a text are its characters; those that only one text has are wrong.
+    references (`list` of `list` of `int`, or of `str`): right token ids, each list as long as its prediction, where -100
+        does not count; or the right texts. The tokens of a text are its characters; those that only one text has are wrong.
     lengths (`list` of `int`, optional): length of each problem, such as the digits of its operands; by default the number of
         tokens of its reference that count.
 
