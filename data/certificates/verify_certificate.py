@@ -60,8 +60,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "5c8cecff631be2d0a149002ce3646d29dcd9d0ef31c5f06cf18aeebe27af76f2",
-    "pairwise_bert": "40f001ae8ca6faff0ff304a7c25f296b48e3f995900daa632caf1df72f5b403a",
+    "coupled_gpt": "92bd38f903691b5c349962f7133bbdea09dc579931ed64cd1ed7a5ca5aafb238",
+    "pairwise_bert": "ebc14e341df6e7bcc772f61f2b2ceabd8dc63a827690e8a08ca62faeb98e3fb5",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
