@@ -292,7 +292,7 @@ class CoupledGPTConfig(TaskConfig):
             raise ValueError(f"position_encoding {self.position_encoding!r} cannot read randomized_positions")
         levels = self.rule.levels
         if levels > 1 and encoding.reads_token_distances:
-            raise ValueError(f"position_encoding {self.position_encoding!r} reads ids of one level, got {levels} levels")
+            raise ValueError(f"position_levels must be 1 for position_encoding {self.position_encoding!r}, got {levels}")
         if self.num_relations and (self.coupling, self.position_encoding) != (GIVEN, "pairwise"):
             raise ValueError(
                 f"num_relations is for coupling 'given' and position_encoding 'pairwise', got {self.coupling!r} and "

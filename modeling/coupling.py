@@ -103,7 +103,7 @@ def given_rule(levels: int) -> CouplingRule:
     def refuse(input_ids: Tensor, columns: int) -> Plan:
         raise ValueError("coupling is 'given', so no ids are derived: pass position_ids, to generate() too")
 
-    return CouplingRule(GIVEN, refuse, levels, capacity=lambda ids: f"one whose largest id is {ids}")
+    return CouplingRule(GIVEN, refuse, levels, capacity=lambda ids: f"one with ids up to {ids}")
 
 
 def find_rule(rule: str | CouplingRule) -> CouplingRule:

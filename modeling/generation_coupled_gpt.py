@@ -10,7 +10,8 @@ from transformers.generation import GenerationConfig, GenerationMixin, Generatio
 
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .inputs import check_input_ids, check_mask, check_padding, check_prompts, read_format
-from .relations import Neighbours
+from .relations import NOT_RELATED, Neighbours, mapped_neighbours
+from .structure import PairShape
 from .vocabulary import PAD
 from .windowed_cache import WindowedCache
 
@@ -20,7 +21,7 @@ UNSUPPORTED_SETTINGS = ("guidance_scale", "token_healing", "prefill_chunk_size",
 """Settings of `generate()` that rewrite, cut or repeat the prompt, so that planned ids would be those of other tokens, or
 that cannot read this vocabulary."""
 
-SUPPORTED_INPUTS = {"input_ids", "attention_mask", "cache", "output_attentions", "output_hidden_states"}
+SUPPORTED_INPUTS = {"input_ids", "attention_mask", "cache", "plan", "output_attentions", "output_hidden_states"}
 
 
 class PlannedGenerationConfig(GenerationConfig):
@@ -44,15 +45,32 @@ class GenerationPlan:
     """What is planned before generation, for every column of prompt and response.
 
     Attributes:
-        position_ids: (batch or 1, levels, columns).
-        present: (batch, columns), 0 for padding and, under a window, for tokens after the longest response. These tokens
-            have no id, so they would all see each other.
+        position_ids: (batch or 1, levels, columns); None if the encoding reads none, or a map in their place.
+        pair_map: (batch or 1, heads or 1, columns, columns), if the caller gives it.
+        is_given: whether the plan is the caller's.
+        present: (batch, columns), 0 for padding and, under a window, for tokens after the longest derived response. These
+            tokens have no id, so they would all see each other. None before the batch is known.
         neighbours: the neighbours of every column, for a `WindowedCache`.
     """
 
-    position_ids: Tensor
-    present: Tensor
+    position_ids: Tensor | None
+    pair_map: Tensor | None = None
+    is_given: bool = False
+    present: Tensor | None = None
     neighbours: Neighbours | None = None
+
+    @property
+    def columns(self) -> int:
+        """The number of tokens that are planned, of prompt and response."""
+        planned: Any = self.position_ids if self.pair_map is None else self.pair_map
+        return planned.shape[-1]
+
+    def expand(self, batch: int, copies: int) -> None:
+        """Repeat every row for its copies, which are beams or samples."""
+        if self.position_ids is not None:
+            self.position_ids = self.position_ids.expand(batch, -1, -1).repeat_interleave(copies, dim=0)
+        if self.pair_map is not None and len(self.pair_map) > 1:
+            self.pair_map = self.pair_map.repeat_interleave(copies, dim=0)
 
 
 class CoupledGPTGenerationMixin(GenerationMixin):
@@ -61,12 +79,27 @@ class CoupledGPTGenerationMixin(GenerationMixin):
     config: CoupledGPTConfig
     model: Any
 
-    def generate(self, inputs: Tensor | None = None, *args, **kwargs):
-        """Generate as `GenerationMixin.generate` does, with position ids that the coupling rule plans.
+    def generate(
+        self,
+        inputs: Tensor | None = None,
+        generation_config: GenerationConfig | None = None,
+        *args,
+        position_ids: Tensor | None = None,
+        pair_map: Tensor | None = None,
+        **kwargs,
+    ):
+        """Generate as `GenerationMixin.generate` does, with position ids that the coupling rule plans, or the caller.
+
+        Args:
+            position_ids: a plan of ids for prompt and response, (batch or 1, columns) or (batch or 1, levels, columns),
+                with a column for padding on the left too. Every step reads its part. By default the response is as long as
+                the plan.
+            pair_map: a plan of relations, (batch or 1, columns, columns) or (batch or 1, heads, columns, columns).
 
         Raises:
-            ValueError: a prompt is not legal, not of `config.prompt_format`, or not padded on the left; or the way of
-                decoding cannot have coupled ids; or the model was trained with a part of the response given to it.
+            ValueError: a prompt is not legal, not of `config.prompt_format`, or not padded on the left; a plan has another
+                shape, cannot be read, or is shorter than the tokens that are asked for; or the way of decoding cannot have
+                coupled ids; or the model was trained with a part of the response given to it.
         """
         if self.config.prompt_format and read_format(self.config.prompt_format).hints_given:
             raise ValueError("this model cannot generate: it was trained with the index hints of the response given to it")
@@ -74,8 +107,40 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         if prompt is not None:
             prompt_ids = check_input_ids(prompt, self.config.vocab_size)
             check_mask(kwargs.get("attention_mask"), *prompt_ids.shape)
-            check_prompts(self.config, prompt_ids, whole=False)
-        return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
+            if not self.config.takes_structure:
+                check_prompts(self.config, prompt_ids, whole=False)
+        if position_ids is not None or pair_map is not None or self.config.takes_structure:
+            if prompt is None:
+                raise ValueError("a plan of position_ids or pair_map is for prompt and response: pass input_ids too")
+            kwargs["plan"] = plan = self._read_plan(prompt_ids, position_ids, pair_map)
+            if self.config.takes_structure and kwargs.get("attention_mask") is None:
+                # Without a mask, transformers hides pad_token_id, which may be a word of this vocabulary.
+                kwargs["attention_mask"] = torch.ones_like(prompt_ids)
+            settings: Any = generation_config or self.generation_config
+            limits = (kwargs.get("max_new_tokens"), kwargs.get("max_length"), settings.max_new_tokens, settings.max_length)
+            if plan is not None and all(limit is None for limit in limits):
+                kwargs["max_new_tokens"] = plan.columns - prompt_ids.shape[1]
+        return super().generate(inputs, generation_config, *args, **kwargs)  # type: ignore[misc]
+
+    def _read_plan(self, prompt: Tensor, position_ids: Tensor | None, pair_map: Tensor | None) -> GenerationPlan | None:
+        """Return the caller's plan; None for an encoding that reads neither ids nor a map, if none is given.
+
+        Raises:
+            ValueError: a plan has another shape, covers no response, or holds what the encoding cannot read; or the model
+                needs one.
+        """
+        planned = [part for part in (position_ids, pair_map) if part is not None]
+        columns = planned[0].shape[-1] if planned else prompt.shape[1]
+        shape = PairShape(len(prompt), self.config.num_attention_heads, columns, columns)
+        own_map, own_ids = self.model.read_structure(position_ids, pair_map, shape)
+        if own_map is None and own_ids is None:
+            return None
+        if columns <= prompt.shape[1]:
+            raise ValueError(
+                f"the plan of position_ids or pair_map has {columns} columns, and the prompt {prompt.shape[1]}: plan the "
+                "response too"
+            )
+        return GenerationPlan(own_ids, own_map, is_given=True)
 
     # Each hook below overrides the method of this name in GenerationMixin.
 
@@ -102,62 +167,88 @@ class CoupledGPTGenerationMixin(GenerationMixin):
 
     def _prepare_position_ids_for_generation(self, inputs_tensor, model_kwargs):
         input_ids = model_kwargs.get("input_ids", inputs_tensor)
+        if self.config.takes_structure:
+            if (model_kwargs["attention_mask"][:, -1] == 0).any():
+                raise ValueError("prompts must be padded on the left for generate(), got 0 at the end of attention_mask")
+            return None
         # Without a mask, transformers hides pad_token_id; that is another token if the settings say so.
         check_padding(input_ids, model_kwargs.get("attention_mask"), query_only=True)
         if (input_ids[:, -1] == PAD).any():
             raise ValueError("prompts must be padded on the left for generate(), got <pad> at the end")
+        if model_kwargs.get("plan") is not None or not self.model.position_encoding.uses_position_ids:
+            return None
         columns = input_ids.shape[1] + self.config.rule.plan(input_ids, 1).response_length
         return self.model.plan_position_ids(input_ids, columns)
 
     def _prepare_generated_length(self, generation_config, has_default_max_length, **kwargs):
-        if has_default_max_length and generation_config.max_new_tokens is None:
+        if has_default_max_length and generation_config.max_new_tokens is None and not self.config.takes_structure:
             generation_config.max_new_tokens = self.config.rule.plan(kwargs["inputs_tensor"], 1).response_length
         return super()._prepare_generated_length(generation_config, has_default_max_length, **kwargs)
 
     def _expand_inputs_for_generation(self, expand_size=1, is_encoder_decoder=False, input_ids=None, **kwargs):
-        position_ids = kwargs.pop("position_ids", None)
+        position_ids, batch = kwargs.pop("position_ids", None), len(input_ids)
         input_ids, kwargs = super()._expand_inputs_for_generation(expand_size, is_encoder_decoder, input_ids, **kwargs)
-        if position_ids is not None:
-            position_ids = position_ids.repeat_interleave(expand_size, dim=0)
-            planned = (position_ids[..., input_ids.shape[1] :] > 0).any(1) | (not self.model.position_encoding.windowed)
+        plan = kwargs.get("plan") if position_ids is None else GenerationPlan(position_ids)
+        if plan is not None:
+            plan.expand(batch, expand_size)
             mask = kwargs.get("attention_mask")
             shown = torch.ones_like(input_ids) if mask is None else mask
-            present = torch.cat([shown, planned.long().expand(len(input_ids), -1)], dim=1)
+            planned = shown.new_ones(len(input_ids), plan.columns - input_ids.shape[1])
+            if self.model.position_encoding.windowed and not plan.is_given:
+                planned = (plan.position_ids[..., input_ids.shape[1] :] > 0).any(1).long()
+            plan.present = torch.cat([shown, planned], dim=1)
             # Not named position_ids, because transformers extends these by itself.
-            kwargs["plan"] = GenerationPlan(position_ids, present)
+            kwargs["plan"] = plan
         return input_ids, kwargs
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs, mode, batch_size, max_cache_length):
         """Find all neighbours of the plan; prepare a `WindowedCache` unless the caller asks for another cache or none."""
-        given = model_kwargs.get("cache")
+        given, plan = model_kwargs.get("cache"), model_kwargs.get("plan")
+        if plan is not None and plan.is_given and plan.columns < max_cache_length:
+            raise ValueError(
+                f"the plan of position_ids or pair_map has {plan.columns} columns, but prompt and response may have "
+                f"{max_cache_length + 1} tokens, of which only the last needs none: plan more, or ask for fewer new tokens"
+            )
         super()._prepare_cache_for_generation(generation_config, model_kwargs, mode, batch_size, max_cache_length)
-        plan, cache = model_kwargs.get("plan"), model_kwargs.get("cache")
+        cache = model_kwargs.get("cache")
         own = given is None and type(cache) is DynamicCache and not cache.offloading
-        # Attention maps need the keys of all pairs.
-        if plan is not None and self.model.position_encoding.windowed and not generation_config.output_attentions:
-            beyond = (0, max(0, max_cache_length + 1 - plan.position_ids.shape[-1]))
-            position_ids, present = (nn.functional.pad(part, beyond) for part in (plan.position_ids, plan.present))
-            columns = torch.arange(position_ids.shape[-1], device=position_ids.device)
-            plan.neighbours = self.model.neighbours(position_ids, columns, present)
+        # Attention maps, and a map for each head, need the keys of all pairs.
+        has_window = plan is not None and self.model.position_encoding.windowed and not generation_config.output_attentions
+        if has_window and (plan.pair_map is None or plan.pair_map.shape[1] == 1):
+            plan.neighbours = self._plan_neighbours(plan, max_cache_length + 1)
             if own:
                 model_kwargs["cache"] = WindowedCache(plan.neighbours, self.config.num_hidden_layers)
 
-    def prepare_inputs_for_generation(self, input_ids, cache=None, plan=None, **kwargs):
-        """Slice the plan of ids for the next tokens.
+    def _plan_neighbours(self, plan: GenerationPlan, columns: int) -> Neighbours:
+        """Return the neighbours of every column of a plan, and of at least this many columns."""
+        beyond = (0, max(0, columns - plan.columns))
+        present = nn.functional.pad(plan.present, beyond)
+        if plan.pair_map is None:
+            position_ids = nn.functional.pad(plan.position_ids, beyond)
+            own_columns = torch.arange(position_ids.shape[-1], device=position_ids.device)
+            return self.model.neighbours(position_ids, own_columns, present)
+        pair_map = nn.functional.pad(plan.pair_map[:, 0], (*beyond, *beyond), value=NOT_RELATED)
+        return mapped_neighbours(pair_map, torch.arange(pair_map.shape[-1], device=pair_map.device), present.bool())
 
-        Tokens after the longest response have the ids with which the rule continues.
+    def prepare_inputs_for_generation(self, input_ids, cache=None, plan=None, **kwargs):
+        """Slice the plan for the next tokens.
+
+        Tokens after the longest derived response have the ids with which the rule continues.
         """
         inputs = super().prepare_inputs_for_generation(input_ids, cache=cache, **kwargs)
         past_length = 0 if cache is None else cache.get_seq_length()
         length = past_length + inputs["input_ids"].shape[1]
-        if plan is not None:
+        if plan is None:
+            return inputs
+        if plan.position_ids is not None:
             planned = plan.position_ids
             if length > planned.shape[-1]:
                 planned = self.model.plan_position_ids(input_ids, length)
-            if self.model.position_encoding.uses_position_ids:
-                inputs["position_ids"] = planned[..., :length]
-            if self.model.position_encoding.windowed:
-                inputs["attention_mask"] = nn.functional.pad(plan.present, (0, length))[:, :length]
-            if plan.neighbours is not None:
-                inputs["neighbours"] = plan.neighbours.select(slice(past_length, length))
+            inputs["position_ids"] = planned[..., :length]
+        if self.model.position_encoding.windowed:
+            inputs["attention_mask"] = nn.functional.pad(plan.present, (0, length))[:, :length]
+        if plan.neighbours is not None:
+            inputs["neighbours"] = plan.neighbours.select(slice(past_length, length))
+        elif plan.pair_map is not None:
+            inputs["pair_map"] = plan.pair_map[:, :, past_length:length, :length]
         return inputs

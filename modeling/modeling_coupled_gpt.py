@@ -366,8 +366,11 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         if input_ids is not None and not self.config.takes_structure:
             derives = position_ids is None and pair_map is None and not past_length
             self._check_prompts(input_ids, attention_mask, derives, neighbours is None)
-        given_map = self._read_pair_map(pair_map, shape)
-        key_ids = self._resolve_position_ids(input_ids, position_ids, shape, given_map is not None)
+        given_map = None
+        if pair_map is not None or neighbours is None:
+            given_map = self._read_pair_map(pair_map, shape)
+        has_relations = given_map is not None or neighbours is not None
+        key_ids = self._resolve_position_ids(input_ids, position_ids, shape, has_relations)
         own_ids = None if key_ids is None else key_ids[..., -tokens:]
         hidden_states, row_index = self._embed(input_ids, inputs_embeds, own_ids, every_token or past_length > 0)
 
@@ -516,11 +519,23 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             raise ValueError(f"position_encoding {name!r} reads no pair_map: it reads position_ids, or nothing")
         return read_pair_map(pair_map, shape, encoding.num_relations)
 
-    def _resolve_position_ids(self, input_ids, position_ids, shape: PairShape, has_map: bool) -> Tensor | None:
+    def read_structure(
+        self, position_ids: Tensor | None, pair_map: Tensor | None, shape: PairShape
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Return a caller's map (batch or 1, heads or 1, queries, keys) and ids (batch or 1, levels, keys), where no ids can
+        be derived; None for what is not given and not needed.
+
+        Raises:
+            ValueError: either has another shape or values that the encoding cannot read, or the encoding needs one.
+        """
+        own_map = self._read_pair_map(pair_map, shape)
+        return own_map, self._resolve_position_ids(None, position_ids, shape, own_map is not None)
+
+    def _resolve_position_ids(self, input_ids, position_ids, shape: PairShape, has_relations: bool) -> Tensor | None:
         """Return the ids (batch or 1, levels, tokens or all keys), derived if omitted; None if the encoding reads none.
 
         Args:
-            has_map: whether relations are given, so that an encoding that reads relations alone needs no ids.
+            has_relations: whether relations are given, so that an encoding that reads these alone needs no ids.
         """
         encoding, levels = self.position_encoding, self.config.position_levels
         batch, _, tokens, keys = shape
@@ -531,7 +546,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
                 raise ValueError(f"position_encoding {self.config.position_encoding!r} reads no position_ids")
             return None
         if position_ids is None:
-            if has_map and not encoding.reads_single_ids:
+            if has_relations and not encoding.reads_single_ids:
                 return None
             if self.config.takes_structure:
                 also = " or pair_map" if encoding.uses_pair_map else ""

@@ -98,18 +98,26 @@ class ParallelPasses:
         input_ids: (batch, prompt).
         length: tokens of the longest response.
         ends: the end tokens, or None.
-        position_ids: (batch or 1, levels, at least the prompt), planned.
+        position_ids: (batch or 1, levels, at least the prompt), planned; None if a map is.
         neighbours: the neighbours of every column, for each row of the batch or one row for all.
     """
 
     def __init__(
-        self, model: Any, input_ids: Tensor, length: int, ends: Tensor | None, position_ids: Tensor, neighbours: Neighbours
+        self,
+        model: Any,
+        input_ids: Tensor,
+        length: int,
+        ends: Tensor | None,
+        position_ids: Tensor | None,
+        neighbours: Neighbours,
     ):
         self.model, self.length, self.ends = model, length, ends
         self.tokens = nn.functional.pad(input_ids, (0, length))
         self.prompt, (self.rows, self.columns) = input_ids.shape[1], self.tokens.shape
-        position_ids = nn.functional.pad(position_ids, (0, max(0, self.columns - position_ids.shape[-1])))
-        self.position_ids = position_ids[..., : self.columns].expand(self.rows, -1, -1).transpose(0, 1).flatten(1)
+        self.position_ids = None
+        if position_ids is not None:
+            position_ids = nn.functional.pad(position_ids, (0, max(0, self.columns - position_ids.shape[-1])))
+            self.position_ids = position_ids[..., : self.columns].expand(self.rows, -1, -1).transpose(0, 1).flatten(1)
         self.neighbours = Neighbours(*(part[:, : self.columns].expand(self.rows, -1, -1) for part in neighbours))
         # For every token of the plan, the later ones of the response that see it: readers[first[token] : first[token + 1]].
         row, reader, slot = (self.neighbours.columns[:, self.prompt :] >= self.prompt).nonzero().unbind(1)
@@ -163,7 +171,7 @@ class ParallelPasses:
         flat = self.tokens.view(-1)
         logits = self.model(
             input_ids=flat[needed].unsqueeze(0),
-            position_ids=self.position_ids[:, needed].unsqueeze(0),
+            position_ids=None if self.position_ids is None else self.position_ids[:, needed].unsqueeze(0),
             neighbours=neighbours,
             logits_to_keep=torch.searchsorted(needed, token - 1),
             use_cache=False,

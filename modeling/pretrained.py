@@ -77,6 +77,7 @@ class LonghandPreTrainedModel(PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
+    _supports_flex_attn = True
     _supports_attention_backend = True
 
     def __init__(self, config, *inputs, **kwargs):

@@ -93,7 +93,7 @@ def used_cache(model):
         lambda model: {"prefill_chunk_size": 4},
         lambda model: {"stop_strings": ["7"], "tokenizer": tokenizer},
         lambda model: {"labels": prompt()},
-        lambda model: {"position_ids": torch.ones(1, 14, dtype=torch.long)},
+        lambda model: {"position_bias": torch.zeros(1, 1, 14, 14)},
         lambda model: {"cache": used_cache(model)},
         lambda model: (model.train() and model.activation_checkpointing_enable()) or {},
     ],

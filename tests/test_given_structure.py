@@ -1,0 +1,519 @@
+"""Structure that a caller gives: every argument counts as it says, and what it cannot mean is refused."""
+
+import inspect
+
+import pytest
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from position_subjects import (
+    DECODERS,
+    ENCODERS,
+    PROMPTS,
+    SETTLING,
+    SUMS,
+    WITH_TEXT,
+    assert_close,
+    build,
+    encode,
+    maps_of,
+    texts_of,
+)
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForTokenClassification
+
+from longhand.modeling import (
+    CoupledGPTConfig,
+    CoupledGPTForCausalLM,
+    CoupledGPTModel,
+    PairwiseBertConfig,
+    PairwiseBertForTokenClassification,
+    PairwiseBertModel,
+    parallel_greedy,
+)
+from longhand.modeling.encoder_maps import NO_MAP
+from longhand.modeling.structure import PairShape, read_pair_map, read_pair_mask
+
+READING_MAPS = [name for name in DECODERS if name.split(",")[0] in ("pairwise", "windowed", "alibi", "t5", "fire")]
+WITH_MAPS = [name for name, options in ENCODERS.items() if set(options["pair_maps"]) != {NO_MAP}]
+BY_IDS = ["learned", "sinusoidal", "rotary", "pairwise", "alibi", "t5", "fire"]
+"""Every encoding that reads ids."""
+
+every_decoder = pytest.mark.parametrize("name", DECODERS)
+every_encoder = pytest.mark.parametrize("name", ENCODERS)
+every_map_of_a_decoder = pytest.mark.parametrize("name", READING_MAPS)
+every_map_of_an_encoder = pytest.mark.parametrize("name", WITH_MAPS)
+every_encoding = pytest.mark.parametrize("encoding", BY_IDS)
+
+
+def ids_of(model, batch) -> torch.LongTensor:
+    """The ids that a decoder derives, (batch, levels, tokens)."""
+    return model.model.plan_position_ids(batch.input_ids, batch.input_ids.shape[1])
+
+
+def map_of(model, batch) -> torch.IntTensor:
+    """The map that a decoder derives."""
+    ids = ids_of(model, batch)
+    return model.model.position_encoding.pair_map(ids, ids)
+
+
+def per_head(pair_map: torch.Tensor, heads: int) -> torch.Tensor:
+    return pair_map.unsqueeze(1).expand(-1, heads, -1, -1)
+
+
+def shown(logits: torch.Tensor, batch) -> torch.Tensor:
+    """Logits of tokens that are not padding."""
+    return logits[batch.attention_mask.bool()]
+
+
+# What is derived, given.
+
+
+@every_decoder
+def test_ids_that_a_decoder_derives_change_nothing_if_they_are_given(name):
+    model, batch = build(name), encode(name, *SUMS)
+    assert torch.equal(model(**batch, position_ids=ids_of(model, batch)).logits, model(**batch).logits)
+
+
+@every_map_of_a_decoder
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_the_map_that_a_decoder_derives_changes_nothing_if_it_is_given(name, side):
+    model, batch = build(name), encode(name, *SUMS, side=side)
+    derived, pair_map = model(**batch).logits, map_of(model, batch)
+    assert torch.equal(shown(model(**batch, pair_map=pair_map).logits, batch), shown(derived, batch))
+    heads = per_head(pair_map, model.config.num_attention_heads)
+    assert_close(shown(model(**batch, pair_map=heads).logits, batch), shown(derived, batch))
+    # A map overrides what ids give.
+    ids = ids_of(model, batch).flip(-1)
+    assert torch.equal(shown(model(**batch, pair_map=pair_map, position_ids=ids).logits, batch), shown(derived, batch))
+
+
+@every_map_of_a_decoder
+def test_a_given_map_serves_a_decoder_beside_a_cache(name):
+    model, batch = build(name), encode(name, SUMS[0])
+    pair_map, expected = map_of(model, batch), model(**batch).logits
+    first = model(batch.input_ids[:, :9], pair_map=pair_map[:, :9, :9], use_cache=True)
+    rest = model(batch.input_ids[:, 9:], pair_map=pair_map[:, 9:], cache=first.cache)
+    assert_close(torch.cat([first.logits, rest.logits], dim=1), expected)
+
+
+@every_map_of_an_encoder
+def test_maps_that_an_encoder_derives_change_nothing_if_they_are_given(name):
+    model = build(name)
+    batch = encode(name, *texts_of(name))
+    maps, derived = maps_of(model.config, batch.input_ids), shown(model(**batch).logits, batch)
+    assert torch.equal(shown(model(**batch, pair_map=maps).logits, batch), derived)
+    heads = {rule: per_head(own, model.config.head_maps.count(rule)) for rule, own in maps.items()}
+    assert torch.equal(shown(model(**batch, pair_map=heads).logits, batch), derived)
+    if len(maps) == 1:
+        assert torch.equal(shown(model(**batch, pair_map=next(iter(maps.values()))).logits, batch), derived)
+
+
+@pytest.mark.parametrize("name", ["absolute", "relative", "relative, sink"])
+def test_places_that_an_encoder_numbers_change_nothing_if_they_are_given(name):
+    model, batch = build(name), encode(name, *texts_of(name))
+    places = batch.attention_mask.cumsum(1) * batch.attention_mask
+    expected = shown(model(**batch).logits, batch)
+    assert torch.equal(shown(model(**batch, position_ids=places).logits, batch), expected)
+    moved = model(**batch, position_ids=places.where(places == 0, places + 3)).logits
+    assert torch.equal(shown(moved, batch), expected) == (name != "absolute")
+    assert not torch.allclose(shown(model(**batch, position_ids=places.flip(1)).logits, batch), expected)
+
+
+def test_inputs_embeds_stand_for_the_tokens_of_either_family():
+    for name in ("windowed", "relative"):
+        model, batch = build(name), encode(name, texts_of(name)[0])
+        embeds = model.get_input_embeddings()(batch.input_ids)
+        ids = {"position_ids": ids_of(model, batch)} if name == "windowed" else {}
+        assert_close(model(inputs_embeds=embeds, **ids).logits, model(**batch).logits)
+
+
+# Masks and biases.
+
+
+def causal(batch) -> torch.BoolTensor:
+    """(batch, 1, tokens, tokens), for a decoder."""
+    tokens = batch.input_ids.shape[1]
+    return torch.ones(tokens, tokens).tril().bool() & batch.attention_mask.bool()[:, None, None]
+
+
+@pytest.mark.parametrize("name", [*DECODERS, *ENCODERS])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_a_mask_of_pairs_in_each_form_counts_as_it_is(name, attention):
+    model, batch = build(name, attn_implementation=attention), encode(name, *texts_of(name))
+    tokens = batch.input_ids.shape[1]
+    every = batch.attention_mask.bool()[:, None, None].expand(-1, 1, tokens, -1)
+    mask = causal(batch) if name in DECODERS else every
+    expected = shown(model(**batch).logits, batch)
+    added = torch.zeros(mask.shape, dtype=model.dtype).masked_fill(~mask, torch.finfo(model.dtype).min)
+    ids = {"position_ids": ids_of(model, batch)} if name in DECODERS and name != "none" else {}
+    for own in (mask, added, mask.expand(-1, model.config.num_attention_heads, -1, -1)):
+        given = {**batch, "attention_mask": own}
+        found = shown(model(**given, **ids).logits, batch)
+        if "window" in name or name == "loops":
+            # By a rule, text and padding may see nobody.
+            assert torch.allclose(found, expected, atol=1e-9) or name in ENCODERS
+        else:
+            assert_close(found, expected)
+    other = mask & (torch.rand(mask.shape) < 0.5)
+    assert not torch.allclose(shown(model(**{**batch, "attention_mask": other}, **ids).logits, batch), expected)
+
+
+@pytest.mark.parametrize("name", [*DECODERS, *ENCODERS])
+def test_a_bias_is_added_to_the_scores_of_every_layer_and_head(name):
+    model, batch = build(name, attn_implementation="eager"), encode(name, texts_of(name)[0])
+    tokens, heads = batch.input_ids.shape[1], model.config.num_attention_heads
+    torch.manual_seed(1)
+    bias = torch.randn(1, heads, tokens, tokens, dtype=model.dtype)
+    plain, biased = (model(**batch, position_bias=own, output_attentions=True) for own in (None, bias))
+    for before, after in zip(plain.attentions[:1], biased.attentions[:1], strict=True):
+        before, after = (weights[..., :tokens].log() for weights in (before, after))
+        seen = before.isfinite()
+        # Softmax keeps differences of scores.
+        change = (after - before - bias).masked_fill(~seen, 0.0)
+        largest = change.masked_fill(~seen, -torch.inf).amax(-1, keepdim=True)
+        assert_close(change.where(seen, largest), largest.expand_as(change))
+    assert not torch.allclose(plain.attentions[-1], biased.attentions[-1])
+    assert_close(model(**batch, position_bias=bias).logits, biased.logits)
+    assert_close(model(**batch, position_bias=torch.zeros_like(bias)).logits, model(**batch).logits)
+
+
+@pytest.mark.parametrize("name", ["windowed", "windowed, scaled"])
+@pytest.mark.parametrize("heads", [False, True], ids=["one map", "a map for each head"])
+def test_under_a_window_a_given_map_decides_who_is_seen(name, heads):
+    model, batch = build(name, num_hidden_layers=1), encode(name, SUMS[0])
+    torch.manual_seed(1)
+    tokens = batch.input_ids.shape[1]
+    pair_map = torch.randint(-1, 5, (1, model.config.num_attention_heads if heads else 1, tokens, tokens))
+    embeds = model.get_input_embeddings()(batch.input_ids).detach().requires_grad_()
+    logits = model(inputs_embeds=embeds, pair_map=pair_map).logits
+    for token in range(tokens):
+        (gradient,) = torch.autograd.grad(logits[0, token].square().sum(), embeds, retain_graph=True)
+        seen = (pair_map[0, :, token] >= 0).any(0) & (torch.arange(tokens) <= token)
+        seen[token] = True
+        assert ((gradient[0] != 0).any(-1) == seen).all()
+
+
+@pytest.mark.parametrize("windowed", [True, False])
+def test_under_a_window_an_encoder_sees_who_is_related_and_else_everybody(windowed):
+    model = given_encoder(num_relations=3, windowed=windowed)
+    torch.manual_seed(1)
+    pair_map, tokens = torch.randint(-1, 3, (1, 4, 6, 6)), torch.randint(0, 50, (1, 6))
+    embeds = model.get_input_embeddings()(tokens).detach().requires_grad_()
+    logits = model(inputs_embeds=embeds, pair_map=pair_map).logits
+    for token in range(6):
+        (gradient,) = torch.autograd.grad(logits[0, token].square().sum(), embeds, retain_graph=True)
+        seen = (pair_map[0, :, token] >= 0).any(0) | (not windowed)
+        seen[token] = True
+        assert ((gradient[0] != 0).any(-1) == seen).all()
+
+
+def test_a_token_that_sees_nobody_reads_nothing_however_long_the_batch_is():
+    for model in (given_encoder(num_relations=3, windowed=True), given_decoder("pairwise", num_relations=3)):
+        tokens, nobody = torch.randint(0, 50, (1, 5)), torch.full((1, 5, 5), -1)
+        alone = model(tokens, pair_map=nobody).logits
+        assert_close(model(tokens.roll(1), pair_map=nobody).logits.roll(-1, dims=1), alone)
+        assert_close(model(tokens, pair_map=nobody[:, None].expand(-1, 4, -1, -1)).logits, alone)
+        longer = torch.nn.functional.pad(nobody, (0, 2, 0, 2), value=-1)
+        mask = torch.tensor([[1] * 5 + [0] * 2])
+        padded = torch.nn.functional.pad(tokens, (0, 2))
+        assert_close(model(padded, attention_mask=mask, pair_map=longer).logits[:, :5], alone)
+
+
+# Structure of one's own.
+
+
+def given_encoder(**options) -> PairwiseBertForTokenClassification:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 50, "num_labels": 7, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes |= {"intermediate_size": 24, "initializer_range": 0.5, "pair_maps": ["given"], "max_position_embeddings": 12}
+    sizes |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model = PairwiseBertForTokenClassification(PairwiseBertConfig(**(sizes | options)))
+    return model.double().eval()
+
+
+def given_decoder(encoding: str, **options) -> CoupledGPTForCausalLM:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48, "max_position_ids": 60}
+    own = {"coupling": "given", "position_encoding": encoding, "eos_token_id": 3, "bos_token_id": 1, "pad_token_id": 0}
+    return CoupledGPTForCausalLM(CoupledGPTConfig(**(sizes | own | options))).double().eval()
+
+
+WORDS = torch.tensor([[17, 19, 20, 13, 0, 49, 3, 17]])
+"""A sentence with words of the ids that `$`, `<pad>`, `<unk>`, `=` and `<eos>` have in this package's vocabulary."""
+
+
+def given_subjects():
+    """Models of structure of the caller's, with structure for them."""
+    map_of_three = torch.randint(-1, 3, (1, 8, 8), generator=torch.Generator().manual_seed(0))
+    ids = torch.tensor([[3, 1, 2, 2, 5, 7, 4, 0]])
+    two = torch.stack([ids, ids.flip(1)], dim=1)
+    yield "encoder, map", given_encoder(num_relations=3), {"pair_map": map_of_three}
+    yield "encoder, window", given_encoder(num_relations=3, windowed=True, sink=True), {"pair_map": map_of_three}
+    yield "encoder, ids", given_encoder(relation_range=[-2, 2]), {"position_ids": ids}
+    yield "encoder, two levels", given_encoder(relation_range=[-2, 2, 0, 1], position_levels=2), {"position_ids": two}
+    both = {"pair_map": map_of_three, "position_ids": ids}
+    some = ["given", "relative", "none", "given"]
+    yield "encoder, some heads", given_encoder(pair_maps=some, num_relations=3, absolute_positions="given"), both
+    absolute = given_encoder(pair_maps=["none"], absolute_positions="given")
+    yield "encoder, absolute", absolute, {"position_ids": ids}
+    for encoding in BY_IDS:
+        yield f"decoder, {encoding}", given_decoder(encoding), {"position_ids": ids}
+        if encoding in ("learned", "sinusoidal", "rotary", "pairwise"):
+            yield f"decoder, {encoding}, two levels", given_decoder(encoding, position_levels=2), {"position_ids": two}
+    yield "decoder, map", given_decoder("pairwise", num_relations=3), {"pair_map": map_of_three}
+    yield "decoder, map, no window", given_decoder("pairwise", num_relations=3, windowed=False), {"pair_map": map_of_three}
+
+
+@pytest.fixture(params=[name for name, _, _ in given_subjects()])
+def given(request):
+    return next((model, structure) for name, model, structure in given_subjects() if name == request.param)
+
+
+def test_a_model_of_given_structure_takes_any_vocabulary_and_refuses_a_call_without_structure(given, tmp_path):
+    model, structure = given
+    logits = model(WORDS, **structure).logits
+    assert logits.isfinite().all()
+    for missing in structure:
+        rest = {name: value for name, value in structure.items() if name != missing}
+        with pytest.raises(ValueError, match="given"):
+            model(WORDS, **rest)
+    # It is saved so, and nothing falls back in silence.
+    model.save_pretrained(tmp_path)
+    kind = AutoModelForCausalLM if model.can_generate() else AutoModelForTokenClassification
+    loaded = kind.from_pretrained(tmp_path, dtype=torch.float64).eval()
+    assert torch.equal(loaded(WORDS, **structure).logits, logits)
+    with pytest.raises(ValueError, match="given"):
+        loaded(WORDS)
+    base = AutoModel.from_pretrained(tmp_path, dtype=torch.float64).eval()
+    with pytest.raises(ValueError, match="given"):
+        base(WORDS)
+    assert torch.equal(base(WORDS, **structure).last_hidden_state, model.model(WORDS, **structure).last_hidden_state)
+
+
+def test_nothing_that_is_given_is_ignored(given):
+    model, structure = given
+    logits = model(WORDS, **structure).logits
+    for name, value in structure.items():
+        other = (value + 1).clamp(max=2) if name == "pair_map" else value.roll(1, dims=-1)
+        assert not torch.allclose(model(WORDS, **{**structure, name: other}).logits, logits), name
+        if name == "pair_map" and not model.can_generate():
+            heads = model.config.head_maps.count("given")
+            changed = value.unsqueeze(1).repeat(1, heads, 1, 1)
+            changed[:, 1] = other
+            assert not torch.allclose(model(WORDS, **{**structure, name: changed}).logits, logits)
+
+
+def test_batches_of_given_structure_do_not_depend_on_their_padding(given):
+    model, structure = given
+    alone = model(WORDS, **structure).logits
+    fillers = {"pair_map": -1, "position_ids": 0}
+    for before, after in ((0, 3), (2, 1)):
+        padded = {"input_ids": torch.nn.functional.pad(WORDS, (before, after), value=5)}
+        padded["attention_mask"] = torch.nn.functional.pad(torch.ones_like(WORDS), (before, after))
+        for name, value in structure.items():
+            sides = (before, after) * (2 if name == "pair_map" else 1)
+            padded[name] = torch.nn.functional.pad(value, sides, value=fillers[name])
+        relative = not model.can_generate() and "relative" in model.config.head_maps
+        if model.config.model_type == "coupled_gpt" or not relative:
+            assert_close(model(**padded).logits[:, before : before + WORDS.shape[1]], alone)
+
+
+def test_a_fresh_encoder_numbers_every_token_of_any_vocabulary():
+    torch.manual_seed(0)
+    config = PairwiseBertConfig(vocab_size=500, hidden_size=16, num_attention_heads=2, intermediate_size=16, pad_token_id=7)
+    model, words = PairwiseBertForTokenClassification(config).double().eval(), torch.tensor([[480, 19, 22, 20, 300]])
+    order = torch.tensor([3, 0, 4, 1, 2])
+    assert not torch.allclose(model(words[:, order]).logits, model(words).logits[:, order])
+    mask = torch.tensor([[1, 1, 1, 1, 1, 0, 0]])
+    padded = torch.nn.functional.pad(words, (0, 2), value=7)
+    assert_close(model(padded, attention_mask=mask).logits[:, :5], model(words).logits)
+    with pytest.raises(ValueError, match="pad_token_id 7"):
+        model(padded)
+
+
+def test_text_has_no_relations_where_the_task_says_that_there_is_text():
+    text = encode("relative", WITH_TEXT)
+    numbers = encode("relative", "1+_5")
+    kept = (text.input_ids[0, :, None] == numbers.input_ids[0]).any(1)
+    for task, same in (({"text_tokens": 3}, True), (None, False)):
+        model = build("relative", task=task)
+        maps = model.model._derive_map("relative", inputs_of(model, text), None)[0, 0]
+        alone = model.model._derive_map("relative", inputs_of(model, numbers), None)[0, 0]
+        assert torch.equal(maps[kept][:, kept], alone) == same
+
+
+def inputs_of(model, batch):
+    from longhand.modeling.modeling_pairwise_bert import EncoderInputs
+
+    return EncoderInputs(batch.input_ids, None, batch.input_ids.shape[1], batch.input_ids.device)
+
+
+# Generation.
+
+
+@pytest.mark.parametrize("name", [name for name in DECODERS if name != "none"])
+@pytest.mark.parametrize("options", [{}, {"num_beams": 2}, {"use_cache": False}], ids=str)
+def test_the_plan_that_is_derived_changes_nothing_if_it_is_given_to_generate(name, options):
+    model, batch = build(name), encode(name, *PROMPTS, side="left")
+    columns = batch.input_ids.shape[1] + model.config.rule.plan(batch.input_ids, 1).response_length
+    ids = model.model.plan_position_ids(batch.input_ids, columns)
+    limit = {"max_new_tokens": 3, "min_new_tokens": 3}
+    expected = model.generate(**batch, **options, **limit)
+    assert torch.equal(model.generate(**batch, position_ids=ids, **options, **limit), expected)
+    if name in READING_MAPS:
+        pair_map = model.model.position_encoding.pair_map(ids, ids)
+        assert torch.equal(model.generate(**batch, pair_map=pair_map, **options, **limit), expected)
+        heads = per_head(pair_map, model.config.num_attention_heads)
+        assert torch.equal(model.generate(**batch, pair_map=heads, **options, **limit), expected)
+
+
+def test_a_plan_decides_what_generate_writes_as_one_forward_pass_over_the_whole_text_says(given):
+    model, structure = given
+    if not model.can_generate():
+        pytest.skip("an encoder writes nothing")
+    prompt, options = WORDS[:, :4], {"eos_token_id": None}
+    written = model.generate(prompt, **structure, **options)
+    assert written.shape == WORDS.shape
+    logits = model(written, **structure).logits
+    assert torch.equal(written[:, 4:], logits[:, 3:-1].argmax(-1))
+    sampled = model.generate(prompt, **structure, **options, do_sample=True, num_return_sequences=2)
+    assert sampled.shape == (2, WORDS.shape[1])
+    other = {name: value.roll(2, dims=-1) for name, value in structure.items()}
+    assert not torch.allclose(model(written, **other).logits, logits)
+
+
+def test_a_plan_is_that_of_padded_prompts_too(given):
+    model, structure = given
+    if not model.can_generate():
+        pytest.skip("an encoder writes nothing")
+    alone = model.generate(WORDS[:, :4], **structure, eos_token_id=None)
+    padded = {"input_ids": torch.nn.functional.pad(WORDS[:, :4], (2, 0), value=9)}
+    padded["attention_mask"] = torch.tensor([[0, 0, 1, 1, 1, 1]])
+    for name, value in structure.items():
+        sides, filler = ((2, 0, 2, 0), -1) if name == "pair_map" else ((2, 0), 0)
+        padded[name] = torch.nn.functional.pad(value, sides, value=filler)
+    assert torch.equal(model.generate(**padded, eos_token_id=None)[:, 2:], alone)
+    with pytest.raises(ValueError, match="left"):
+        model.generate(**{**padded, "attention_mask": padded["attention_mask"].flip(1)})
+
+
+@pytest.mark.parametrize("structure", ["position_ids", "pair_map"])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_plan_is_decoded_in_parallel_as_one_token_after_the_other(structure, layers):
+    number = {"num_relations": 4} if structure == "pair_map" else {}
+    model, generator = given_decoder("pairwise", num_hidden_layers=layers, **number), torch.Generator().manual_seed(2)
+    prompts = torch.randint(0, 50, (3, 10), generator=generator)
+    if structure == "pair_map":
+        plan = torch.randint(-1, 4, (3, 40, 40), generator=generator).where(torch.rand(3, 40, 40) < 0.2, -1)
+        plan[:, torch.arange(40), torch.arange(40)] = 0
+    else:
+        plan = torch.randint(1, 15, (3, 40), generator=generator)
+    options = {structure: plan, "do_sample": False, "eos_token_id": None}
+    expected = model.generate(prompts, **options)
+    assert expected.shape == (3, 40)
+    assert torch.equal(model.generate(prompts, **options, custom_generate=parallel_greedy), expected)
+
+
+def test_a_plan_that_is_too_short_is_refused_before_the_first_token():
+    model = given_decoder("learned")
+    ids = torch.arange(1, 9).unsqueeze(0)
+    assert model.generate(WORDS[:, :4], position_ids=ids, max_new_tokens=5, eos_token_id=None).shape == (1, 9)
+    for plan, options in ((ids, {"max_new_tokens": 6}), (ids, {"max_length": 10}), (ids[:, :4], {})):
+        with pytest.raises(ValueError, match=f"{plan.shape[1]} columns"):
+            model.generate(WORDS[:, :4], position_ids=plan, **options)
+    with pytest.raises(ValueError, match="given"):
+        model.generate(WORDS[:, :4])
+
+
+# What an argument cannot mean.
+
+
+TOKENS, TWO = encode("learned", SUMS[0]).input_ids, encode("relative", "_2+95").input_ids
+PAIRS, IDS = torch.zeros(1, 14, 14, dtype=torch.long), torch.ones(1, 14, dtype=torch.long)
+SMALL, FEW = torch.zeros(1, 5, 5, dtype=torch.long), torch.ones(1, 5, dtype=torch.long)
+REFUSED = [
+    *((name, {"pair_map": PAIRS}, "reads no pair_map") for name in ("none", "learned", "rotary")),
+    ("none", {"position_ids": IDS}, "reads no position_ids"),
+    *(("windowed", {"pair_map": pair_map}, "pair_map") for pair_map in (PAIRS[:, :3], PAIRS.expand(2, -1, -1), PAIRS[0])),
+    ("windowed", {"pair_map": PAIRS.float()}, "integers"),
+    ("windowed", {"pair_map": PAIRS[:, None].expand(-1, 3, -1, -1)}, "4 or 1 heads"),
+    *(("windowed", {"pair_map": PAIRS + unfit}, str(unfit)) for unfit in (5, -2)),
+    ("t5", {"pair_map": PAIRS + 32}, "32"),
+    *(("learned", {"position_ids": ids}, "position_ids") for ids in (IDS[:, :3], IDS.float(), IDS.expand(2, -1))),
+    ("learned", {"position_ids": IDS + 60}, "61"),
+    ("learned", {"position_ids": IDS.view(1, 1, 14).expand(-1, 2, -1)}, "1 levels"),
+    ("learned", {"position_bias": PAIRS[None]}, "floats"),
+    *(("learned", {"position_bias": torch.zeros(shape)}, "position_bias") for shape in ((1, 14, 14), (1, 3, 14, 14))),
+    ("learned", {"attention_mask": torch.zeros(1, 1, 14, 14).long()}, "bool"),
+    ("learned", {"attention_mask": torch.zeros(1, 1, 3, 14)}, "attention_mask"),
+    ("learned", {"token_type_ids": IDS}, "token_type_ids"),
+    ("learned", {"pair_maps": PAIRS}, "pair_maps"),
+    ("no vectors", {"pair_map": SMALL}, "no head reads"),
+    ("no vectors", {"position_ids": FEW}, "no part of this model reads position_ids"),
+    *(("mixed", {"pair_map": own}, "rule") for own in (SMALL, {"uniform": SMALL})),
+    ("coupled", {"pair_map": SMALL + 4}, "4"),
+    ("coupled", {"pair_map": SMALL[:, :3]}, "pair_map"),
+    ("coupled", {"position_ids": FEW[:, :3]}, "position_ids"),
+    ("coupled", {"position_bias": SMALL[None]}, "floats"),
+    ("coupled", {"attention_mask": torch.zeros(1, 1, 5, 3)}, "attention_mask"),
+    ("coupled", {"pair_maps": SMALL}, "pair_maps"),
+    ("absolute", {"position_ids": FEW * 21}, "max_position_embeddings = 20"),
+    *(
+        (f"settling, {next(iter(SETTLING))}", {name: value}, "settles from input_ids alone")
+        for name, value in (
+            ("pair_map", SMALL),
+            ("position_ids", FEW),
+            ("position_bias", torch.zeros(1, 1, 5, 5)),
+            ("attention_mask", torch.ones(1, 1, 5, 5).bool()),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "inputs", "match"), REFUSED)
+@pytest.mark.parametrize("part", ["head", "base"])
+def test_what_an_argument_cannot_mean_is_refused_in_one_line_by_head_and_base(name, inputs, match, part):
+    model = build(name)
+    tokens = TOKENS if name in DECODERS else TWO
+    states = {}
+    if part == "base":
+        model = model.model
+        states = {"states": torch.full_like(TWO, -1)} if name.startswith("settling") else {}
+    with pytest.raises(ValueError, match=match) as refusal:
+        model(tokens, **states, **inputs)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("kind", [CoupledGPTConfig, PairwiseBertConfig])
+def test_configurations_of_given_structure_refuse_what_they_cannot_mean(kind):
+    unfit = {
+        CoupledGPTConfig: [
+            {"num_relations": 3},
+            {"num_relations": 3, "coupling": "given", "position_encoding": "learned"},
+            {"position_levels": 2, "coupling": "given", "position_encoding": "alibi"},
+        ],
+        PairwiseBertConfig: [
+            {"num_relations": 3},
+            {"position_levels": 2},
+            {"absolute_positions": "text", "pair_maps": ["given"]},
+        ],
+    }[kind]
+    for options in unfit:
+        with pytest.raises((ValueError, StrictDataclassError), match=next(iter(options))):
+            kind(**options)
+
+
+def test_every_argument_stands_in_the_signature_of_every_class_so_that_trainer_keeps_its_column():
+    for kind in (CoupledGPTForCausalLM, CoupledGPTModel, PairwiseBertForTokenClassification, PairwiseBertModel):
+        named = {"input_ids", "inputs_embeds", "attention_mask", "position_ids", "pair_map", "position_bias"}
+        assert named <= {*inspect.signature(kind.forward).parameters}
+
+
+def test_shapes_of_what_is_given_for_pairs():
+    shape = PairShape(batch=2, heads=3, queries=2, keys=4)
+    for legal in ((1, 2, 4), (2, 2, 4), (1, 3, 2, 4), (2, 1, 2, 4)):
+        assert read_pair_map(torch.zeros(legal, dtype=torch.int32), shape, 1).shape[-2:] == (2, 4)
+    for unfit in ((2, 4), (3, 2, 4), (2, 4, 4), (2, 2, 2, 4), (1, 1, 3, 2, 4)):
+        with pytest.raises(ValueError, match="pair_map"):
+            read_pair_map(torch.zeros(unfit, dtype=torch.int32), shape, 1)
+    visible, bias = read_pair_mask(torch.tensor([[[[0.0, -1.5, -torch.inf, torch.finfo().min]] * 2]]), shape)
+    assert visible[0, 0, 0].tolist() == [True, True, False, False] and bias[0, 0, 0].tolist() == [0.0, -1.5, 0.0, 0.0]
