@@ -4,6 +4,7 @@ The story, from top to bottom: options, loading, then one of three acts: answer 
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -98,7 +99,17 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     group.add_argument("--task", help="task of a checkpoint that names none, or one of several tasks")
     add_plugin_option(group)
     group.add_argument("--trust_remote_code", **flag, help="run the plugins beside the checkpoints; read them first")
-    return parser.parse_args(arguments)
+    return parser.parse_args(join_question(sys.argv[1:] if arguments is None else arguments))
+
+
+def join_question(words: Sequence[str]) -> list[str]:
+    """Return a command line with the value of `--ask` behind a `=`: a question such as -1+2 is no option."""
+    joined = list(words)
+    for place in [place for place, word in enumerate(words[:-1]) if word == "--ask"]:
+        if re.match(r"-[^-]", words[place + 1]):
+            joined[place : place + 2] = [f"--ask={words[place + 1]}"]
+            break
+    return joined
 
 
 def parse_lengths(text: str, least: int = 1) -> list[int]:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 from datasets.builder import Key
+from datasets.exceptions import DatasetGenerationError
 
 from longhand.data.checks import check_integer
 from longhand.data.columns import as_messages, example_columns
@@ -362,5 +363,11 @@ def load_task_dataset(
     )
     if streaming:
         return builder.as_streaming_dataset(split)
-    builder.download_and_prepare(num_proc=num_proc)
+    try:
+        builder.download_and_prepare(num_proc=num_proc)
+    except DatasetGenerationError as error:
+        # What the task refuses while rows are made, such as a split without problems of some size.
+        if isinstance(error.__cause__, ValueError):
+            raise error.__cause__ from None
+        raise
     return builder.as_dataset(split)

@@ -417,7 +417,8 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         tokens = torch.cat([cases.tokens, cases.keys.flatten()])
         states = torch.cat([cases.states, cases.key_states.flatten()])
         pairs, rows = (tokens * states_of_token + states - NO_STATE).unique(return_inverse=True)
-        embeddings = self.embed_tokens(pairs // states_of_token)
+        # As a batch of one row, which hooks on embeddings expect.
+        embeddings = self.embed_tokens((pairs // states_of_token).unsqueeze(0)).squeeze(0)
         embeddings = self._add_states(embeddings, pairs % states_of_token + NO_STATE)
         inputs = self.dropout(self.embedding_norm(embeddings)).unsqueeze(0)
         own, seen = rows[: len(cases.tokens)], rows[len(cases.tokens) :].view(cases.keys.shape)

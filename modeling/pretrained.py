@@ -32,9 +32,11 @@ def reduced_precision(model: nn.Module) -> str | None:
     for name, weights in model.named_parameters():
         if weights.dtype not in (torch.float32, torch.float64):
             return f"{name} is {str(weights.dtype).removeprefix('torch.')}"
-    device = next(model.parameters()).device.type
-    if torch.is_autocast_enabled(device):
-        return f"autocast to {str(torch.get_autocast_dtype(device)).removeprefix('torch.')} is on"
+    kind = next(model.parameters()).device.type
+    # Weights that are offloaded are on no device, until a layer needs them on one or the other.
+    for device in ("cpu", "cuda") if kind == "meta" else (kind,):
+        if torch.is_autocast_enabled(device):
+            return f"autocast to {str(torch.get_autocast_dtype(device)).removeprefix('torch.')} is on"
     # TORCH_ALLOW_TF32_CUBLAS_OVERRIDE and torch.set_float32_matmul_precision show in these settings.
     backends: Any = torch.backends
     settings = {
@@ -58,6 +60,20 @@ def _warn_of_reduced_precision(model: "LonghandPreTrainedModel", _: tuple) -> No
             f"The certificate of {model.config.name_or_path} is a proof about float32 and does not hold here, because "
             f"{setting}: answers may be wrong."
         )
+
+
+def _refuse_parts_elsewhere(model: "LonghandPreTrainedModel", _: tuple) -> None:
+    """Raise ValueError if the weights are offloaded part by part: encodings are used by more methods than `forward`."""
+    if torch.compiler.is_compiling() or model.base_model is not model:
+        return
+    if not any(weights.is_meta for weights in model.parameters()):
+        return
+    # Hooks of accelerate fetch the weights of a module, or of all modules in it, before its forward pass.
+    hooks = [hook for module in model.modules() if (hook := getattr(module, "_hf_hook", None)) is not None]
+    is_whole = getattr(getattr(model, "_hf_hook", None), "place_submodules", False)
+    if hooks and not is_whole:
+        name = type(model).__name__
+        raise ValueError(f"{name} cannot be offloaded in parts: give preload_module_classes=[{name!r}], or load it whole")
 
 
 def _says_certified(file: str) -> bool:
@@ -86,6 +102,7 @@ class LonghandPreTrainedModel(PreTrainedModel):
         super().__init__(config, *inputs, **kwargs)
         # Tags of the cards that Trainer and `push_to_hub` write. A push knows a repository of models by the second.
         self.model_tags = ["longhand", "longhand-model"]
+        self.register_forward_pre_hook(_refuse_parts_elsewhere)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *model_args, **kwargs):

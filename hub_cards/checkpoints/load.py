@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HFValidationError, HTTPError
+from huggingface_hub.errors import HFValidationError, HTTPError, RevisionNotFoundError
 from safetensors import safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -290,6 +290,8 @@ def _snapshot(source: str, revision: str | None, patterns: list[str]) -> Path:
     try:
         return Path(snapshot_download(source, revision=revision, allow_patterns=patterns, ignore_patterns=elsewhere))
     except (HFValidationError, HTTPError, OSError) as error:
+        if any(isinstance(one, RevisionNotFoundError) for one in (error, error.__cause__)):
+            raise ValueError(f"--revision {revision}: the repository {source} has no such branch, tag or commit") from error
         close = get_close_matches(source, list_zoo(), n=3)
         meant = f"did you mean {' or '.join(close)} of eval.py --list? " if close else ""
         if source in list_recipes():

@@ -33,6 +33,8 @@ def claim_folder(run: Run) -> Path | None:
     folder, resume = run.folder, run.training.resume
     if is_complete(folder) and not (resume and run.publishing):
         advice = "nothing is left to resume" if resume else "remove it or choose another --output_dir"
+        if run.publishing:
+            advice = "--resume pushes it; to train anew, " + advice
         raise ValueError(f"{folder} holds a finished run: {advice}")
     recipe_file = folder / RECIPE_FILE
     if not recipe_file.exists():
