@@ -60,8 +60,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "cf3581a8941b29e1dd9e5983e901fbb20cc52fc6a9046718dab4c8c48ca64fd7",
-    "pairwise_bert": "8f090c5d2ff24e0f4c5179f012658bdd9744d923a6917296c13d9a475de0cf48",
+    "coupled_gpt": "daee3dcbb1356833b28cda4255e9c70b951f948d8a8c550ec343e303cd032e4d",
+    "pairwise_bert": "e533fc2c55933ffa841faad1a01b7dacb0b01f45e959fe9a9bc12a4d8ca1ef49",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
