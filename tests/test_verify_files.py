@@ -2,18 +2,23 @@
 
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from contextlib import suppress
 from dataclasses import asdict, fields
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from certificate_subjects import change_json, load, swap_digits
+from huggingface_hub import HfApi
+from loopback_hub import LoopbackHub
 from publishing_subjects import model_card, model_files
 from safetensors.torch import load_file, save_file
 from test_settling import GRIDS, PRODUCTS, SUMS, build
@@ -118,6 +123,9 @@ DAMAGES = [
 ]  # fmt: skip
 """Folders, what is changed in them, and what is in the verifier's refusal."""
 
+HIDDEN = "print('VERIFIED.')\nopen('it-ran', 'w').close()\nraise SystemExit\n"
+"""A file that says so by itself, in place of a library."""
+
 FORGERIES = [
     *((with_file(name), f"{name} is not known here") for name in (
         "added_tokens.json", "pytorch_model.bin", "model.fp16.safetensors", "model.safetensors.index.json",
@@ -130,6 +138,7 @@ FORGERIES = [
 ]  # fmt: skip
 SETTINGS = {
     "both copy config.json": {
+        "prompt_format": {"pattern": "([0-9]*)*=", "example": "1=", "response": "[0-9]*"},
         "num_attention_heads": 1, "norm_placement": "post", "windowed": False, "coupling": "reverse",
         "norm_eps": 1e3, "vocab_size": 22,
     },
@@ -145,7 +154,7 @@ SETTINGS = {
         "auto_map": {"AutoModel": "other.Model"}, "tie_word_embeddings": True, "sparse": True, "hidden_act": "gelu",
         "num_hidden_layers": True, "transducer": {},
     },
-    "verifier gray-code config.json": {"transducer": None},
+    "verifier gray-code config.json": {"transducer": None, "prompt_format": {"pattern": "1=", "example": "1="}},
     "verifier copy generation_config.json": {"top_k": 1},
     "verifier copy tokenizer.json": {"truncation": {"max_length": 9}},
     "verifier copy tokenizer_config.json": {
@@ -187,6 +196,64 @@ def test_a_setting_that_the_verifier_does_not_know_is_refused_by_name(where, nam
         read_checkpoint(folder)
     if who == "both":
         refused_by_both(folder)
+
+
+@pytest.mark.parametrize("library", ["json", "numpy", "hashlib"])
+def test_a_library_beside_the_verifier_is_not_run_and_is_refused(library, copied):
+    for folder in (copied("copy"), copied("gray-code")):
+        (folder / f"{library}.py").write_text(HIDDEN)
+        forge(folder)
+        done = subprocess.run([sys.executable, VERIFIER.name, "."], cwd=folder, capture_output=True, text=True)
+        assert not (folder / "it-ran").exists() and "VERIFIED" not in done.stdout
+        assert done.returncode == 1 and f"REFUSED: {library}.py" in done.stderr
+
+
+def test_code_that_nothing_reads_is_named_where_a_table_says_what_is_computed(copied, capsys):
+    folder = copied("gray-code")
+    (folder / "my_task.py").write_text("")
+    forge(folder)
+    verify(folder)
+    assert "without my_task.py, which no library reads to answer" in capsys.readouterr().out
+
+
+def test_a_copy_beside_a_checkpoint_says_first_that_it_proves_nothing_to_strangers(copied, capsys):
+    folder = copied("copy")
+    done = subprocess.run([sys.executable, VERIFIER.name, "."], cwd=folder, capture_output=True, text=True)
+    assert "proves nothing" in done.stdout.splitlines()[0] and done.returncode == 0
+    verify_certificate.main([str(folder)])
+    assert "proves nothing" not in capsys.readouterr().out
+
+
+def test_the_command_is_installed_and_the_page_of_proofs_has_the_hash_of_its_file():
+    """If this fails, the verifier or a file in modeling/ has changed: run .ci/code."""
+    root = VERIFIER.parents[2]
+    assert tomllib.loads((root / "pyproject.toml").read_text())["project"]["scripts"]["longhand-verify"] == (
+        "longhand.data.certificates.verify_certificate:main"
+    )
+    line = f"{sha256(VERIFIER.read_bytes()).hexdigest()}  {VERIFIER.name}"
+    assert line in (root / "hub_cards" / "PROOF.md").read_text().splitlines()
+
+
+def test_a_repository_is_verified_at_a_commit_that_is_named(copied, tmp_path):
+    files = {file.name: file.read_bytes() for file in copied("copy").iterdir() if file.is_file()}
+    with LoopbackHub() as hub:
+        api = HfApi(endpoint=hub.endpoint, token=hub.add_token("secret", "user"))
+        api.create_repo("user/copier")
+        head = hub.repositories["model", "user/copier"].commit("main", "files", files).sha
+        place = os.environ | hub.environment(tmp_path / "cache")
+        done = subprocess.run([sys.executable, VERIFIER, "user/copier"], env=place, capture_output=True, text=True)
+    assert done.stdout.startswith(f"user/copier at the commit {head}") and "VERIFIED." in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("word", ["gray_code\nVERIFIED. For everything", "<script>", "\u202e", "x" * 3000], ids=ascii)
+def test_a_name_or_an_option_of_more_than_a_word_is_neither_verified_nor_certified(word, copied):
+    for described in ({"task": word}, {"task": "gray_code", "radix": word}, {"task": "gray_code", word: 1}):
+        folder = copied("gray-code")
+        for name in ("config.json", "certificate.json"):
+            change_json(folder / name, task=described)
+        forge(folder)
+        assert "is no number, and no short word" in refused_by_both(folder)
+        shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize(("field", "value"), CLAIMS)

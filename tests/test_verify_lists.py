@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from dataclasses import asdict
 from functools import lru_cache
 from hashlib import sha256
 from itertools import product
@@ -18,7 +19,13 @@ from test_settling import GRIDS, MAPS, PRODUCTS, SUMS
 from longhand.data import ColumnTask
 from longhand.data.certificates import Check, coverings, verify_certificate
 from longhand.data.certificates.certificate import _conclude, longest_operands
-from longhand.data.certificates.verify_certificate import RELATED, Refused, find_task, list_neighbourhoods
+from longhand.data.certificates.verify_certificate import (
+    RELATED,
+    Refused,
+    check_prompt_format,
+    find_task,
+    list_neighbourhoods,
+)
 from longhand.data.tasks import column_task
 from longhand.data.tasks.column_task import ColumnPass
 from longhand.data.tasks.registry import build_task
@@ -83,6 +90,20 @@ def test_lists_have_the_size_and_the_hash_of_those_that_were_worked_out_by_hand(
 def test_both_list_the_same(task):
     rows = found_by_verifier(task)
     assert len(as_set(rows)) == len(rows) and as_set(rows) == found_by_package(task)
+
+
+@pytest.mark.parametrize("task", [build_task("calculator"), *LISTS.values()], ids=lambda task: task.name)
+def test_both_write_the_same_form_of_queries(task):
+    written = task.prompt_format and json.loads(json.dumps(asdict(task.prompt_format)))
+    expected = find_task(task.describe()).prompt_format
+    check_prompt_format(written, expected)
+    for each in written.get("formats", [written]):
+        for other in ({"pattern": "1+1="}, {"example": "1"}, {"response": ".*"}, {"larger_first": 1}, {"hint_step": 1}):
+            before = dict(each)
+            each.update(other)
+            with pytest.raises(Refused):
+                check_prompt_format(written, expected)
+            each.update(before)
 
 
 def random_task(seed: int, passes: int) -> type[ColumnTask]:

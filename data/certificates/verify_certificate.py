@@ -1,4 +1,4 @@
-"""Verify the certificate of a checkpoint with numpy alone: `python verify_certificate.py FOLDER`, or `.` for this folder.
+"""Verify the certificate of a checkpoint with numpy alone: `longhand-verify FOLDER | USER/NAME`, or this file as a program.
 
 The claim: a small transformer answers every problem of its task, of any size, exactly. This file proves it again from the
 weights. It imports nothing of the package that wrote the certificate and takes nothing from it on trust. A reader asks:
@@ -22,11 +22,19 @@ Settings that no recipe of a certified model has are not known here and refused 
 predictions and failures of the certificate are the package's own account.
 """
 
+import os
+import sys
+
+if __name__ == "__main__":
+    # Python looks for what is imported below in this file's own folder first. There, beside a checkpoint, a `json.py` or a
+    # `numpy.py` would be run in place of Python's own.
+    beside = os.path.dirname(os.path.realpath(__file__))
+    sys.path = [place for place in sys.path if os.path.realpath(place or os.curdir) != beside]
+
 import hashlib
 import json
 import math
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations_with_replacement, product
 from pathlib import Path
@@ -64,6 +72,9 @@ CODE = {
     "pairwise_bert": "e533fc2c55933ffa841faad1a01b7dacb0b01f45e959fe9a9bc12a4d8ca1ef49",
 }
 
+# Names under which Python finds the libraries that load a checkpoint and verify it.
+LIBRARIES = {*sys.stdlib_module_names, "numpy", "torch", "transformers", "safetensors", "tokenizers", "huggingface_hub"}
+
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
 LAYERS = "model.layers."
 NORMS = {"sandwich": ("input", "output"), "pre": ("input",)}  # where a decoder's norms are, around attention and MLP
@@ -92,6 +103,7 @@ def check_folder(folder: Path) -> tuple[dict[str, bytes], dict[str, Any], list[s
         require(name in found, f"{name} is missing")
         known = name in read or (name.endswith(".py") and "/" not in name)
         require(known, f"{name} is not known here: it may change how answers are written")
+    check_words("config.json", config.get("task"))
     require(isinstance(config.get("auto_map"), dict | None), "config.json: auto_map is no mapping")
     for key, place in (config.get("auto_map") or {}).items():
         known = isinstance(place, str) and f"{place.partition('.')[0]}.py" in files
@@ -114,8 +126,10 @@ def check_code(files: dict[str, bytes], kind: str, more: bool) -> None:
     """
     code = imported_by(f"modeling_{kind}.py", files)
     lines = "".join(f"{sha256(files[name])}  {name}\n" for name in sorted(code) if name in files)
-    known = more or {name for name in files if name.endswith(".py")} <= {*code}
-    known = known and (not lines or sha256(lines.encode()) == CODE[kind])
+    others = {name for name in files if name.endswith(".py")} - {*code}
+    for name in sorted(others):
+        require(name.removesuffix(".py") not in LIBRARIES, f"{name} has the name of a library, and may be run in its place")
+    known = (more or not others) and (not lines or sha256(lines.encode()) == CODE[kind])
     require(known, "the Python files are not those that longhand writes, all of them and no others")
 
 
@@ -133,6 +147,20 @@ def check_certificate(content: bytes) -> dict[str, Any]:
     certificate = {"transducer": None} | read_json("certificate.json", content)
     compare("certificate.json", certificate, FIELDS)
     return certificate
+
+
+def check_words(name: str, described: Any) -> None:
+    """The name and the options of a task, which are printed and shown on cards, are short words on one line, or numbers."""
+    require(isinstance(described, dict | None), f"{name}: task is no mapping")
+    for option, value in (described or {}).items():
+        for word in (option, value):
+            legal = word is None or type(word) in (bool, int, float)
+            if isinstance(word, str):
+                legal = len(word) <= 100 and word.isprintable() and not {*word} & {*"<>`"}
+            require(
+                legal,
+                f"{name}: task: {option!a:.50} {value!a:.50} is no number, and no short word without <, > and `",
+            )
 
 
 def read_json(name: str, content: bytes) -> dict[str, Any]:
@@ -265,6 +293,7 @@ def check_configuration(files: dict[str, bytes], config: dict[str, Any], task: "
     layers = task.layers if config.get("attention_scale") == "zero" and task.relation_range is None else (1,)
     # Training may vary the width of fields, and how problems are drawn.
     varied = {key: value for key, value in task.described.items() if key in ("field_width", "varied_field", "sampling")}
+    check_prompt_format(config.get("prompt_format"), task.prompt_format)
     compare("config.json", {"auto_map": None, "transducer": None} | config, {
         **own, "auto_map": config.get("auto_map") and places, "transducer": task.table,
         "architectures": [f"{name}For{head}"], "model_type": module, "dtype": "float32",
@@ -276,7 +305,7 @@ def check_configuration(files: dict[str, bytes], config: dict[str, Any], task: "
         *("init", "log_length_init", "qk_norm_init", "relation_init", "position_init", "max_position_ids", "rotary_base"),
         *("share_level_tables", "relative_attention_num_buckets", "relative_attention_max_distance", "initializer_range"),
         *("hidden_dropout_prob", "attention_probs_dropout_prob", "settle_weight", "max_position_embeddings"),
-        # Of software; `prompt_format` says which queries it refuses, and changes no answer.
+        # Of software.
         *("transformers_version", "use_cache", "prompt_format"),
     ))  # fmt: skip
     if not task.encoder:
@@ -1075,6 +1104,104 @@ def labels_in_grid(task: "Task") -> Iterator[Case]:
             yield from cases_of_labels(task, False, (0, token, label), above, right, (1, a, ABSENT), (2, b, ABSENT))
 
 
+# A configuration says which queries the software takes. It must be these, all of them and no others: of a query that is
+# refused, or that a pattern takes years to read, nothing is answered.
+
+NUMBER, NUMBER_ONES_FIRST, FIELD = "(?:0|[1-9][0-9]*)", "(?:0|[0-9]*[1-9])", "_{0,}"
+
+
+WITHOUT_HINTS = {"hint_step": 0, "hints_given": False}  # also where these fields are missing
+
+
+def check_prompt_format(found: Any, expected: Any) -> None:
+    """Compare the field `prompt_format` of a configuration with what `Task.prompt_format` gives."""
+    if is_object(found) and isinstance(found.get("formats"), list):
+        found = found | {"formats": [WITHOUT_HINTS | form if is_object(form) else form for form in found["formats"]]}
+    elif is_object(found):
+        found = WITHOUT_HINTS | found
+    compare("config.json: prompt_format", found, expected)
+
+
+class Prompt(NamedTuple):
+    """The form of a query, as a configuration holds it.
+
+    Attributes:
+        pattern: a regular expression of the whole query without `$`.
+        response: that of the beginnings of a response; None for an encoder.
+        equal_widths: whether all numbers, or rows of a board, have one width.
+        larger_first: whether the first number is not below the second.
+        ones_first: whether numbers begin with the ones.
+    """
+
+    pattern: str
+    response: str | None = "[0-9]*"
+    equal_widths: bool = False
+    larger_first: bool = False
+    ones_first: bool = False
+
+    def is_legal(self, query: Any) -> bool:
+        """Whether an example is a query of this form, and short."""
+        if not isinstance(query, str) or len(query) > 100 or not re.fullmatch(self.pattern, query):
+            return False
+        parts = re.findall("[^-+*/>=]+", query)
+        has_one_width = len({*map(len, parts)}) == 1
+        return (has_one_width or not self.equal_widths) and (not self.larger_first or parts[0] >= parts[1])
+
+    def fields(self) -> dict[str, Any]:
+        """What `compare` expects of the fields in a configuration."""
+        return {**self._asdict(), **WITHOUT_HINTS, "example": self.is_legal}
+
+
+def prompt_of_sums(task: "Task") -> Prompt:
+    """Two numbers, padded to one width or without zeros on top; or several, with a 0 on top."""
+    if task.name == "multi_operand_addition":
+        return Prompt(rf"0[0-9]+(?:\+0[0-9]+){{{task.operands - 1}}}=", equal_widths=True)
+    padded, ones_first = task.described["zero_padding"], task.described["order"] == "all_reversed"
+    number = "[0-9]+" if padded else NUMBER_ONES_FIRST if ones_first else NUMBER
+    return Prompt(rf"{number}\+{number}=", equal_widths=padded, ones_first=ones_first)
+
+
+def prompt_of_running_sums(task: "Task") -> Prompt:
+    """n numbers with as many zeros on top as n - 1 has digits."""
+    forms = []
+    for digits in range(1, 7):
+        number = f"0{{{digits}}}[0-9]+"
+        forms.append(rf"{number}(?:\+{number}){{{10 ** (digits - 1)},{10**digits - 1}}}=")
+    return Prompt("|".join(forms), "(?:[0-9]+>)*[0-9]*", equal_widths=True)
+
+
+def prompt_of_partial_products(task: "Task") -> Prompt:
+    """Two numbers in a base of at most 10."""
+    last = task.described["radix"] - 1
+    number = NUMBER.replace("9", str(last))
+    return Prompt(rf"{number}\*{number}=", f"(?:[0-{last}]+[+=>])*[0-{last}]*")
+
+
+def prompt_of_products(task: "Task") -> Prompt:
+    """A number without zeros on top, and one of M digits."""
+    return Prompt(rf"{NUMBER}\*[0-9]{{{task.operands}}}=")
+
+
+# By tasks: what is written alike for all of their formats, or how it follows from the format.
+PROMPTS: dict[str, Prompt | Callable[["Task"], Prompt]] = {
+    "addition": prompt_of_sums,
+    "multi_operand_addition": prompt_of_sums,
+    "subtraction": Prompt("[0-9]+-[0-9]+=", equal_widths=True, larger_first=True),
+    "signed_subtraction": Prompt("[1-9][0-9]*-[0-9]+=|[0-9]+-[1-9][0-9]*=|0-0=", "[0-9]*(?:-[0-9]*)?", equal_widths=True),
+    "copy": Prompt("[0-9]+="),
+    "reverse": Prompt("[0-9]+="),
+    "parity": Prompt("[0-1]+=", "[0-1]*"),
+    "minesweeper": Prompt("[M_]+(?:>[M_]+)*=", "[M0-8]*", equal_widths=True),
+    "addition_scratchpad": prompt_of_running_sums,
+    "multiplication_scratchpad": prompt_of_partial_products,
+    "multiplication": prompt_of_products,
+    "division": Prompt(f"{NUMBER}/[1-9]=", "[0-9]*(?:>[0-9]*)?"),
+    "encoder_addition": Prompt(rf"{FIELD}{NUMBER}\+{FIELD}{NUMBER}", None, equal_widths=True),
+    "encoder_multiplication": Prompt(rf"[0-9]\*{FIELD}{NUMBER}", None),
+    "encoder_multiplication_grid": Prompt(r"0[0-9]+\*(?:(?:-_)+[0-9])+", None),
+}
+
+
 # ---- 3. What is seen? -------------------------------------------------------------------------------------------------
 
 KEY, QUERY, NEITHER = "only the key", "only the query", "neither"
@@ -1117,6 +1244,16 @@ class Task(NamedTuple):
     def end(self) -> int:
         """The end token."""
         return SEPARATE_END if self.described.get("separate_eos") else BEGIN
+
+    @property
+    def prompt_format(self) -> Any:
+        """The field of that name in a configuration, for `compare`: None for tables, by which the software reads queries."""
+        if self.table:
+            return None
+        if self.parts:
+            return {"formats": [part._replace(described={"radix": 10}).prompt_format for part in self.parts]}
+        prompt = PROMPTS[self.name]
+        return (prompt if isinstance(prompt, Prompt) else prompt(self)).fields()
 
     @property
     def operation(self) -> str:
@@ -1243,6 +1380,7 @@ TASKS["calculator"] = join("addition_scratchpad", "signed_subtraction", "multipl
 def find_task(described: dict[str, Any], table: dict[str, Any] | None = None, encoder: bool = False) -> Task:
     """The task of a description, each of whose fields must be known; or of a table, a task of its author's own."""
     name = str(described.get("task"))
+    check_words("certificate.json", described)
     if table is not None:
         require(name not in TASKS, f"certificate.json: the task {name!r} has a table of its own here")
         task = Task(of_table, window_of(table), "columns", name=name, table=table, described=described)
@@ -1839,6 +1977,12 @@ PROCESSORS = (
 )
 
 
+OWN_COPY = (
+    "This copy of the verifier came with what it verifies, and who changed one can change the other: it proves nothing of "
+    "checkpoints of others.\nOf an installed longhand, `longhand-verify FOLDER | USER/NAME` does.\n"
+)
+
+
 def read_checkpoint(folder: Path) -> tuple[dict[str, bytes], dict[str, Any], Task, dict[str, Any], dict[str, np.ndarray]]:
     """The files, the certificate, the task, config.json and the weights of a folder, if all is known here and as stated."""
     require((folder / "certificate.json").is_file(), f"the folder {folder} holds no certificate.json")
@@ -1897,21 +2041,42 @@ def verify(folder: Path) -> None:
         "bound": lambda value: largest <= 1.01 * value,
     }
     compare("certificate.json", {name: certificate[name] for name in stated}, stated)
+    own = imported_by(f"modeling_{config['model_type']}.py", files)
+    idle = sorted(name for name in files if name.endswith(".py") and name not in own)
     code = "and code" if any(name.endswith(".py") for name in files) else "(the code is that of an installed longhand)"
     if task.table:
         named = f"compared with {task.operation} as this file writes it"
         promised = named if task.operation in OPERATIONS else "whatever its name and options promise"
         print(f"The task is the table `transducer` of config.json, {promised}.")
-    print(f"VERIFIED. {statement} This covers the files above: weights, settings, tokenizer {code}.")
+    without = f", without {', '.join(idle)}, which no library reads to answer" if idle else ""
+    print(f"VERIFIED. {statement} This covers the files above: weights, settings, tokenizer {code}{without}.")
 
 
-def main() -> None:
-    """Run the command."""
-    if len(sys.argv) != 2:
-        sys.exit("usage: python verify_certificate.py FOLDER")
+def fetch(name: str) -> Path:
+    """The files of a repository on the Hub that a library might read, in the cache of huggingface_hub."""
+    require(re.fullmatch(r"[\w.-]+/[\w.-]+", name), f"there is no folder {name}, and that is no USER/NAME on the Hub")
     try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise Refused("huggingface_hub is not installed: install it, or download the repository into a folder") from error
+    folder = Path(snapshot_download(name, allow_patterns=[*LOADED, *IDLE[:1]], ignore_patterns=["best/*", "checkpoint-*/*"]))
+    print(f"{name} at the commit {folder.name}: load it with revision={folder.name!r}")
+    return folder
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        sys.exit("usage: longhand-verify FOLDER | USER/NAME, or python verify_certificate.py FOLDER | USER/NAME")
+    folder = Path(arguments[0])
+    try:
+        if Path(__file__).resolve().parent == folder.resolve():
+            print(OWN_COPY)
+        elif not folder.is_dir():
+            folder = fetch(arguments[0])
         with np.errstate(all="ignore"):
-            verify(Path(sys.argv[1]))
+            verify(folder)
     except Exception as error:
         sys.exit(f"REFUSED: {error}" if isinstance(error, Refused) else f"REFUSED: {type(error).__name__}: {error}")
 

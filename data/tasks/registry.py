@@ -1,5 +1,6 @@
 """The registry of tasks."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -39,9 +40,11 @@ def register_table(name: str, values: Mapping[str, Any]) -> None:
     """Make a task known that a configuration holds as a table, unless the task is known; it replaces an earlier table.
 
     Raises:
-        ValueError: the table is not legal.
+        ValueError: the table is not legal, or its name is no word: names stand on cards and in what commands print.
     """
     name = name.removeprefix(SETTLING)
+    if not re.fullmatch(r"[\w.-]{1,100}", name):
+        raise ValueError(f"the name of a task must be one word of at most 100 letters and digits, got {name[:110]!r}")
     known = task_named(name)
     if known is None or known.__module__ == TABLES:
         register_task(task_of_table(name, values))

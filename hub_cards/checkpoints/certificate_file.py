@@ -179,7 +179,7 @@ def certify_checkpoint(
     print(f"\nwrote {file} after {seconds} seconds")
     unknown = copy_verifier(folder) if folder is not None else None
     if certificate.certified and folder is not None:
-        command = f"python {folder / VERIFIER_FILE} {folder}"
+        command = f"longhand-verify {folder}"
         print(f"{VERIFIER_FILE} does not know it: {unknown}" if unknown else f"to verify it with numpy alone: {command}")
     row = certificate_row(asdict(certificate), checkpoint.name)
     row |= {"seconds": seconds, "hardware": hardware(checkpoint.model.device)}

@@ -77,7 +77,7 @@ def plain(value: Any) -> Any:
 
 def format_fields(task: Task) -> str:
     """The fields of the task's format with their values, such as "order plain"."""
-    return ", ".join(f"{name} {value}" for name, value in task.describe().items() if name != "task")
+    return ", ".join(f"{plain(name)} {plain(value)}" for name, value in task.describe().items() if name != "task")
 
 
 def write_card(folder: Path, repo_id: str | None = None, dataset: str | None = None) -> Path:
