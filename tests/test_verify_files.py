@@ -296,7 +296,7 @@ def test_a_checkpoint_that_the_verifier_does_not_know_has_no_copy_of_it(copied, 
         raise AssertionError("the verifier was published")
 
 
-@pytest.mark.parametrize(("name", "expected"), {"missing": "no certificate.json", "broken": "is no JSON: "}.items())
+@pytest.mark.parametrize(("name", "expected"), {"missing": "there is no folder", "broken": "is no JSON: "}.items())
 def test_a_folder_without_a_certificate_is_refused_in_one_line(name, expected, tmp_path):
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "certificate.json").write_text("{")
