@@ -290,8 +290,8 @@ def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) 
         raise ValueError(f"one table holds one task: {first.name} was made for {first.task.name!r}, {different[0]} was not")
     if different := [checkpoint.name for checkpoint in others if checkpoint.task.transducer != first.task.transducer]:
         raise ValueError(
-            f"one table holds one task: the task of {different[0]} is called {first.task.name!r} as that of {first.name} is, but "
-            "has another step"
+            f"one table holds one task: {different[0]} was made for another step than {first.name}, though both tasks are "
+            f"called {first.task.name!r}"
         )
     if options.lengths_b is not None and len(first.task.parts) > 1:
         parts = ", ".join(part.name for part in first.task.parts)
