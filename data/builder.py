@@ -3,8 +3,8 @@
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
 from typing import Any
 
@@ -16,7 +16,7 @@ from datasets.builder import Key
 from datasets.exceptions import DatasetGenerationError
 
 from longhand.data.checks import check_integer
-from longhand.data.columns import as_messages, example_columns
+from longhand.data.columns import NO_STRUCTURE, Structure, as_messages, example_columns, with_pair_maps
 from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.plugins import load_plugin, plugin_hashes
 from longhand.data.tasks.registry import build_task, find_task
@@ -164,9 +164,11 @@ class TaskDatasetConfig(datasets.BuilderConfig):
         task_fields: the task's fields; a field that is not given has its default.
         max_length: digits of the longest operand.
         num_samples: rows of each split.
-        min_length: digits of the shortest operand.
+        min_length: digits of the shortest operand; None for the shortest of which a split holds problems, which is 1 unless
+            there are few problems of that length.
         seed: seed of everything that is drawn.
         messages: whether rows have a conversation in place of `prompt` and `completion`.
+        structure: whether rows have position ids and pair maps, and by which rule.
         rows: by split, the first row that is made and the one after the last; None for all rows of all splits.
 
     Raises:
@@ -177,9 +179,10 @@ class TaskDatasetConfig(datasets.BuilderConfig):
     task_fields: Mapping[str, Any] = field(default_factory=dict)
     max_length: int = 30
     num_samples: Mapping[str, int] = field(default_factory=dict)
-    min_length: int = 1
+    min_length: int | None = None
     seed: int = 0
     messages: bool = False
+    structure: Structure = NO_STRUCTURE
     rows: Mapping[str, tuple[int, int]] | None = None
 
     def __post_init__(self):
@@ -188,8 +191,9 @@ class TaskDatasetConfig(datasets.BuilderConfig):
         changed = [f"{name}={value}" for name, value in self.task_fields.items() if value != getattr(default, name)]
         self.name = ",".join([self.task, *changed])
         super().__post_init__()
-        check_integer("min_length", self.min_length, 1)
-        check_integer("max_length", self.max_length, self.min_length, task.most_digits)
+        if self.min_length is not None:
+            check_integer("min_length", self.min_length, 1)
+        check_integer("max_length", self.max_length, self.min_length or 1, task.most_digits)
         check_integer("seed", self.seed, 0)
         self.num_samples = {str(split): count for split, count in self.num_samples.items()}
         if not self.num_samples:
@@ -201,6 +205,7 @@ class TaskDatasetConfig(datasets.BuilderConfig):
         for split, (first, end) in (self.rows or {}).items():
             if not 0 <= first < end <= (held := self.num_samples.get(split, 0)):
                 raise ValueError(f"rows must lie in 0 to {held:,} of {split}, got {first:,} to {end:,}")
+        task.family.check_structure(task, self.structure)
 
     @property
     def made(self) -> dict[str, tuple[int, int]]:
@@ -210,19 +215,40 @@ class TaskDatasetConfig(datasets.BuilderConfig):
     def create_config_id(self, config_kwargs, custom_features=None):
         """The name of the cache's folder. It covers every argument, given or not."""
         made_of = [self.task_fields, self.min_length, self.max_length, dict(self.num_samples), self.seed, self.messages]
+        made_of += [asdict(self.structure)] if self.structure != NO_STRUCTURE else []
         made_of += [self.made] if self.rows else []
         made_of += plugin_hashes(find_task(self.task))
         return f"{self.name}-{hashlib.sha256(json.dumps(made_of, sort_keys=True, default=int).encode()).hexdigest()[:16]}"
 
 
-def _longest_rows(task: Task, max_length: int) -> tuple[pa.Table, int]:
+def _longest_rows(task: Task, max_length: int, structure: Structure) -> tuple[pa.Table, int]:
     """The largest problem of each part of a task, as a row each, and the most tokens that a row can have."""
     rows = []
     for part in task.parts:
         lengths, generator = part.widest.longest_lengths(max_length), make_generator("longest")
-        rows.append(example_columns(part.widest, part.widest.draw_operands(generator, lengths), lengths, generator, task))
+        digits = part.widest.draw_operands(generator, lengths)
+        rows.append(example_columns(part.widest, digits, lengths, generator, task, structure))
     tokens = (len(row["input_ids"][0]) + part.most_text for row, part in zip(rows, task.parts, strict=True))
-    return pa.concat_tables(rows), max(tokens)
+    return pa.concat_tables(with_pair_maps(pa.concat_tables(rows), task, structure)), max(tokens)
+
+
+def _shortest(task: Task, split: str, min_length: int | None, max_length: int) -> int:
+    """The shortest length of the problems of a split.
+
+    Raises:
+        ValueError: the split holds no problem of some size.
+    """
+    if min_length is not None and all(part.has_problems(split, min_length, max_length) for part in task.parts):
+        return min_length
+    least = max(part.shortest_of(split, max_length) for part in task.parts)
+    if min_length is None and least <= max_length:
+        return least
+    least = max(part.shortest_of(split, part.most_digits) for part in task.parts)
+    name, given = ("max_length", max_length) if min_length is None else ("min_length", min_length)
+    raise ValueError(
+        f"{name} must be at least {least} for the {split} split, which holds no problem of the task {task.name!r} of some "
+        f"smaller size, got {given}"
+    )
 
 
 class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
@@ -240,22 +266,20 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
     def _info(self):
         config = self.config
         self.task = build_task(config.task, **config.task_fields)
-        rows, most_tokens = _longest_rows(self.task, config.max_length)
+        rows, most_tokens = _longest_rows(self.task, config.max_length, config.structure)
         schema = as_messages(rows.slice(0, 0)).schema if config.messages else rows.schema
         self.shard_rows = max(1, min(_SHARD_ROWS, _SHARD_TOKENS // most_tokens))
         for count in config.num_samples.values():
             check_integer("num_samples", count, 1, MOST_SHARDS * self.shard_rows)
         tasks = {split: self.task if split == "train" else self.task.for_evaluation for split in config.num_samples}
-        for split, part in ((split, part) for split, task in tasks.items() for part in task.parts):
-            # A split may hold no problem of the smallest size. It is said before rows of other splits are made.
-            part.draw(make_generator("smallest"), part.shortest_lengths(config.min_length, config.max_length), split)
+        shortest = {split: _shortest(task, split, config.min_length, config.max_length) for split, task in tasks.items()}
         self.shards = {
-            split: Shards(tasks[split], split, count, self.shard_rows, (config.min_length, config.max_length), config.seed)
+            split: Shards(tasks[split], split, count, self.shard_rows, (shortest[split], config.max_length), config.seed)
             for split, count in config.num_samples.items()
         }
         return datasets.DatasetInfo(
             description=f"{type(self.task).__doc__}\nFormat: {json.dumps(config.task_fields)}. "
-            f"Lengths: {config.min_length} to {config.max_length}. Seed: {config.seed}.",
+            f"Lengths: {config.min_length or 1} to {config.max_length}. Seed: {config.seed}.",
             features=datasets.Features.from_arrow_schema(schema),
             license="apache-2.0",
         )
@@ -282,11 +306,14 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
             finally:
                 torch.set_num_threads(threads)
             before = shard * self.shard_rows
-            yield Key(place, 0), table[max(0, first_row - before) : end - before]
+            made = table[max(0, first_row - before) : end - before]
+            for part, rows in enumerate(with_pair_maps(made, self.task, self.config.structure)):
+                yield Key(place, part), rows
 
     def _table(self, layouts: list[Layout], generator: np.random.Generator) -> pa.Table:
         """The rows of a shard, written layout by layout and put into the order in which they were drawn."""
-        tables = [example_columns(part.task, part.digits, part.lengths, generator, self.task) for part in layouts]
+        structure = self.config.structure
+        tables = [example_columns(part.task, part.digits, part.lengths, generator, self.task, structure) for part in layouts]
         rows = np.concatenate([part.rows for part in layouts])
         place = np.empty_like(rows)
         place[rows] = np.arange(len(rows))
@@ -300,9 +327,14 @@ def load_task_dataset(
     split: str | None = "train",
     max_length: int,
     num_samples: int | Mapping[str, int],
-    min_length: int = 1,
+    min_length: int | None = None,
     seed: int = 0,
     messages: bool = False,
+    position_ids: bool = False,
+    pair_map: bool = False,
+    coupling: str | None = None,
+    relation_range: Sequence[int] | None = None,
+    windowed: bool | None = None,
     streaming: bool = False,
     num_proc: int | None = None,
     cache_dir: str | None = None,
@@ -317,6 +349,7 @@ def load_task_dataset(
     rows. There are so many longer problems that practically none is drawn twice (see `splits.PARTITIONED_DIGITS`).
 
         load_task_dataset("addition", max_length=30, num_samples=1_000_000, zero_padding=False)
+        load_task_dataset("copy", max_length=10, num_samples=1000, position_ids=True, coupling="sequential")
         load_task_dataset("my_task", max_length=30, num_samples=1_000_000, plugin="my_task.py")
 
     Args:
@@ -326,10 +359,17 @@ def load_task_dataset(
         max_length: digits of the longest operand, at most `Task.most_digits` of the task.
         num_samples: number of rows, at most `MOST_SHARDS` shards. If `split` is None, the rows of each of the three splits,
             or a mapping from splits to their rows.
-        min_length: digits of the shortest operand.
+        min_length: digits of the shortest operand; by default the shortest of which the split holds problems, which is 1
+            unless there are few problems of that length.
         seed: seed of everything that is drawn.
         messages: give rows a conversation, `messages`, in place of `prompt` and `completion`: the prompt is the user's turn,
             the completion the assistant's.
+        position_ids: give rows `position_ids`, as models take them: one for each token, or a list of each level.
+        pair_map: give rows a `pair_map`, as models take it: the relation of each token, as a query, to each token, -1 for
+            pairs that are not related.
+        coupling: the rule that ids and pair maps follow from, if it is not the task's own: a coupling rule for decoders, a
+            rule of pair maps for encoders.
+        relation_range, windowed: which relations a pair map has, as in the models' configurations, which have the defaults.
         streaming: make rows when they are asked for, and write nothing.
         num_proc: number of processes that make shards of a dataset on disk.
         cache_dir: folder for datasets on disk; by default the folder that `datasets` uses.
@@ -359,6 +399,7 @@ def load_task_dataset(
         min_length=min_length,
         seed=seed,
         messages=messages,
+        structure=Structure(position_ids, pair_map, coupling, relation_range and tuple(relation_range), windowed),
         rows=rows,
     )
     if streaming:

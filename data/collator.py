@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.tasks.covering import NeighbourhoodBatch
@@ -16,44 +18,132 @@ from longhand.modeling.coupling import (
     check_room,
     find_rule,
     largest_position_ids,
+    plan_position_ids,
     shift_position_ids,
     spread_position_ids,
 )
-from longhand.modeling.relations import NOT_RELATED, Neighbours
+from longhand.modeling.position_encodings import POSITION_ENCODINGS
+from longhand.modeling.relations import NOT_RELATED, Neighbours, with_levels
 from longhand.modeling.settling import IGNORED
 from longhand.modeling.vocabulary import BOS, PAD
+
+_DRAWN = "drawn_position_ids"
+"""The ids of a batch that a model takes while it is trained, see `CouplingCollator.for_model`."""
 
 
 @dataclass(frozen=True)
 class CouplingCollator:
     """Makes a batch of inputs, and changes position ids as `position_sampling` says.
 
+    It takes formatted examples, or rows of a dataset as a `data_collator` of Trainer does. Trainer has one collator for
+    training and evaluation: take `for_model`, whose batches have random ids in training only.
+
+        CouplingCollator(position_sampling="random_start", max_position_ids=202)    # of rows that have `position_ids`
+        CouplingCollator("addition", 202, "random_start")                           # derives the ids
+        CouplingCollator.for_model(model)                                           # as the model's configuration says
+
     Attributes:
-        coupling: the coupling rule, or its name.
+        coupling: the coupling rule, or its name; None for rows that have `position_ids`.
         max_position_ids: the largest id that may be drawn. With `wrap_position_ids`, starts are uniform on the whole ring
-            1..max_position_ids.
+            1..max_position_ids. A sampling that draws no ids up to a largest one needs none.
         position_sampling: a name of `POSITION_SAMPLINGS`.
         wrap_position_ids: whether ids continue at 1 after the largest, for random starts.
         max_multiplier: the largest multiplier, for `"multiplier"`.
         level_position_ids: the largest id of every level, for `"random_start"`; None means `max_position_ids`.
+        pad_token_id: padding of rows.
+        training_only: whether a batch of rows keeps the ids as they are, and has the random ones beside them, for a model
+            that `for_model` has prepared.
     """
 
-    coupling: str | CouplingRule
-    max_position_ids: int
+    coupling: str | CouplingRule | None = None
+    max_position_ids: int | None = None
     position_sampling: str = "fixed"
     wrap_position_ids: bool = False
     max_multiplier: int | None = None
     level_position_ids: tuple[int, ...] | None = None
+    pad_token_id: int = PAD
+    training_only: bool = False
+
+    def __post_init__(self):
+        sampling = self.position_sampling
+        if sampling not in POSITION_SAMPLINGS:
+            raise ValueError(f"position_sampling {sampling!r} is unknown: choose one of {', '.join(POSITION_SAMPLINGS)}")
+        if sampling == "multiplier" and self.max_multiplier is None:
+            raise ValueError("position_sampling 'multiplier' needs max_multiplier")
+        if sampling not in ("fixed", "multiplier") and self.max_position_ids is None and self.level_position_ids is None:
+            raise ValueError(f"position_sampling {sampling!r} needs max_position_ids, the largest id that it may draw")
+        if sampling in ("randomized", "spread") and self.coupling is None:
+            raise ValueError(f"position_sampling {sampling!r} needs the coupling rule, which says how many ids are planned")
 
     @classmethod
     def for_evaluation(cls, config: CoupledGPTConfig) -> "CouplingCollator":
         """The collator that gives the ids that a model of this configuration derives by itself."""
         return cls(config.rule, config.max_position_ids, "spread" if config.randomized_positions else "fixed")
 
+    @classmethod
+    def for_training(cls, config: CoupledGPTConfig, position_sampling: str, **options: Any) -> "CouplingCollator":
+        """The collator that gives random ids to train a model of this configuration.
+
+        Args:
+            options: further attributes, in place of the configuration's.
+
+        Raises:
+            ValueError: the sampling does not fit the configuration.
+        """
+        encoding = config.position_encoding
+        legal = POSITION_ENCODINGS[encoding].position_samplings
+        if position_sampling not in legal:
+            raise ValueError(
+                f"position_sampling {position_sampling!r} is not for position_encoding {encoding!r}: choose one of "
+                f"{', '.join(legal)}"
+            )
+        if config.wrap_position_ids and position_sampling not in ("random_start", "batch_start"):
+            raise ValueError(
+                f"wrap_position_ids is for position_sampling 'random_start' or 'batch_start', got it with "
+                f"{position_sampling!r}"
+            )
+        levels = options.get("level_position_ids")
+        if levels is not None and (len(levels) != config.rule.levels or max(levels) > config.max_position_ids):
+            legal_levels = f"{config.rule.levels} numbers from 1 to {config.max_position_ids}"
+            raise ValueError(f"level_position_ids must be {legal_levels}, got {list(levels)}")
+        given = {
+            "coupling": None if config.takes_structure else config.rule,
+            "max_position_ids": config.max_position_ids,
+            "wrap_position_ids": config.wrap_position_ids,
+        }
+        return cls(position_sampling=position_sampling, **given | options)
+
+    @classmethod
+    def for_model(
+        cls, model: PreTrainedModel, position_sampling: str = "random_start", **options: Any
+    ) -> "CouplingCollator":
+        """A `data_collator` for a Trainer of this model: ids are random while the model is trained, and fixed otherwise.
+
+        A batch has both. A hook on the model takes the random ones in training mode and drops them in evaluation mode. So
+        evaluation during training, prefetched batches and processes that load data see what they should.
+
+        Args:
+            model: a model that takes `position_ids`. Those of longhand's decoders follow from their coupling rule and fit
+                into their tables. For others, give `max_position_ids`, and rows with `position_ids` or the `coupling`.
+            options: further attributes, in place of the model's own.
+
+        Raises:
+            ValueError: the sampling does not fit the model.
+        """
+        config: Any = model.config
+        if getattr(config, "pad_token_id", None) is not None:
+            options = {"pad_token_id": config.pad_token_id} | options
+        make = partial(cls.for_training, config) if config.model_type == CoupledGPTConfig.model_type else cls
+        collator = make(position_sampling=position_sampling, training_only=True, **options)
+        model.register_forward_pre_hook(_take_ids, with_kwargs=True)
+        return collator
+
     def __call__(
-        self, examples: Examples | NeighbourhoodBatch, generator: np.random.Generator | None = None
+        self,
+        examples: Examples | NeighbourhoodBatch | list[dict[str, Any]],
+        generator: np.random.Generator | None = None,
     ) -> dict[str, Any]:
-        """A batch for `CoupledGPTForCausalLM.forward`.
+        """A batch for `CoupledGPTForCausalLM.forward`; of rows, as `collate_rows` makes it, with position ids.
 
         `input_ids` and `labels` are (count, columns). Labels are the response with its end token, and -100 for tokens that
         are not supervised. `position_ids` is (1 or count, levels, columns), one row if all examples have the same ids.
@@ -64,13 +154,18 @@ class CouplingCollator:
             generator: source of a random `position_sampling`.
 
         Raises:
-            ValueError: the `position_sampling` needs ids in 1..max_position_ids, and the examples have larger ones.
+            ValueError: the `position_sampling` needs ids in 1..max_position_ids, and the examples have larger ones; or there
+                are neither ids nor a rule.
         """
+        if isinstance(examples, list):
+            return self._batch_of_rows(examples, generator)
+        if self.coupling is None:
+            raise ValueError("a collator of examples needs the coupling rule that their ids follow from")
+        rule = find_rule(self.coupling)
         if isinstance(examples, NeighbourhoodBatch):
-            return _labelled_neighbourhoods(examples, find_rule(self.coupling).levels)
+            return _labelled_neighbourhoods(examples, rule.levels)
         input_ids = torch.from_numpy(examples.tokens).long()
         columns = input_ids.shape[1]
-        rule = find_rule(self.coupling)
         planned = input_ids[:1] if examples.same_layout else input_ids
         if examples.position_ids is not None and not rule.reads_any_text:
             position_ids = torch.from_numpy(examples.position_ids[: len(planned)].astype(np.int64))
@@ -93,6 +188,37 @@ class CouplingCollator:
             "logits_to_keep": columns - int(examples.query_lengths.min()) + 1,
         }
         return batch if examples.same_layout else batch | {"attention_mask": (input_ids != PAD).long()}
+
+    def _batch_of_rows(self, rows: list[dict[str, Any]], generator: np.random.Generator | None) -> dict[str, Any]:
+        """The batch of `collate_rows` with position ids (count, tokens), or (count, levels, tokens) of several levels."""
+        batch: dict[str, Any] = collate_rows(rows, self.pad_token_id)
+        tokens = batch["input_ids"]
+        if "position_ids" in batch:
+            ids = with_levels(batch["position_ids"])
+        elif self.coupling is None:
+            raise ValueError(
+                "rows have no position_ids: make them with load_task_dataset(..., position_ids=True), or give the collator "
+                "a coupling rule"
+            )
+        else:
+            planned = plan_position_ids(self.coupling, tokens, tokens.shape[1]).expand(len(rows), -1, -1)
+            ids = planned * batch["attention_mask"].unsqueeze(1)
+        if generator is None:
+            # Trainer seeds and restores this source, in every process that loads data.
+            generator = np.random.default_rng(int(torch.randint(2**62, ())))
+        drawn = POSITION_SAMPLINGS[self.position_sampling](self, tokens, ids, len(rows), generator)
+        ids, drawn = (each.squeeze(1) if each.shape[1] == 1 else each for each in (ids, drawn))
+        if self.training_only:
+            return batch | {"position_ids": ids, _DRAWN: drawn}
+        return batch | {"position_ids": drawn}
+
+
+def _take_ids(model: nn.Module, arguments: tuple, named: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """A hook before the forward pass: a model in training mode takes the drawn ids of a batch in place of the fixed ones."""
+    drawn = named.pop(_DRAWN, None)
+    if drawn is not None and model.training:
+        named["position_ids"] = drawn
+    return arguments, named
 
 
 def neighbourhood_inputs(batch: NeighbourhoodBatch, levels: int) -> dict[str, Any]:
@@ -150,28 +276,42 @@ def collate_labels(examples: LabelledTokens, generator: np.random.Generator | No
     return batch if present.all() else batch | {"attention_mask": present.long()}
 
 
-def collate_rows(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+def collate_rows(rows: list[dict[str, Any]], pad_token_id: int = PAD) -> dict[str, torch.Tensor]:
     """A batch for a model of either family, as a `data_collator` of Trainer. Models derive position ids by themselves.
 
     Batches differ in width. So a stream on several processes needs `accelerator_config={"dispatch_batches": False}`: by
     default Accelerate makes all batches on one process and joins them.
 
     Args:
-        rows: rows of a dataset, see `example_columns`. A column `position_ids` is passed on to the model.
+        rows: rows of a dataset, see `example_columns`. Columns `position_ids` and `pair_map` are passed on to the model.
+        pad_token_id: padding of `input_ids`.
 
     Returns:
-        `input_ids`, `labels` (-100 if a token is not supervised), `attention_mask` and, if rows have them, `position_ids`,
-        (count, columns) each. Padding is on the right.
+        `input_ids` (count, tokens), `attention_mask` and, if rows have them, `labels` (-100 if a token is not supervised),
+        `position_ids` (count, tokens) or (count, levels, tokens) with 0 for no id, and `pair_map` (count, tokens, tokens),
+        -1 for pairs that are not related. Padding is on the right.
     """
-    padding = {"input_ids": PAD, "labels": IGNORED, "position_ids": 0}
-    batch = {
-        name: torch.nn.utils.rnn.pad_sequence(
-            [torch.as_tensor(row[name]).long() for row in rows], batch_first=True, padding_value=value
-        )
-        for name, value in padding.items()
-        if name in rows[0]
-    }
-    return batch | {"attention_mask": (batch["input_ids"] != PAD).long()}
+    fillers = {"input_ids": pad_token_id, "labels": IGNORED, "position_ids": 0, "pair_map": NOT_RELATED}
+    batch = {name: _pad([row[name] for row in rows], value) for name, value in fillers.items() if name in rows[0]}
+    return batch | {"attention_mask": _pad([[1] * len(row["input_ids"]) for row in rows], 0)}
+
+
+def _pad(values: list, filler: int) -> torch.Tensor:
+    """Stack lists of one depth as int64, filled up at the end of every axis."""
+    tensors = [torch.as_tensor(value).long() for value in values]
+    shape = [max(sizes) for sizes in zip(*(tensor.shape for tensor in tensors), strict=True)]
+    stacked = torch.full((len(tensors), *shape), filler)
+    for row, tensor in zip(stacked, tensors, strict=True):
+        row[tuple(slice(size) for size in tensor.shape)] = tensor
+    return stacked
+
+
+def _check_room(collator: CouplingCollator, needed: int, ids: int) -> None:
+    """Raise ValueError if more position ids are needed than may be drawn."""
+    if collator.coupling is not None:
+        check_room(collator.coupling, needed, ids)
+    elif needed > ids:
+        raise ValueError(f"rows have position_ids up to {needed}: max_position_ids must be at least that, got {ids}")
 
 
 def _fixed(collator, tokens, position_ids, count, generator) -> torch.Tensor:
@@ -184,7 +324,7 @@ def _random_start(collator, tokens, position_ids, count, generator) -> torch.Ten
     largest = position_ids.amax(dim=2, keepdim=True)
     room = torch.tensor(collator.level_position_ids).reshape(1, -1, 1)
     for needed, ids in zip(largest.amax(dim=(0, 2)).tolist(), collator.level_position_ids, strict=True):
-        check_room(collator.coupling, needed, ids)
+        _check_room(collator, needed, ids)
     starts = (room - largest + 1).numpy()
     return shift_position_ids(position_ids, torch.from_numpy(generator.integers(0, starts, size=(count, *starts.shape[1:]))))
 
@@ -195,7 +335,7 @@ def _batch_start(collator, tokens, position_ids, count, generator) -> torch.Tens
 
 def _started(collator, position_ids, largest, count, generator) -> torch.Tensor:
     """Position ids moved up by `count` random numbers at each level, each as far as `largest` (count or 1, 1, 1) allows."""
-    check_room(collator.coupling, int(largest.max()), collator.max_position_ids)
+    _check_room(collator, int(largest.max()), collator.max_position_ids)
     starts = np.full((1, 1, 1), collator.max_position_ids)
     if not collator.wrap_position_ids:
         starts = starts - (largest.numpy() - 1)
@@ -212,7 +352,7 @@ def _multiplier(collator, tokens, position_ids, count, generator) -> torch.Tenso
 def _planned_largest_ids(collator, tokens, position_ids) -> torch.Tensor:
     """The largest planned ids (1 or count, levels); raise ValueError if the plan or the written tokens exceed the room."""
     largest_ids = largest_position_ids(collator.coupling, tokens)
-    check_room(collator.coupling, int(largest_ids.max()), collator.max_position_ids)
+    _check_room(collator, int(largest_ids.max()), collator.max_position_ids)
     if ((position_ids > largest_ids.unsqueeze(-1)) & (tokens != PAD).unsqueeze(1)).any():
         raise ValueError(
             "a response is longer than the query, which is all that the coupling rule "

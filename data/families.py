@@ -18,17 +18,24 @@ from transformers import (
 )
 
 from longhand.data.collator import IGNORED, CouplingCollator, collate_labels
-from longhand.data.columns import character_table, list_column, text_column
+from longhand.data.columns import NO_STRUCTURE, Structure, character_table, ids_column, list_column, text_column
 from longhand.data.digits import number_lengths
 from longhand.data.formatting import Examples
 from longhand.data.metrics import count_matches, right_tokens
 from longhand.data.tokenization import build_encoder_tokenizer, build_tokenizer, check_characters
-from longhand.modeling import CoupledGPTForCausalLM, PairwiseBertForTokenClassification
+from longhand.modeling import CoupledGPTForCausalLM, PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling.coupling import CouplingRule, any_text_rules, find_rule, plan_position_ids
-from longhand.modeling.encoder_maps import GRID, virtual_indices
+from longhand.modeling.encoder_maps import (
+    COLUMNS,
+    GRID,
+    RULE_IDS,
+    num_relations,
+    relate_ids,
+    virtual_indices,
+)
 from longhand.modeling.parallel_decoding import OUTPUTS, parallel_greedy
-from longhand.modeling.position_encodings import POSITION_ENCODINGS
-from longhand.modeling.relations import Window
+from longhand.modeling.relations import Window, coupled_pair_map, level_ranges, num_coupled_relations
+from longhand.modeling.settling import answer_relations, find_answers, find_labels
 from longhand.modeling.transducer import table_of
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, ENCODER_TOKENS, LABELS, PAD
 
@@ -119,13 +126,50 @@ class Family(ABC):
         digits: np.ndarray,
         lengths: np.ndarray,
         generator: np.random.Generator | None,
-        coupling: str | None = None,
+        structure: Structure = NO_STRUCTURE,
+        whole: Any = None,
     ) -> dict[str, pa.Array]:
         """Columns of a dataset by name, see `data.columns.example_columns`.
 
         Args:
-            coupling: name of the coupling rule, if not the task's own.
+            structure: whether there are position ids, and by which rule.
+            whole: the task whose own rule it is; None for this task.
         """
+
+    @abstractmethod
+    def rules(self, task) -> tuple[str, ...]:
+        """The rules by which a task's rows may have structure, the task's own first."""
+
+    @abstractmethod
+    def num_relations(self, task, structure: Structure) -> int:
+        """The number of relations in the pair maps of a task's rows, 0 to this number - 1.
+
+        Raises:
+            ValueError: a field of the structure does not fit the rule.
+        """
+
+    @abstractmethod
+    def pair_map(self, task, tokens: np.ndarray, ids: np.ndarray, structure: Structure) -> np.ndarray:
+        """The relations (count or 1, columns, columns) of the tokens (count, columns) of whole rows, without padding.
+
+        They are what a model derives with these fields in its configuration. One row stands for all if they are the same.
+
+        Args:
+            ids: (count, levels, columns), their position ids.
+
+        Raises:
+            ValueError: the rule cannot read a row.
+        """
+
+    def check_structure(self, task, structure: Structure) -> None:
+        """Raise ValueError if a task's rows cannot carry this structure."""
+        if structure.coupling not in (None, *(legal := self.rules(task))):
+            raise ValueError(
+                f"coupling {structure.coupling!r} does not read this format of {task.name!r}: "
+                f"choose one of {', '.join(legal)}"
+            )
+        if structure.pair_map:
+            self.num_relations(task, structure)
 
     @abstractmethod
     def collator(self, config: PreTrainedConfig) -> Callable[..., dict[str, Any]]:
@@ -285,13 +329,40 @@ class Decoder(Family):
         if changed := [f"{name}={value!r}" for name, value in settings.items() if name not in harmless]:
             raise ValueError(f"generation_config changes how tokens are chosen ({', '.join(changed)})")
 
-    def columns(self, task, digits, lengths, generator, coupling=None):
-        """Its own columns are `query_length`, the number of tokens of the query, and the position ids.
+    def rules(self, task):
+        return legal_rules(task)
 
-        Position ids follow from the task's coupling rule, or from the one that is named. They are one column
-        `coupled_position_ids`, or `coupled_position_ids_0`, `coupled_position_ids_1`, ... for a rule of several levels. A
-        model derives them by itself.
-        """
+    def rule_of(self, task, coupling: str | None) -> CouplingRule:
+        """The rule of this name, the task's own if it is that one's or None."""
+        return task.rule if coupling in (None, task.coupling) else find_rule(coupling)
+
+    def window_of(self, task, structure: Structure) -> tuple[Window, bool]:
+        """The window of pair maps, and whether it hides pairs outside: by default as `CoupledGPTConfig` chooses them."""
+        rule = self.rule_of(task, structure.coupling)
+        bounds, windowed = structure.relation_range, structure.windowed is not False
+        if bounds is None and rule.relations:
+            if not windowed:
+                raise ValueError(
+                    f"the coupling rule {rule.name!r} names only the relations of a window: give relation_range, or "
+                    "set windowed"
+                )
+            return rule.relations, windowed
+        bounds = bounds or (0, 1)
+        if len(bounds) not in (2, 2 * rule.levels) or any(low > high for low, high in level_ranges(bounds, rule.levels)):
+            raise ValueError(
+                f"relation_range must be two integers, low <= high, or two for each of {rule.levels} level(s), got {bounds}"
+            )
+        return bounds, windowed
+
+    def num_relations(self, task, structure):
+        return num_coupled_relations(self.window_of(task, structure)[0], self.rule_of(task, structure.coupling).levels)
+
+    def pair_map(self, task, tokens, ids, structure):
+        own = torch.from_numpy(ids)
+        return coupled_pair_map(own, own, *self.window_of(task, structure)).numpy()
+
+    def columns(self, task, digits, lengths, generator, structure=NO_STRUCTURE, whole=None):
+        """Its own columns are `query_length`, the number of tokens of the query, and the ids of a coupling rule."""
         examples = task.format(digits, lengths)
         tokens, query_lengths = examples.tokens, examples.query_lengths
         # If all rows have one layout, one row of a mask stands for all.
@@ -308,16 +379,13 @@ class Decoder(Family):
             "labels": list_column(np.where(ignored, IGNORED, tokens.astype(kind)), present),
             "query_length": pa.array(query_lengths.astype(np.int32)),
         }
-        rule = find_rule(coupling or task.rule)
-        if examples.position_ids is not None and not rule.reads_any_text:
-            position_ids = examples.position_ids
-        else:
-            position_ids = planned_position_ids(rule, examples, lengths)
-        position_ids = position_ids.astype(np.int32)
-        levels = position_ids.shape[1]
-        for level in range(levels):
-            name = f"coupled_position_ids_{level}" if levels > 1 else "coupled_position_ids"
-            columns[name] = list_column(np.broadcast_to(position_ids[:, level], tokens.shape), present)
+        if structure.needs_ids:
+            rule = self.rule_of(whole or task, structure.coupling)
+            if examples.position_ids is not None and not rule.reads_any_text:
+                ids = examples.position_ids
+            else:
+                ids = planned_position_ids(rule, examples, lengths)
+            columns["position_ids"] = ids_column(ids, np.broadcast_to(present, tokens.shape))
         characters = character_table(task.tokens)
         columns["prompt"] = text_column(list_column(tokens, (column > 0) & (column < query_ends)), characters)
         columns["completion"] = text_column(list_column(tokens, (column >= query_ends) & (column < ends - 1)), characters)
@@ -329,25 +397,13 @@ class Decoder(Family):
         return CouplingCollator.for_evaluation(config)
 
     def training_collator(self, config, arguments=None):
-        sampling, multiplier = arguments.position_sampling, arguments.max_multiplier
-        encoding = config.position_encoding
-        legal = POSITION_ENCODINGS[encoding].position_samplings
-        if sampling not in legal:
-            raise ValueError(
-                f"position_sampling {sampling!r} is not for position_encoding {encoding!r}: choose one of {', '.join(legal)}"
-            )
-        if sampling == "multiplier" and multiplier is None:
-            raise ValueError("position_sampling 'multiplier' needs max_multiplier")
-        if config.wrap_position_ids and sampling not in ("random_start", "batch_start"):
-            raise ValueError(
-                f"wrap_position_ids is for position_sampling 'random_start' or 'batch_start', got it with {sampling!r}"
-            )
         levels = arguments.level_position_ids
-        if levels is not None and (len(levels) != config.rule.levels or max(levels) > config.max_position_ids):
-            legal = f"{config.rule.levels} numbers from 1 to {config.max_position_ids}"
-            raise ValueError(f"level_position_ids must be {legal}, got {levels}")
-        tables = None if levels is None else tuple(levels)
-        return CouplingCollator(config.rule, config.max_position_ids, sampling, config.wrap_position_ids, multiplier, tables)
+        return CouplingCollator.for_training(
+            config,
+            arguments.position_sampling,
+            max_multiplier=arguments.max_multiplier,
+            level_position_ids=None if levels is None else tuple(levels),
+        )
 
     def answer(self, task, model, tokenizer, question):
         """Answer by greedy decoding, in parallel if the response is long."""
@@ -446,7 +502,51 @@ class Encoder(Family):
     def window(self, model):
         return model.config.relation_range
 
-    def columns(self, task, digits, lengths, generator, coupling=None):
+    def rules(self, task):
+        others = ("relative",) if task.settling_map in (GRID, COLUMNS) else RULE_IDS
+        return tuple(dict.fromkeys((*filter(None, [task.settling_map]), *others)))
+
+    def rule_of(self, task, coupling: str | None) -> str:
+        """The name of the rule, the task's own if it is None."""
+        return coupling or self.rules(task)[0]
+
+    def window_of(self, task, structure: Structure) -> tuple[tuple[int, ...], bool]:
+        """The range of differences, and whether it is a window: by default as `PairwiseBertConfig` chooses them."""
+        rule, bounds = self.rule_of(task, structure.coupling), structure.relation_range
+        if rule in (GRID, COLUMNS) and (bounds is not None or structure.windowed is not None):
+            raise ValueError(f"pair maps of {rule!r} have no differences: leave out relation_range and windowed")
+        if bounds is not None and (len(bounds) != 2 or not bounds[0] <= 0 <= bounds[1]):
+            raise ValueError(f"relation_range must be two integers, low <= 0 <= high, got {bounds}")
+        return tuple(bounds or PairwiseBertConfig().relation_range), structure.windowed is True
+
+    def num_relations(self, task, structure):
+        bounds, _ = self.window_of(task, structure)
+        rule = self.rule_of(task, structure.coupling)
+        if rule == COLUMNS:
+            return max(relation for relation, _, _ in task.transducer.label_slots) + 1
+        return num_relations(rule, bounds, PairwiseBertConfig().max_multiplier_length)
+
+    def rule_ids(self, task, tokens: np.ndarray, coupling: str | None) -> np.ndarray:
+        """Ids (count, 1, columns) of tokens (count, columns): those whose differences are the rule's relations.
+
+        The rules `grid` and `columns` relate tokens by other means: their ids number the tokens.
+        """
+        rule, ids = self.rule_of(task, coupling), torch.from_numpy(tokens.astype(np.int64))
+        if rule in RULE_IDS and task.settling_map != COLUMNS:
+            return RULE_IDS[rule](ids, virtual_indices(ids)).unsqueeze(1).numpy()
+        present = ids != PAD
+        return present.cumsum(1).masked_fill(~present, 0).unsqueeze(1).numpy()
+
+    def pair_map(self, task, tokens, ids, structure):
+        rule, input_ids = self.rule_of(task, structure.coupling), torch.from_numpy(tokens)
+        if rule == COLUMNS:
+            return answer_relations(find_labels(task.transducer, input_ids), input_ids.shape).numpy()
+        if rule == GRID:
+            return answer_relations(find_answers(GRID, input_ids, (), 0), input_ids.shape).numpy()
+        longest = PairwiseBertConfig().max_multiplier_length
+        return relate_ids(rule, torch.from_numpy(ids[:, 0]), input_ids, *self.window_of(task, structure), longest).numpy()
+
+    def columns(self, task, digits, lengths, generator, structure=NO_STRUCTURE, whole=None):
         """Labels are the class of each token; the completion is the text of those that give the answer."""
         examples = task.write(digits, *task.layout(lengths), generator=generator)
         tokens, labels = examples.tokens, examples.labels
@@ -454,7 +554,7 @@ class Encoder(Family):
         written = number_lengths(digits).astype(np.int32)
         characters = character_table(task.tokens)
         completion = text_column(list_column(*task.answer_labels(tokens, labels)), character_table(task.labels))
-        return {
+        columns = {
             "input_ids": list_column(tokens, present),
             "labels": list_column(labels, present),
             "prompt": text_column(list_column(tokens, present), characters),
@@ -462,6 +562,9 @@ class Encoder(Family):
             "answer": pa.array(map(task.reader.read, completion.to_pylist()), pa.string()),
             "operand_lengths": list_column(written, np.ones((1, written.shape[1]), dtype=bool)),
         }
+        if structure.needs_ids:
+            columns["position_ids"] = ids_column(self.rule_ids(task, tokens, structure.coupling), present)
+        return columns
 
     def collator(self, config):
         return collate_labels

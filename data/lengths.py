@@ -88,11 +88,11 @@ class Lengths:
         """Operand lengths (count, operands) drawn from the group of `lengths` (operands,)."""
         return np.tile(lengths, (count, 1))
 
-    def shortest_lengths(self, min_length: int, max_length: int) -> np.ndarray:
-        """Lengths (1, operands) of the smallest problem that is drawn."""
+    def shortest_lengths(self, min_length: int, max_length: int, count: int = 1) -> np.ndarray:
+        """Lengths (count at most, operands) of the smallest problems that are drawn, the smallest first."""
         generator = make_generator("lengths", min_length)
         drawn = np.unique(self.sample_lengths(generator, 4096, min_length, min(max_length, min_length + 4)), axis=0)
-        return drawn[drawn.sum(axis=1).argmin()][None]
+        return drawn[drawn.sum(axis=1).argsort(kind="stable")[:count]]
 
     def longest_lengths(self, max_length: int) -> np.ndarray:
         """Lengths (1, operands) of the largest problem that is drawn."""

@@ -177,9 +177,12 @@ class FieldTask(EncoderTask):
     def group(self, lengths):
         return np.zeros(len(lengths), dtype=np.int64)
 
-    def shortest_lengths(self, min_length, max_length):
+    def shortest_lengths(self, min_length, max_length, count=1):
         # Shorter numbers are drawn by chance.
         return self.sample_lengths(make_generator("shortest"), 1, min_length, max_length)
+
+    def shortest_of(self, split, max_length):
+        return 1
 
     def longest_lengths(self, max_length):
         return self.sample_lengths(make_generator("longest"), 1, 1, max_length)

@@ -16,12 +16,21 @@ from longhand.data.digits import uniform_digits
 from longhand.data.families import Family
 from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.lengths import Lengths, rows_of_groups
-from longhand.data.splits import PARTITIONED_DIGITS, SPLITS, problem_keys, split_of
+from longhand.data.splits import PARTITIONED_DIGITS, SPLITS, make_generator, problem_keys, split_of
 from longhand.data.tasks.covering import CoveringCases, CoveringNeighbourhoods
 from longhand.data.tasks.reader import AnswerReader
 from longhand.modeling.inputs import PromptFormat, PromptFormats
 from longhand.modeling.relations import Window
 from longhand.modeling.transducer import Transducer
+
+_FEW_PROBLEMS = 8
+"""Only sizes up to this length may have so few problems that a split holds none: there are 256 strings of so many bits."""
+
+_SMALLEST = 16
+"""Sizes of one shortest length that are looked at: of boards, there are some with few rows and some with few columns."""
+
+_SAMPLE = 1024
+"""Problems of one size that are drawn to see whether a split holds any."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +177,23 @@ class Task(Lengths, ABC):
         raise ValueError(
             f"the {split} split holds no problem of the task {self.name!r} of the sizes {size}: take longer ones"
         )
+
+    def has_problems(self, split: str, min_length: int, max_length: int) -> bool:
+        """Whether a split holds problems of each of the smallest sizes that are drawn from these lengths."""
+        for smallest in self.shortest_lengths(min_length, max_length, _SMALLEST):
+            lengths = np.tile(smallest, (_SAMPLE, 1))
+            splits = self.split_of(self.draw_operands(make_generator("smallest"), lengths), lengths)
+            if not ((splits < 0) | (splits == SPLITS.index(split))).any():
+                return False
+        return True
+
+    def shortest_of(self, split: str, max_length: int) -> int:
+        """The least `min_length` from which on a split holds problems of every size up to `max_length`.
+
+        A size of few problems, such as the two strings of one bit, may have none in a split that holds out one in sixteen.
+        """
+        tried = range(1, min(max_length, _FEW_PROBLEMS) + 1)
+        return 1 + max((length for length in tried if not self.has_problems(split, length, max_length)), default=0)
 
     @abstractmethod
     def examples(self, generator: np.random.Generator, lengths: np.ndarray, split: str) -> Examples | LabelledTokens:
