@@ -3,10 +3,17 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM, CoupledGPTModel
+from longhand.modeling import (
+    CoupledGPTConfig,
+    CoupledGPTForCausalLM,
+    CoupledGPTModel,
+    PairwiseBertConfig,
+    PairwiseBertForTokenClassification,
+    PairwiseBertModel,
+)
 
 if TYPE_CHECKING:
-    from longhand.data import collate_rows, compute_metrics, preprocess_logits
+    from longhand.data import CouplingCollator, collate_rows, compute_metrics, preprocess_logits
     from longhand.hub_cards.checkpoints.load import zoo
     from longhand.hub_cards.metrics.exact_match_by_length.counting import exact_match_reward
 
@@ -16,6 +23,10 @@ __all__ = [
     "CoupledGPTConfig",
     "CoupledGPTForCausalLM",
     "CoupledGPTModel",
+    "CouplingCollator",
+    "PairwiseBertConfig",
+    "PairwiseBertForTokenClassification",
+    "PairwiseBertModel",
     "__version__",
     "collate_rows",
     "compute_metrics",
@@ -24,7 +35,7 @@ __all__ = [
     "zoo",
 ]
 
-_ON_DEMAND = dict.fromkeys(("collate_rows", "compute_metrics", "preprocess_logits"), "longhand.data")
+_ON_DEMAND = dict.fromkeys(("CouplingCollator", "collate_rows", "compute_metrics", "preprocess_logits"), "longhand.data")
 _ON_DEMAND |= {"zoo": "longhand.hub_cards.checkpoints.load"}
 _ON_DEMAND |= {"exact_match_reward": "longhand.hub_cards.metrics.exact_match_by_length.counting"}
 

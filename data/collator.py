@@ -203,7 +203,7 @@ class CouplingCollator:
         else:
             planned = plan_position_ids(self.coupling, tokens, tokens.shape[1]).expand(len(rows), -1, -1)
             ids = planned * batch["attention_mask"].unsqueeze(1)
-        if generator is None:
+        if generator is None and self.position_sampling not in ("fixed", "spread"):
             # Trainer seeds and restores this source, in every process that loads data.
             generator = np.random.default_rng(int(torch.randint(2**62, ())))
         drawn = POSITION_SAMPLINGS[self.position_sampling](self, tokens, ids, len(rows), generator)

@@ -93,12 +93,15 @@ def add_dataset(content) -> None:
     sized = {"type": int, "metavar": "LENGTH"}
     add("task", metavar="TASK", help=f"one of {', '.join(TASKS)}")
     add("--max_length", **sized, nargs="+", default=[30], help="longest operands in digits or the task's unit (default: 30)")
-    add("--min_length", **sized, help="shortest operand (default: 1)")
+    add("--min_length", **sized, help="shortest operand (default: the shortest of which a split holds problems, mostly 1)")
     add("--num_samples", **counted, default=100_000, help="training examples of a configuration (default: %(default)s)")
     add("--num_test_samples", **counted, default=1000, help="examples of validation, and of test (default: %(default)s)")
     add("--seed", type=int, default=0, help="seed of all problems (default: %(default)s)")
     described = "fields of the task's format, such as zero_padding=false (default: the task's own)"
     add("--fields", nargs="+", default=[], metavar="NAME=VALUE", help=described)
+    add("--position_ids", action="store_true", help="rows have position ids, as models take them")
+    add("--pair_map", action="store_true", help="rows have pair maps, as models take them: tokens times tokens numbers a row")
+    add("--coupling", help="rule of the position ids and pair maps (default: the task's own)")
     add("--num_proc", **counted, help="processes that make rows (default: 1)")
     add("--num_shards", **counted, help="shards that the files are divided into; without --shard, publish what was pushed")
     add("--shard", type=int, metavar="INDEX", help="make and push this shard alone, from 0 to num_shards - 1")
@@ -197,6 +200,7 @@ def generated_dataset(options: argparse.Namespace) -> GeneratedDataset:
     build_task(options.task, **given)
     if options.min_length is not None:
         given["min_length"] = options.min_length
+    given |= {name: getattr(options, name) for name in ("position_ids", "pair_map", "coupling") if getattr(options, name)}
     configurations = {f"up_to_{length}": {"max_length": length, **given} for length in options.max_length}
     counts = (options.num_samples, options.num_test_samples, options.num_test_samples)
     return GeneratedDataset(options.task, configurations, dict(zip(SPLITS, counts, strict=True)), options.seed)

@@ -22,9 +22,10 @@ from longhand.data import (
     make_generator,
 )
 from longhand.data.builder import TaskDatasetBuilder
-from longhand.data.columns import example_columns
+from longhand.data.columns import Structure, example_columns
 from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.tasks.encoder_task import EncoderTask
+from longhand.modeling.relations import with_levels
 from longhand.modeling.vocabulary import decode
 
 WRITTEN = [task for task in FORMATS if not isinstance(task, ColumnTask)]
@@ -57,13 +58,12 @@ def test_columns_are_what_the_collator_gives(task):
     digits, lengths = one_group(task)
     examples = task.format(digits, lengths)
     expected = CouplingCollator(task.coupling, 10**6)(examples)
-    rows = example_columns(task, digits, lengths).to_pylist()
+    rows = example_columns(task, digits, lengths, structure=Structure(position_ids=True)).to_pylist()
     batch = collate_rows(rows)
     assert (batch["input_ids"] == expected["input_ids"]).all() and (batch["labels"] == expected["labels"]).all()
-    planned = expected["position_ids"].expand(len(lengths), -1, -1).numpy()
-    for row, ids in zip(rows, planned, strict=True):
-        levels = [own for name, own in row.items() if name.startswith("coupled_position_ids")]
-        assert levels == ids[:, : len(row["input_ids"])].tolist()
+    planned = expected["position_ids"].expand(len(lengths), -1, -1)
+    ids = with_levels(batch["position_ids"])
+    assert (ids == planned * batch["attention_mask"].unsqueeze(1)).all()
     assert (batch["attention_mask"] == expected.get("attention_mask", torch.ones_like(batch["input_ids"]))).all()
 
 
@@ -222,20 +222,21 @@ def test_the_cache_knows_every_argument(tmp_path):
         arguments = {"task": "addition", "max_length": 6, "num_samples": {"train": 5}} | arguments
         return TaskDatasetBuilder(cache_dir=tmp_path, dataset_name="longhand", **arguments).cache_dir
 
-    assert folder() == folder(seed=0, min_length=1, task_fields={"zero_padding": True})
+    assert folder() == folder(seed=0, min_length=None, task_fields={"zero_padding": True})
     assert folder() == folder(seed=np.int64(0), num_samples={"train": np.int64(5)})
     assert folder().endswith(builder.VERSION)
     others = [{"seed": 1}, {"min_length": 2}, {"max_length": 7}, {"num_samples": {"test": 5}}, {"num_samples": {"train": 6}},
-              {"messages": True}, {"task": "copy"}, {"task_fields": {"zero_padding": False}}]  # fmt: skip
+              {"messages": True}, {"structure": Structure(position_ids=True)},
+              {"task": "copy"}, {"task_fields": {"zero_padding": False}}]  # fmt: skip
     assert len({folder(), *(folder(**other) for other in others)}) == len(others) + 1
 
 
 def test_rows_change_with_the_version_alone():
     every = hashlib.sha256()
     for task in sorted([*WRITTEN, *ENCODER_FORMATS], key=described):
-        rows = load_format(task, num_samples=40)
+        rows = load_format(task, num_samples=40, position_ids=True, pair_map=True)
         every.update(json.dumps([list(map(str, rows.features.arrow_schema.types)), list(rows)], sort_keys=True).encode())
-    assert (builder.VERSION, every.hexdigest()[:16]) == ("2.4.0", "4de4788710f46947"), (
+    assert (builder.VERSION, every.hexdigest()[:16]) == ("2.4.0", "8362abc3bd848ff9"), (
         "the same arguments give other rows: raise VERSION in data/builder.py, so that the cache does not go on giving the "
         "old ones, and store it here with the new hash (for a new format, the hash alone)"
     )
@@ -261,7 +262,17 @@ def test_a_stream_is_shared_among_the_workers_of_a_loader(small_shards):
         ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
         ({"task": "index_hinted_addition", "max_length": 202}, "operands of 202 digits need 203 index hints"),
         ({"task": "encoder_addition", "field_width": 5}, "numbers and answers of 6 digits do not fit into field_width = 5"),
-        ({"task": "parity", "min_length": 1, "split": None, "streaming": False}, "validation split holds no problem"),
+        ({"task": "parity", "min_length": 1, "split": None}, "min_length must be at least 4 for the validation split"),
+        ({"task": "parity", "min_length": None, "max_length": 2, "split": "validation"}, "max_length must be at least 4"),
+        ({"coupling": "sequential"}, "coupling 'sequential' is for position_ids or pair_map"),
+        (
+            {"coupling": "relative", "position_ids": True},
+            "does not read this format of 'addition': choose one of add",
+        ),
+        ({"task": "copy", "windowed": False, "pair_map": True}, "names only the relations of a window: give relation_range"),
+        ({"relation_range": (0, 1)}, "relation_range is for pair_map"),
+        ({"relation_range": (1, 0), "pair_map": True}, "relation_range must be two integers"),
+        ({"pair_map": True, "max_length": 10**4}, "pair_map is for rows of at most 8,192 tokens, got 30,"),
         ({"max_length": 10**9}, "max_length must be an integer from 3 to 1,000,000, got 1,000,000,000"),
         ({"task": "minesweeper", "max_length": 10**5}, "max_length must be an integer from 3 to 2,000, got 100,000"),
         ({"num_samples": 10**13}, "num_samples must be an integer from 1 to 68,719,476,736, got 10,000,000,000,000"),

@@ -238,7 +238,10 @@ def test_the_card_of_every_dataset_has_no_holes(name):
     assert not re.search(r"\{\{|\}\}|\{%|\bNone\b(?!,? )|\n\n\n", text)
     assert ("-100 for a\ntoken without a label" in text) == issubclass(TASKS[name], EncoderTask)
     coupled = TASKS[name].family is DECODER and TASKS[name]().coupling != "sequential"
-    assert ("coupling rule" in text) == ("position-coupling" in text) == ("coupled position ids" in text) == coupled
+    assert ("coupling rule" in text) == ("position-coupling" in text) == coupled
+    assert "`position_ids`" not in text
+    with_ids = dataset_card(name, {"short": sizes | {"position_ids": True, "pair_map": True}}, {"train": 5})
+    assert "`position_ids`" in with_ids and "`pair_map`" in with_ids and ("coupled position ids" in with_ids) == coupled
 
 
 def test_the_card_of_a_dataset_without_training_problems_loads_what_there_is():

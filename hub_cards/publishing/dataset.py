@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from inspect import signature
 from itertools import groupby, pairwise, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -128,12 +129,13 @@ COLUMNS = {
     "answer": "the answer in the usual notation; models write `completion`, in their own format",
     "operand_lengths": "the size of each operand",
     "query_length": "tokens of the prompt, with the first `$`",
-    "coupled_position_ids": "position ids; models derive them, so training needs no such column",
+    "position_ids": "position ids, as models take them: one for each token, or a list of each level; models derive the same",
+    "pair_map": "the relation of each token, as a query, to each token, as models take it; -1 if there is none",
     "task": "which of the tasks the problem is of",
     "longest_cascade": "most columns that one carry passes through",
     "dependency_length": "levels that the carries of the product take, the first being the multiplier times each digit",
 }
-"""What a column holds; those of several levels of position ids have their number at the end."""
+"""What a column holds."""
 
 
 def size_category(rows: int) -> str:
@@ -208,8 +210,8 @@ def render_dataset_card(dataset: GeneratedDataset, repo_id: str, sizes: Mapping[
 
 
 def _task_of(name: str, arguments: dict[str, Any]) -> Task:
-    """The task in a configuration's format. All arguments of a configuration except three are fields of the format."""
-    others = ("min_length", "max_length", "messages")
+    """The task in a configuration's format. Arguments that `load_task_dataset` does not name are fields of the format."""
+    others = signature(load_task_dataset).parameters
     return build_task(name, **{field: value for field, value in arguments.items() if field not in others})
 
 

@@ -1,0 +1,174 @@
+"""Rows carry what models take: position ids of any levels and pair maps, streamed and on disk, for every task."""
+
+import numpy as np
+import pytest
+import torch
+
+import longhand
+from longhand.data import SPLITS, TASKS, Addition, build_task, load_task_dataset
+from longhand.data.families import DECODER
+from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM, PairwiseBertConfig, PairwiseBertForTokenClassification
+from longhand.modeling.encoder_maps import RULE_IDS
+
+SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+STRUCTURE = {"position_ids": True, "pair_map": True}
+
+
+def rows_of(task, count=12, **options):
+    return list(load_task_dataset(task, **{"max_length": 5, "num_samples": count, "streaming": True} | options))
+
+
+def model_of(task, coupling=None, **options):
+    """A small model of random weights that derives structure by the task's rule, or by another one."""
+    torch.manual_seed(0)
+    options = task.family.config_options(task) | SMALL | options
+    if task.family is DECODER:
+        return CoupledGPTForCausalLM(CoupledGPTConfig(**options | ({"coupling": coupling} if coupling else {}))).eval()
+    rule = coupling or task.settling_map
+    return PairwiseBertForTokenClassification(PairwiseBertConfig(pair_maps=[rule], **options)).eval()
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_makes_every_split_with_default_arguments(name):
+    dataset = load_task_dataset(name, split=None, max_length=8, num_samples=20, streaming=True)
+    prompts = [{row["prompt"] for row in dataset[split]} for split in SPLITS]
+    assert all(prompts) and not prompts[0] & prompts[1] and not prompts[0] & prompts[2] and not prompts[1] & prompts[2]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_model_computes_the_same_from_rows_as_from_the_tokens(name):
+    task = build_task(name)
+    batch = longhand.collate_rows(rows_of(name, **STRUCTURE))
+    tokens, mask = batch["input_ids"], batch["attention_mask"]
+    given = {name: batch[name] for name in ("position_ids", "pair_map")}
+    if task.family is not DECODER and task.settling_map not in RULE_IDS:
+        # A model with this rule settles, and takes no map of others; a model of given structure does.
+        config = PairwiseBertConfig(**SMALL, vocab_size=len(task.tokens), pair_maps=["given"], num_relations=9)
+        model = PairwiseBertForTokenClassification(config).eval()
+        unrelated = torch.full_like(given["pair_map"], -1)
+        logits = [model(tokens, mask, pair_map=pair_map).logits for pair_map in (given["pair_map"], unrelated)]
+        assert not torch.equal(*logits)
+        return
+    model = model_of(task)
+    with torch.inference_mode():
+        derived = model(tokens, mask).logits
+        for names in (["position_ids"], ["pair_map"]):
+            logits = model(tokens, mask, **{name: given[name] for name in names}).logits
+            torch.testing.assert_close(logits[mask > 0], derived[mask > 0])
+
+
+@pytest.mark.parametrize(
+    ("name", "coupling", "options"),
+    [
+        ("addition", "sequential", {"relation_range": (-3, 2), "windowed": False}),
+        ("addition", "abacus", {"relation_range": (-1, 1)}),
+        ("subtraction", "subtraction", {"relation_range": (0, 1, -1, 1), "windowed": False}),
+        ("encoder_addition", "relative", {"relation_range": (-4, 4), "windowed": True}),
+        ("encoder_multiplication", "relative", {}),
+    ],
+)
+def test_another_rule_range_and_window_are_those_of_a_model_with_the_same_options(name, coupling, options):
+    batch = longhand.collate_rows(rows_of(name, coupling=coupling, **STRUCTURE, **options))
+    bounds = {"relation_range": list(options["relation_range"])} if options else {}
+    dropout = {"attention_probs_dropout_prob": 0.0} if name.startswith("encoder") else {}
+    model = model_of(build_task(name), coupling, **{**options, **bounds, **dropout})
+    tokens, mask = batch["input_ids"], batch["attention_mask"]
+    with torch.inference_mode():
+        derived, mapped = (model(tokens, mask, **given).logits for given in ({}, {"pair_map": batch["pair_map"]}))
+    torch.testing.assert_close(mapped[mask > 0], derived[mask > 0])
+
+
+@pytest.mark.parametrize("name", ["addition", "subtraction", "minesweeper", "encoder_addition", "settling_plus_one"])
+def test_rows_with_structure_are_the_rows_without_it_streamed_and_on_disk(name, tmp_path, monkeypatch):
+    # Several parts of a table, and of a shard.
+    monkeypatch.setattr("longhand.data.columns._MAP_CELLS", 2**12)
+    monkeypatch.setattr("longhand.data.builder._SHARD_ROWS", 64)
+    plain, streamed = rows_of(name, 150), rows_of(name, 150, **STRUCTURE)
+    for num_proc in (None, 2):
+        stored = load_task_dataset(
+            name, max_length=5, num_samples=150, num_proc=num_proc, cache_dir=tmp_path / str(num_proc), **STRUCTURE
+        )
+        assert list(stored) == streamed
+    for row, bare in zip(streamed, plain, strict=True):
+        ids, pair_map = np.array(row.pop("position_ids")), np.array(row.pop("pair_map"))
+        tokens = len(row["input_ids"])
+        assert row == bare and ids.shape[-1] == tokens and pair_map.shape == (tokens, tokens)
+    (part,) = rows_of(name, 150, pair_map=True, rows={"train": (70, 71)})
+    assert part.keys() == {*plain[0], "pair_map"} and np.array_equal(part["pair_map"], pair_map_of(name, plain[70]))
+
+
+def pair_map_of(name, row):
+    (same,) = [other for other in rows_of(name, 150, **STRUCTURE) if other["input_ids"] == row["input_ids"]][:1]
+    return same["pair_map"]
+
+
+def test_ids_of_any_levels_and_maps_are_padded_as_what_is_not_there():
+    rows = [
+        {"input_ids": [5] * size, "labels": [1] * size, "position_ids": [[7] * size] * 3, "pair_map": [[2] * size] * size}
+        for size in (1, 3)
+    ]
+    batch = longhand.collate_rows(rows, pad_token_id=99)
+    assert batch["input_ids"].tolist() == [[5, 99, 99], [5, 5, 5]]
+    assert batch["attention_mask"].tolist() == [[1, 0, 0], [1, 1, 1]]
+    assert batch["labels"].tolist() == [[1, -100, -100], [1, 1, 1]]
+    assert batch["position_ids"].tolist() == [[[7, 0, 0]] * 3, [[7, 7, 7]] * 3]
+    assert batch["pair_map"].tolist() == [[[2, -1, -1], [-1, -1, -1], [-1, -1, -1]], [[2, 2, 2]] * 3]
+
+
+LEARNED = {"position_encoding": "learned", "max_position_ids": 50}
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_collator_moves_the_ids_of_each_row_to_random_starts(given):
+    rows = rows_of("addition_scratchpad" if given else "addition", 200, position_ids=given)
+    collator = longhand.CouplingCollator(None if given else "addition", 60, "random_start")
+    torch.manual_seed(3)
+    fixed, batch = longhand.CouplingCollator(collator.coupling)(rows), collator(rows)
+    torch.manual_seed(3)
+    assert torch.equal(collator(rows)["position_ids"], batch["position_ids"])
+    ids, moved = fixed["position_ids"], batch["position_ids"]
+    assert ((ids > 0) == (moved > 0)).all() and moved.max() <= 60
+    # At every level, one number a row.
+    offset = (moved - ids).where(ids > 0, 0).amax(-1, keepdim=True)
+    assert torch.equal(moved, (ids + offset).where(ids > 0, 0)) and offset.unique().numel() > 40
+    assert (offset.flatten(1).amin(0) == 0).all()
+
+
+def test_random_ids_are_taken_in_training_alone():
+    model = model_of(build_task("addition"), **LEARNED)
+    batch = longhand.CouplingCollator.for_model(model)(rows_of("addition"))
+    labels = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    with torch.inference_mode():
+        assert torch.equal(model.eval()(**batch).logits, model(**labels).logits)
+        trained = model.train()(**batch).logits
+        assert not torch.equal(trained, model(**labels).logits)
+        assert torch.equal(trained, model(**labels, position_ids=batch["drawn_position_ids"]).logits)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"position_sampling": "random"}, "position_sampling 'random' is unknown: choose one of fixed, random_start"),
+        ({"position_sampling": "random_start"}, "position_sampling 'random_start' needs max_position_ids"),
+        ({"position_sampling": "multiplier"}, "position_sampling 'multiplier' needs max_multiplier"),
+        (
+            {"position_sampling": "randomized", "max_position_ids": 9},
+            "'randomized' needs the coupling rule",
+        ),
+    ],
+    ids=str,
+)
+def test_a_collator_that_cannot_draw_says_what_it_needs(options, reason):
+    with pytest.raises(ValueError, match=reason):
+        longhand.CouplingCollator(**options)
+
+
+def test_rows_without_ids_and_ids_without_room_are_refused():
+    collator = longhand.CouplingCollator(position_sampling="random_start", max_position_ids=3)
+    for reason, use in [
+        ("rows have no position_ids", lambda: collator(rows_of("addition"))),
+        ("max_position_ids must be at least", lambda: collator(rows_of("addition", position_ids=True))),
+        ("not for position_encoding 'pairwise'", lambda: longhand.CouplingCollator.for_model(model_of(Addition()))),
+    ]:
+        with pytest.raises(ValueError, match=reason):
+            use()
