@@ -399,7 +399,9 @@ def load_task_dataset(
         min_length=min_length,
         seed=seed,
         messages=messages,
-        structure=Structure(position_ids, pair_map, coupling, relation_range and tuple(relation_range), windowed),
+        structure=Structure(
+            position_ids, pair_map, coupling, None if relation_range is None else tuple(relation_range), windowed
+        ),
         rows=rows,
     )
     if streaming:

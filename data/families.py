@@ -443,6 +443,9 @@ def planned_position_ids(coupling: str | CouplingRule, examples: Examples, lengt
 
 DECODER = Decoder()
 
+_ENCODER_DEFAULTS: Any = PairwiseBertConfig()  # type: ignore[call-arg]
+"""The configuration that says which relations the pair maps of rows have by default."""
+
 
 class Encoder(Family):
     name = "encoder"
@@ -517,14 +520,14 @@ class Encoder(Family):
             raise ValueError(f"pair maps of {rule!r} have no differences: leave out relation_range and windowed")
         if bounds is not None and (len(bounds) != 2 or not bounds[0] <= 0 <= bounds[1]):
             raise ValueError(f"relation_range must be two integers, low <= 0 <= high, got {bounds}")
-        return tuple(bounds or PairwiseBertConfig().relation_range), structure.windowed is True
+        return tuple(bounds or _ENCODER_DEFAULTS.relation_range), structure.windowed is True
 
     def num_relations(self, task, structure):
         bounds, _ = self.window_of(task, structure)
         rule = self.rule_of(task, structure.coupling)
         if rule == COLUMNS:
             return max(relation for relation, _, _ in task.transducer.label_slots) + 1
-        return num_relations(rule, bounds, PairwiseBertConfig().max_multiplier_length)
+        return num_relations(rule, bounds, _ENCODER_DEFAULTS.max_multiplier_length)
 
     def rule_ids(self, task, tokens: np.ndarray, coupling: str | None) -> np.ndarray:
         """Ids (count, 1, columns) of tokens (count, columns): those whose differences are the rule's relations.
@@ -543,7 +546,7 @@ class Encoder(Family):
             return answer_relations(find_labels(task.transducer, input_ids), input_ids.shape).numpy()
         if rule == GRID:
             return answer_relations(find_answers(GRID, input_ids, (), 0), input_ids.shape).numpy()
-        longest = PairwiseBertConfig().max_multiplier_length
+        longest = _ENCODER_DEFAULTS.max_multiplier_length
         return relate_ids(rule, torch.from_numpy(ids[:, 0]), input_ids, *self.window_of(task, structure), longest).numpy()
 
     def columns(self, task, digits, lengths, generator, structure=NO_STRUCTURE, whole=None):

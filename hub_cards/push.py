@@ -100,7 +100,9 @@ def add_dataset(content) -> None:
     described = "fields of the task's format, such as zero_padding=false (default: the task's own)"
     add("--fields", nargs="+", default=[], metavar="NAME=VALUE", help=described)
     add("--position_ids", action="store_true", help="rows have position ids, as models take them")
-    add("--pair_map", action="store_true", help="rows have pair maps, as models take them: tokens times tokens numbers a row")
+    add(
+        "--pair_map", action="store_true", help="rows have pair maps, as models take them: tokens times tokens numbers a row"
+    )
     add("--coupling", help="rule of the position ids and pair maps (default: the task's own)")
     add("--num_proc", **counted, help="processes that make rows (default: 1)")
     add("--num_shards", **counted, help="shards that the files are divided into; without --shard, publish what was pushed")
