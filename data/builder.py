@@ -22,7 +22,7 @@ from longhand.data.tasks.plugins import load_plugin, plugin_hashes
 from longhand.data.tasks.registry import build_task, find_task
 from longhand.data.tasks.task import Task
 
-VERSION = "2.4.0"
+VERSION = "2.5.0"
 """Change it whenever the same arguments give other rows; otherwise the cache goes on giving the old rows."""
 
 MOST_SHARDS = 2**20
