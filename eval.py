@@ -90,8 +90,8 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     described = "one forward pass, token by token, or in a few passes; all count the same event (default: %(default)s)"
     add("--decode", choices=("teacher_forced", "generate", "parallel"), default="teacher_forced", help=described)
     add("--output_places", **flag, help="also measure the accuracy of every digit of the answer")
-    add("--attentions", **flag, help="also plot attention maps at the first length, and say which ids each head looks at")
-    add("--position_maps", **flag, help="also measure how dispersed an encoder's pairwise vectors are")
+    add("--attentions", **flag, help="also plot attention at the first length, and say which ids each head looks at")
+    add("--position_maps", **flag, help="also draw an encoder's pairwise vectors, and measure how dispersed they are")
     add = parser.add_argument_group("output").add_argument
     add("--output_dir", type=Path, help="folder to write to (default: outputs/evaluation/NAME)")
     group = parser.add_argument_group("checkpoints")

@@ -19,6 +19,7 @@ RESULTS_FILE = "results.jsonl"
 CERTIFICATES_FILE = "certificates.jsonl"
 PLACES_FILE = "places.jsonl"
 ATTENTION_FILE = "attention.jsonl"
+ATTENTION_MAPS_FILE = "attention_maps.jsonl"
 ATTENTION_KINDS = ("same_id", "id_below", "id_above", "no_id", "others")
 """What a head may look at: tokens by the difference of their id from the query's."""
 POSITION_MAPS_FILE = "positions.jsonl"

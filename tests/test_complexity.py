@@ -195,4 +195,7 @@ def test_the_published_rows_are_those_of_the_command(tmp_path, monkeypatch):
     main(["complexity"])
     for row, kept in zip(read_results(tmp_path / "rows.jsonl"), published, strict=True):
         assert row["probabilities"] == pytest.approx(kept["probabilities"], rel=1e-9, abs=1e-14)
+        assert row["shares"] == kept["shares"]
+        for share, probability in zip(row["shares"], row["probabilities"], strict=True):
+            assert abs(share - probability) < 5 * (probability / row["drawn"]) ** 0.5 + 5 / row["drawn"]
         assert row["share_up_to_4"] == pytest.approx(sum(row["probabilities"][:5]))

@@ -87,7 +87,7 @@ def test_augmentation_keeps_a_matrix_of_differences_one():
 def test_published_rows_can_be_made_again():
     """The first seed of Fig. 9's setting. Proposition 5.1: RPE finds the task, APE the block of the window."""
     published = [row for row in read_results(command.RESULTS) if (row["window"], row["seed"]) == (10, 0)]
-    for row, kept in zip(command.run_setting(command.SETTINGS[0], seed=0), published, strict=True):
+    for row, kept in zip(command.run_setting(command.SETTINGS[0], seed=0).results, published, strict=True):
         assert (row["model"], row["position"]) == (kept["model"], kept["position"])
         for name in ("test_loss", "training_loss", "error", "shown", "hidden", "aligned"):
             assert row[name] == pytest.approx(kept[name], rel=1e-2, abs=1e-5), name
@@ -104,9 +104,24 @@ def test_published_losses_of_ape_are_those_of_the_theory(setting):
     assert [row["test_loss"] for row in own] == pytest.approx(3 * theory, abs=1e-3)
 
 
-def test_the_command_writes_rows_and_a_picture(tmp_path, monkeypatch):
+def test_published_matrices_and_losses_of_training_are_those_of_the_rows():
+    shown = {row["model"]: torch.tensor(row["matrix"]) for row in read_results(command.RESULTS.with_stem("ring_matrices"))}
+    target = command.SETTINGS[1].target
+    assert (shown["rpe"] - target).abs().max() < 1e-2
+    assert (shown["ape"] - target)[:20, :20].abs().max() < 1e-2 and shown["ape"][20:, 20:].abs().max() < 1e-2
+    assert (shown["ape_augmented"] - target)[target > 0].abs().max() < 1e-2 < (shown["ape_augmented"] - target).abs().max()
+    training = read_results(command.RESULTS.with_stem("ring_training"))
+    for row in read_results(command.RESULTS):
+        ends = {name: row[name] for name in ("model", "window", "seed")}
+        own = [one["loss"] for one in training if ends.items() <= one.items()]
+        assert own[-1] == pytest.approx(row["training_loss"], rel=1e-2, abs=1e-8) and own[0] > 1e6 * own[-1]
+
+
+def test_the_command_writes_rows_and_pictures(tmp_path, monkeypatch):
     monkeypatch.setattr(command, "RESULTS", tmp_path / command.RESULTS.name)
     monkeypatch.setattr(command, "STEPS", 2)
     main(["ring"])
     assert len(read_results(tmp_path / "ring.jsonl")) == 2 * 3 * 3 * 51
-    assert {file.name for file in tmp_path.iterdir()} == {"ring.jsonl", "ring.png"}
+    assert {file.name for file in tmp_path.iterdir()} == {
+        f"{name}.{kind}" for name in ("ring", "ring_training", "ring_matrices") for kind in ("jsonl", "png")
+    }

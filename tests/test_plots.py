@@ -1,5 +1,7 @@
 """Pictures: what is drawn."""
 
+import itertools
+
 import pytest
 import torch
 from matplotlib import rcParams
@@ -73,12 +75,55 @@ def test_trained_cells_of_a_grid_are_outlined_and_values_written(tmp_path):
     assert texts(figure) == ["0.25"] * 12
 
 
+def attention_rows(heads, weights=None):
+    """Rows of two layers on `$##=#$`, of which `=` and the digit after it predict the response."""
+    rows = []
+    for layer, head in itertools.product((1, 2), range(1, heads + 1)):
+        drawn = torch.eye(6)[:5] if weights is None else weights
+        shown = {"tokens": list("$##=#$"), "ids": [[0], [2], [1], [3], [2], [0]], "response": [3, 4]}
+        rows.append({"model": "x", "layer": layer, "head": head, **shown, "weights": drawn.tolist()})
+    return rows
+
+
 @pytest.mark.parametrize("heads", [1, 4, 10])
-def test_attention_of_every_head_has_a_panel(heads, tmp_path):
-    weights = [torch.rand(heads, 3, 30) for _ in range(2)]
-    figure = drawn(plots.plot_attention, weights, ["$", *"#" * 28, "="], 27, tmp_path / "x.png")
-    titles = {axes.get_title(loc="left") for axes in figure.axes} - {""}
+@pytest.mark.parametrize("draw", [plots.plot_attention, plots.plot_attention_of_response])
+def test_attention_of_every_head_has_a_panel(heads, draw, tmp_path):
+    figure = drawn(draw, attention_rows(heads), tmp_path / "x.png")
+    titles = {axes.get_title(loc="left").partition(":")[0] for axes in figure.axes} - {""}
     assert titles == {f"layer {layer + 1}, head {head + 1}" for layer in range(2) for head in range(heads)}
+
+
+def test_attention_is_transposed_and_clipped(tmp_path):
+    weights = torch.full((5, 6), 0.009)
+    weights[3, 1] = 0.9
+    (image,) = drawn(plots.plot_attention, attention_rows(1, weights), tmp_path / "x.png").axes[0].images
+    expected = torch.zeros(6, 5)
+    expected[1, 3] = 0.9
+    assert torch.allclose(torch.tensor(image.get_array()).float(), expected)
+
+
+def test_the_enlarged_part_says_which_token_a_token_of_the_response_attends_to(tmp_path):
+    weights = torch.zeros(5, 6)
+    weights[4, 1], weights[4, 2], weights[3, 0] = 0.7, 0.25, 0.5
+    figure = drawn(plots.plot_attention_of_response, attention_rows(1, weights), tmp_path / "x.png")
+    axes = figure.axes[0]
+    assert axes.get_title(loc="left") == "layer 1, head 1: '# 2' attends to\n# 2 (0.70), # 1 (0.25)"
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["$", "# 2", "# 1"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["= 3", "# 2"]
+    assert sorted(text.get_text() for text in axes.texts) == [".25", ".50", ".70"]
+
+
+def test_norms_of_pairwise_vectors_are_a_map_of_layers_and_relations(tmp_path):
+    rows = [
+        {"model": "x", "layer": layer, "rule": rule, "first_relation": -1, "norms": [layer, 0.0, 1.0]}
+        for layer in (1, 2)
+        for rule in ("relative", "uniform")
+    ]
+    figure = drawn(plots.plot_position_maps, rows, tmp_path / "x.png")
+    panels = [axes for axes in figure.axes if axes.get_title(loc="left")]
+    assert [axes.get_title(loc="left") for axes in panels] == ["x, pair map relative", "x, pair map uniform"]
+    (image,) = panels[0].images
+    assert image.get_array().tolist() == [[1, 0, 1], [2, 0, 1]] and image.get_extent() == [-1.5, 1.5, 2.5, 0.5]
 
 
 def test_pictures_have_a_solid_background_and_leave_settings_alone(tmp_path):

@@ -69,7 +69,7 @@ def test_command_evaluates_the_checkpoint_as_the_run_did(finished, tmp_path, cap
     measured = ("length", "length_b", "exact_match", "token_accuracy")
     expected = [[row[key] for key in measured] for row in read_results(folder / "results.jsonl")[:2]]
     assert [[row[key] for key in measured] for row in read_results(tmp_path / "results.jsonl")] == expected
-    for file in ("accuracy.png", f"attention-{folder.name}.png"):
+    for file in ("accuracy.png", f"attention-{folder.name}.png", f"attention-{folder.name}-response.png", "positions.png"):
         assert (tmp_path / file).read_bytes().startswith(b"\x89PNG")
     assert [row["layer"] for row in read_results(tmp_path / "positions.jsonl")] == [1]
     places = read_results(tmp_path / "places.jsonl")

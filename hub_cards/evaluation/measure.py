@@ -4,7 +4,7 @@ The functions measure accuracy by length and by output place, attention, and pai
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,11 @@ from longhand.data.families import to_device
 from longhand.data.metrics import generated_matches, measure, place_accuracy
 from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.checkpoints.checkpoint import PLOT_FILE, Checkpoint, file_name
-from longhand.hub_cards.evaluation.plots import plot_attention, plot_results
+from longhand.hub_cards.evaluation.plots import plot_attention, plot_attention_of_response, plot_position_maps, plot_results
 from longhand.hub_cards.result_rows import (
     ATTENTION_FILE,
     ATTENTION_KINDS,
+    ATTENTION_MAPS_FILE,
     PLACES_FILE,
     POSITION_MAPS_FILE,
     RESULTS_FILE,
@@ -38,6 +39,8 @@ from longhand.hub_cards.result_rows import (
 )
 from longhand.modeling.modeling_pairwise_bert import RelationVectors
 from longhand.modeling.parallel_decoding import parallel_greedy
+
+POSITION_MAPS_PLOT = "positions.png"
 
 RESPONSE_TOKENS_PER_BATCH = 4096
 """Size of one batch of an evaluation: with this many tokens, intermediate results fit into a processor's caches."""
@@ -177,23 +180,23 @@ def check_attentions(checkpoint: Checkpoint) -> None:
 
 
 def write_attention(checkpoints: list[Checkpoint], lengths: Lengths, num_samples: int, seed: int, folder: Path) -> None:
-    """Plot the attention of decoders or encoders, and write which tokens each head looks at (paper 1, Fig. 7)."""
-    rows = []
+    """Plot the attention of decoders or encoders, and write it, and which tokens each head looks at (paper 1, Fig. 7)."""
+    rows, drawn = [], []
     for checkpoint in checkpoints:
         task, operands = checkpoint.task, lengths[checkpoint.task][0]
         batch = draw_batch(checkpoint.model, task, operands, num_samples, seed)
         maps = mean_attention(checkpoint, batch)
         described = describe(checkpoint.name, task, operands, num_samples, seed)
-        rows += [{**described, **row} for row in attention_rows(maps, batch)]
-        tokens = batch["input_ids"]
+        asked = maps[:, :, 1 - batch["logits_to_keep"] :] if "logits_to_keep" in batch else maps
+        rows += [{**described, **row} for row in attention_rows(asked, batch)]
         names = getattr(checkpoint.model.config, "tokens", task.family.tokens)
-        kinds = [names[int(token)] if (tokens[:, place] == token).all() else "#" for place, token in enumerate(tokens[0])]
-        # Of an encoder, keys may be more than tokens.
-        kinds += ["sink"] * (maps.shape[-1] - len(kinds))
+        own = [{**described, **row} for row in attention_map_rows(maps, batch, names)]
         part = f"-{task.name}" if len(lengths) > 1 else ""
-        file = folder / f"attention-{file_name(checkpoint.name)}{part}.png"
-        plot_attention(list(maps), kinds, tokens.shape[1] - batch.get("logits_to_keep", tokens.shape[1]), file)
-        print(f"wrote {file}")
+        for draw, what in ((plot_attention, ""), (plot_attention_of_response, "-response")):
+            draw(own, file := folder / f"attention-{file_name(checkpoint.name)}{part}{what}.png")
+            print(f"wrote {file}")
+        drawn += own
+    write_results(drawn, folder / ATTENTION_MAPS_FILE)
     _write_table(rows, folder / ATTENTION_FILE, format_fields(rows, ("layer", "head", *ATTENTION_KINDS)))
 
 
@@ -201,11 +204,12 @@ def mean_attention(checkpoint: Checkpoint, batch: dict[str, Any]) -> torch.Tenso
     """Return the attention of every token that predicts to all tokens, averaged over the problems of a batch.
 
     Returns:
-        (layers, heads, queries, tokens), with the last queries of the sequence.
+        (layers, heads, queries, tokens).
     """
     model, count, totals = checkpoint.model, len(batch["input_ids"]), []
     # The last token of a response predicts nothing.
-    queries = slice(-batch["logits_to_keep"], -1) if "logits_to_keep" in batch else slice(None)
+    queries = slice(-1) if "logits_to_keep" in batch else slice(None)
+    batch = {name: value for name, value in batch.items() if name != "logits_to_keep"}
     size = _batch_size(batch["labels"][0], count)
     implementation = model.config._attn_implementation
     model.set_attn_implementation("eager")
@@ -251,6 +255,32 @@ def attention_rows(maps: torch.Tensor, batch: dict[str, Any]) -> list[Row]:
     return rows
 
 
+def attention_map_rows(maps: torch.Tensor, batch: dict[str, Any], names: Sequence[str]) -> list[Row]:
+    """Return a row for each layer and head with its attention, for pictures.
+
+    Args:
+        maps: see `mean_attention`.
+        names: the texts of tokens by their ids.
+
+    Returns:
+        Rows with `tokens`, their texts, `#` for those that differ among the problems; `ids`, the position ids of each, None
+        if the model has none; `response`, the queries that predict the response; and `weights` (queries, keys), to 5
+        places. An encoder may have one key more, a sink.
+    """
+    tokens, labels = batch["input_ids"], batch["labels"][0]
+    texts = [names[int(token)] if (tokens[:, place] == token).all() else "#" for place, token in enumerate(tokens[0])]
+    response = (labels != IGNORED).nonzero().flatten()
+    if "logits_to_keep" in batch:
+        response = response - 1
+    ids = batch["position_ids"][0].T.tolist() if "position_ids" in batch else None
+    common = {"tokens": texts, "ids": ids, "response": response.tolist()}
+    return [
+        {"layer": layer, "head": head, **common, "weights": [[round(value, 5) for value in row] for row in own.tolist()]}
+        for layer, heads in enumerate(maps, 1)
+        for head, own in enumerate(heads, 1)
+    ]
+
+
 def check_position_maps(checkpoint: Checkpoint) -> None:
     """Raise ValueError if the model has no pairwise vectors."""
     if not any(isinstance(module, RelationVectors) for module in checkpoint.model.modules()):
@@ -258,8 +288,10 @@ def check_position_maps(checkpoint: Checkpoint) -> None:
 
 
 def write_position_maps(checkpoints: list[Checkpoint], folder: Path) -> None:
-    """Write how dispersed the pairwise vectors of encoders are."""
+    """Write how dispersed the pairwise vectors of encoders are, and draw their norms."""
     rows = [row for checkpoint in checkpoints for row in measure_position_maps(checkpoint)]
+    plot_position_maps(rows, folder / POSITION_MAPS_PLOT)
+    print(f"wrote {folder / POSITION_MAPS_PLOT}")
     fields = ("layer", "rule", "strongest", "share", "effective_relations", "relations")
     _write_table(rows, folder / POSITION_MAPS_FILE, format_fields(rows, fields))
 
@@ -274,7 +306,7 @@ def measure_position_maps(checkpoint: Checkpoint) -> list[Row]:
     in multiples of an equal share, and 0 outside the window.
 
     Returns:
-        A row for each layer and rule.
+        A row for each layer and rule. `norms` are the lengths of the vectors, from the relation `first_relation` on.
     """
     low, high = checkpoint.model.config.relation_range
     rows = []
@@ -288,6 +320,7 @@ def measure_position_maps(checkpoint: Checkpoint) -> list[Row]:
             measured = {"strongest": strongest + low, "share": float(shares[strongest])}
             measured |= {"effective_relations": float(np.exp(entropy)), "relations": high - low + 1}
             after = [-place - low for place in (1, 2, 3)]
+            measured |= {"first_relation": low, "norms": [round(float(length), 6) for length in np.sqrt(lengths)]}
             measured["after"] = [float(shares[at] * len(shares)) if 0 <= at < len(shares) else 0.0 for at in after]
             rows.append({"model": checkpoint.name, "layer": layer, "rule": rule.name, **measured})
     return rows

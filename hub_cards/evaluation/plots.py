@@ -1,4 +1,4 @@
-"""Pictures in one house style: accuracy by length, comparisons, grids of two sizes, attention.
+"""Pictures in one house style: accuracy by length, comparisons, grids of two sizes, attention, pairwise vectors.
 
 Every picture is as wide as a page shows it, has a solid white background, so that it reads the same on light and dark pages,
 and uses the colours of Okabe and Ito (2008), which colour-blind readers tell apart.
@@ -17,7 +17,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 
 from longhand.data import Task
 from longhand.hub_cards.commands import write_atomically
@@ -281,35 +280,93 @@ def plot_grid(rows: list[Row], file: Path, trained_lengths: tuple[int, int] | No
     save_figure(figure, file)
 
 
+CLIPPED = 0.01
+"""Attention below this is drawn as none (paper 1, Fig. 7)."""
+
+
 @house_style
-def plot_attention(weights: list[torch.Tensor], labels: list[str], first_query: int, file: Path) -> None:
-    """Draw the mean attention of every layer and head (paper 1, Fig. 7).
+def plot_attention(rows: list[Row], file: Path) -> None:
+    """Draw the mean attention of every layer and head, transposed: a column for each query (paper 1, Fig. 7, left).
 
     Args:
-        weights: per layer (heads, queries, keys).
-        labels: a token or its kind for every key.
-        first_query: key column of the first query.
+        rows: of `ATTENTION_MAPS_FILE`, of one model.
     """
-    layers, heads = len(weights), weights[0].shape[0]
+    layers, heads = rows[-1]["layer"], rows[-1]["head"]
     columns = min(heads, 4)
-    rows = -(-heads // columns)
-    figure, panels = new_figure(0.6 + 2.2 * layers * rows, layers * rows, columns)
-    for number, axes in enumerate(panels.flat):
-        layer, head = divmod(number, rows * columns)
-        if head >= heads:
-            axes.set_axis_off()
-            continue
-        image = axes.imshow(weights[layer][head].numpy(), vmin=0, vmax=1, cmap="Blues", aspect="auto")
-        axes.set_title(f"layer {layer + 1}, head {head + 1}")
-        queries = labels[first_query : first_query + weights[layer].shape[1]]
-        # So many labels of 8 points fit beside each other.
-        for set_ticks, tokens, most in ((axes.set_xticks, labels, 48 // columns), (axes.set_yticks, queries, 12)):
-            places = _labelled_places(tokens, most)
-            set_ticks(places, [tokens[place] for place in places], fontsize=8)
-    figure.supxlabel("key token", fontsize=10)
-    figure.supylabel("query token", fontsize=10)
-    figure.colorbar(image, ax=panels, label="attention", shrink=0.8, aspect=15 * layers * rows)
+    height = -(-heads // columns)
+    figure, panels = new_figure(0.6 + 8 / columns * layers * height, layers * height, columns)
+    for axes in panels.flat:
+        axes.set_axis_off()
+    for row in rows:
+        place = row["head"] - 1
+        axes = panels[(row["layer"] - 1) * height + place // columns, place % columns]
+        axes.set_axis_on()
+        image = _draw_attention(axes, row, 40 // columns)
+    figure.supxlabel("query token", fontsize=10)
+    figure.supylabel("key token", fontsize=10)
+    figure.colorbar(image, ax=panels, label="attention", shrink=0.8, aspect=15 * layers * height)
     save_figure(figure, file)
+
+
+@house_style
+def plot_attention_of_response(rows: list[Row], file: Path) -> None:
+    """Draw what the response's tokens attend to, with numbers, and say it of one of them (paper 1, Fig. 7, right).
+
+    Tokens have their position ids; keys that no token of the response attends to are left out.
+
+    Args:
+        rows: of `ATTENTION_MAPS_FILE`, of one model.
+    """
+    keys = _named_tokens(rows[0])
+    queries = [keys[query] for query in rows[0]["response"]]
+    columns = min(rows[-1]["head"], 2)
+    seen = [np.array(row["weights"])[row["response"]] for row in rows]
+    shown = np.flatnonzero(np.max([part.max(axis=0) for part in seen], axis=0) >= CLIPPED)
+    count = -(-len(rows) // columns)
+    figure, panels = new_figure(0.4 + count * (1 + 0.2 * min(len(shown), 60)), count, columns)
+    asked = seen[0].shape[0] // 2
+    for axes in panels.flat[len(rows) :]:
+        axes.set_axis_off()
+    for row, part, axes in zip(rows, seen, panels.flat, strict=False):
+        weights = np.where(part >= CLIPPED, part, 0).T[shown]
+        axes.imshow(weights, vmin=0, vmax=1, cmap="Blues", aspect="auto")
+        names = [keys[place] if place < len(keys) else "sink" for place in shown]
+        for axis, labels, most in ((axes.xaxis, queries, 24 // columns), (axes.yaxis, names, 60)):
+            places = range(0, len(labels), -(-len(labels) // most))
+            axis.set_ticks(places, [labels[place] for place in places], fontsize=7.5)
+        if len(shown) <= 40 and len(queries) <= 24 // columns:
+            for key, query in np.argwhere(weights > 0):
+                colour = "white" if weights[key, query] > 0.6 else "black"
+                text = f"{weights[key, query]:.2f}".removeprefix("0")
+                axes.text(query, key, text, ha="center", va="center", fontsize=7, color=colour)
+        axes.axvspan(asked - 0.5, asked + 0.5, fill=False, edgecolor=ORANGE, linewidth=1.5, clip_on=False)
+        strongest = np.argsort(-weights[:, asked], kind="stable")[:3]
+        said = ", ".join(f"{names[key]} ({weights[key, asked]:.2f})" for key in strongest if weights[key, asked] >= 0.05)
+        title = f"layer {row['layer']}, head {row['head']}"
+        axes.set_title(f"{title}: '{queries[asked]}' attends to\n{said or 'no token by 0.05'}", fontsize=9)
+    figure.supxlabel("token at which the response is read, with its ids, or its place", fontsize=10)
+    figure.supylabel("key token, with its ids, or its place", fontsize=10)
+    save_figure(figure, file)
+
+
+def _named_tokens(row: Row) -> list[str]:
+    """Tokens, `#` for those that differ among problems, with their position ids, or their places if there are no ids."""
+    if row["ids"] is None:
+        return [f"{token} {place}" for place, token in enumerate(row["tokens"], 1)]
+    ids = [" " + ",".join(map(str, own)) if any(own) else "" for own in row["ids"]]
+    return [token + own for token, own in zip(row["tokens"], ids, strict=True)]
+
+
+def _draw_attention(axes: Axes, row: Row, most: int) -> Any:
+    """Draw the weights of a layer and head, keys downward, with at most so many labels; return the image."""
+    weights = np.array(row["weights"]).T
+    image = axes.imshow(np.where(weights >= CLIPPED, weights, 0), vmin=0, vmax=1, cmap="Blues", aspect="auto")
+    axes.set_title(f"layer {row['layer']}, head {row['head']}")
+    keys = row["tokens"] + ["sink"] * (len(weights) - len(row["tokens"]))
+    for set_ticks, tokens in ((axes.set_xticks, keys[: weights.shape[1]]), (axes.set_yticks, keys)):
+        places = _labelled_places(tokens, most)
+        set_ticks(places, [tokens[place] for place in places], fontsize=8)
+    return image
 
 
 def _labelled_places(tokens: Sequence[str], most: int) -> list[int]:
@@ -318,3 +375,29 @@ def _labelled_places(tokens: Sequence[str], most: int) -> list[int]:
     if len(tokens) <= most or not signs or len(signs) > most:
         return list(range(0, len(tokens), -(-len(tokens) // most)))
     return signs
+
+
+@house_style
+def plot_position_maps(rows: list[Row], file: Path) -> None:
+    """Draw the norms of the vectors that every layer adds to keys, by the difference of ids (paper 2, Figs. 11 and 12).
+
+    Args:
+        rows: of `POSITION_MAPS_FILE`, with `norms` (relations,) and `first_relation`. A panel holds the rows of one model
+            and rule.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    panels_of = group_by(rows, itemgetter("model", "rule"))
+    layers = max(row["layer"] for row in rows)
+    figure, panels = new_figure(0.5 + len(panels_of) * (0.7 + 0.28 * layers), len(panels_of), 1)
+    for (model, rule), axes in zip(panels_of, panels[:, 0], strict=True):
+        own = panels_of[model, rule]
+        norms, low = np.array([row["norms"] for row in own]), own[0]["first_relation"]
+        edges = (low - 0.5, low + norms.shape[1] - 0.5, len(own) + 0.5, 0.5)
+        image = axes.imshow(norms, vmin=0, cmap="Blues", aspect="auto", interpolation="none", extent=edges)
+        axes.set_yticks([row["layer"] for row in own])
+        axes.xaxis.set_major_locator(MaxNLocator(15, integer=True))
+        axes.set(title=f"{model}, pair map {rule}", ylabel="layer")
+        figure.colorbar(image, ax=axes, label="norm")
+    axes.set_xlabel("id of the query less that of the key")
+    save_figure(figure, file)

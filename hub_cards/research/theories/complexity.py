@@ -1,5 +1,7 @@
 """How frequent hard sums and products are: exact probabilities (paper 2, App. C.4, Figs. 13 and 14).
 
+The probabilities, and the shares among problems that were drawn, are written and drawn (`complexity.png`):
+
 python -m longhand.hub_cards.research complexity
 
 The lengths are those of cascades of carries and of dependencies. A column of a sum is of one of three kinds, by the sum of
@@ -11,12 +13,17 @@ from pathlib import Path
 import numpy as np
 
 from longhand.data.checks import check_integer
-from longhand.data.tasks.complexity import KIND_SHARES
+from longhand.data.splits import make_generator
+from longhand.data.tasks.complexity import KIND_SHARES, cascade_lengths, dependency_lengths
+from longhand.hub_cards.evaluation import plots
 from longhand.hub_cards.result_rows import Row, write_results
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 FIGURES = (("cascade", 50), ("cascade", 5), ("dependency", 20), ("dependency", 5))
 """The kind of length and the digits of each distribution, in the order of Figs. 13 and 14."""
+
+DRAWN = 1_000_000
+"""Problems that each histogram is drawn from."""
 
 COMMON = 4
 """The paper's bound: nearly all sums and products have at most this length."""
@@ -120,9 +127,43 @@ def distribution_row(length: str, digits: int) -> Row:
     """
     distribution = (cascade_distribution if length == "cascade" else dependency_distribution)(digits)
     share = float(distribution[: COMMON + 1].sum())
-    return {"length": length, "digits": digits, f"share_up_to_{COMMON}": share, "probabilities": distribution.tolist()}
+    row = {"length": length, "digits": digits, f"share_up_to_{COMMON}": share, "probabilities": distribution.tolist()}
+    return row | {"drawn": DRAWN, "shares": draw_shares(length, digits).tolist()}
+
+
+def draw_shares(length: str, digits: int) -> np.ndarray:
+    """Shares of each length among `DRAWN` problems, (digits + 1,)."""
+    generator = make_generator("complexity", length, digits)
+    found = np.zeros(digits + 1, dtype=np.int64)
+    for _ in range(10):
+        first, second = generator.integers(0, 10, size=(2, DRAWN // 10, digits), dtype=np.uint8)
+        if length == "cascade":
+            lengths = cascade_lengths(first, second)
+        else:
+            lengths = dependency_lengths(generator.integers(1, 10, size=(DRAWN // 10, 1), dtype=np.uint8), first)
+        found += np.bincount(lengths, minlength=digits + 1)
+    return found / found.sum()
+
+
+@plots.house_style
+def plot_distributions(rows: list[Row], file: Path) -> None:
+    """Draw each distribution: bars for the problems that were drawn, points for the probabilities (Figs. 13 and 14)."""
+    figure, panels = plots.new_figure(5, 2, 2, sharey=True)
+    names = {"cascade": "longest cascade of a sum", "dependency": "dependency length of a product"}
+    for row, axes in zip(rows, panels.flat, strict=True):
+        shown = range(min(row["digits"], 12) + 1)
+        axes.bar(shown, row["shares"][: len(shown)], color=plots.SKY, label=f"{row['drawn']:,} drawn problems")
+        probabilities = row["probabilities"][: len(shown)]
+        axes.plot(shown, probabilities, "o", color=plots.BLACK, markersize=3.5, label="exact probability")
+        axes.set(yscale="log", ylim=(1e-8, 1.5), xticks=shown, xlabel=names[row["length"]], title=f"{row['digits']} digits")
+    for axes in panels[:, 0]:
+        axes.set_ylabel("share")
+    panels[0, 0].legend(loc="upper right")
+    plots.save_figure(figure, file)
 
 
 def run() -> None:
-    """Compute and write the distributions."""
-    write_results([distribution_row(*figure) for figure in FIGURES], RESULTS)
+    """Compute, write and draw the distributions."""
+    rows = [distribution_row(*figure) for figure in FIGURES]
+    write_results(rows, RESULTS)
+    plot_distributions(rows, RESULTS.with_suffix(".png"))

@@ -1,8 +1,9 @@
 """Which positions let linear attention generalize on a ring (paper 2, Sec. 5 and App. D; Figs. 9, 15 and 16).
 
 The study trains absolute positions (APE), APE with augmentation by all circular shifts, and relative positions (RPE) by
-gradient descent on the exact population loss. It writes the test loss at every position and what was learned, and a picture
-of the losses:
+gradient descent on the exact population loss. It writes the test loss at every position and what was learned, the training
+loss over the steps and the matrices that were learned, and a picture of each (`ring.png`, `ring_training.png`,
+`ring_matrices.png`):
 
 OMP_NUM_THREADS=1 python -m longhand.hub_cards.research ring
 
@@ -31,12 +32,18 @@ from longhand.hub_cards.result_rows import Row, group_by, write_results
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 METHODS = {"ape": "APE", "ape_augmented": "APE with augmentation", "rpe": "RPE"}
+LINES = {"ape": "-", "ape_augmented": (0, (4, 4)), "rpe": "-"}
+"""Both kinds of APE have nearly the same training loss: through the gaps of one the other is seen."""
+
 COLOURS = {"ape": plots.ORANGE, "ape_augmented": plots.PINK, "rpe": plots.BLUE}
 NUM_POSITIONS = 51
 HIDDEN_SIZE = 200
 
 SEEDS = (0, 1, 2)
 STEPS = 3000
+
+SHOWN_STEPS = 50
+"""Steps between two training losses that are written."""
 
 ALPHA = 2.0
 """Weight of a position's own token. The paper gives no weights. App. D.2 needs alpha above the squared length of a fresh
@@ -185,11 +192,13 @@ def initial_model(method: str, seed: int) -> tuple[LinearAttention, torch.Tensor
     return LinearAttention(vectors, value, query), theta
 
 
-def train_model(model: LinearAttention, theta: torch.Tensor, target: torch.Tensor, pairs: torch.Tensor, steps: int) -> float:
+def train_model(
+    model: LinearAttention, theta: torch.Tensor, target: torch.Tensor, pairs: torch.Tensor, steps: int
+) -> list[float]:
     """Train by gradient descent with weight decay, p <- p - eta grad - epsilon p, on the paper's sum of population losses.
 
     Returns:
-        The training loss at the end: a mean over supervised positions, as test losses are.
+        The training loss before every step, and at the end: a mean over supervised positions, as test losses are.
     """
     relative = model.query is not None
     parameters = [model.vectors, model.value][: 1 + relative]
@@ -197,33 +206,45 @@ def train_model(model: LinearAttention, theta: torch.Tensor, target: torch.Tenso
         parameter.requires_grad_()
     # One pair per position of the window shows a relation; one window per shift shows a pair under augmentation.
     rate = LEARNING_RATE / float(pairs.sum(1).max() if relative else pairs.max())
+    history, supervised = [], float(pairs.diagonal().sum())
     for step in range(steps):
         loss = population_losses(model.matrix, model.value, target, theta, pairs).sum()
+        history.append(float(loss.detach()) / supervised)
         gradients = torch.autograd.grad(loss, parameters)
         kept = 1 - WEIGHT_DECAY * (1 - step / steps)
         with torch.no_grad():
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.mul_(kept).sub_(gradient, alpha=rate)
     losses = population_losses(model.matrix, model.value, target, theta, pairs).detach()
-    return float(losses.sum() / pairs.diagonal().sum())
+    return [*history, float(losses.sum() / pairs.diagonal().sum())]
 
 
-def run_setting(setting: Setting, seed: int) -> list[Row]:
+class Findings(NamedTuple):
+    """What one setting gives: rows of the results, of the training losses, and of the matrices."""
+
+    results: list[Row]
+    training: list[Row]
+    matrices: list[Row]
+
+
+def run_setting(setting: Setting, seed: int) -> Findings:
     """Train and test every method.
 
     Returns:
-        A row for each method and position. Positions count from 1, as in the paper: the window has positions 1 to `window`.
-        Besides the losses, a row has what the method has learned: `error`, the largest difference of the matrix <v, theta> A
-        from the task; `shown`, the same among the pairs of positions that training shows; `hidden`, the largest weight of a
-        pair that it does not show; `outside`, the largest squared length of a vector of APE outside the window; `aligned`,
-        the cosine of v and theta up to its sign.
+        As results, a row for each method and position. Positions count from 1, as in the paper: the window has positions 1
+        to `window`. Besides the losses, a row has what the method has learned: `error`, the largest difference of the matrix
+        <v, theta> A from the task; `shown`, the same among the pairs of positions that training shows; `hidden`, the largest
+        weight of a pair that it does not show; `outside`, the largest squared length of a vector of APE outside the window;
+        `aligned`, the cosine of v and theta up to its sign.
     """
-    rows = []
+    found = Findings([], [], [])
     for method in METHODS:
         model, theta = initial_model(method, seed)
         pairs, target = setting.pairs(method), setting.target
         row = {"model": method, **setting._asdict(), "alpha": ALPHA, "betas": setting.betas, "seed": seed, "steps": STEPS}
-        row["training_loss"] = train_model(model, theta, target, pairs, STEPS)
+        history = train_model(model, theta, target, pairs, STEPS)
+        found.training.extend({**row, "step": step, "loss": history[step]} for step in range(0, STEPS + 1, SHOWN_STEPS))
+        row["training_loss"] = history[-1]
         with torch.no_grad():
             matrix = model.matrix
             losses = population_losses(matrix, model.value, target, theta).tolist()
@@ -234,8 +255,45 @@ def run_setting(setting: Setting, seed: int) -> list[Row]:
             if method == "ape":
                 row["outside"] = float(model.vectors[setting.window :].square().sum(1).max())
             row |= {"aligned": float(torch.nn.functional.cosine_similarity(model.value, theta, dim=0).abs())}
-        rows += [row | {"position": position, "test_loss": loss} for position, loss in enumerate(losses, 1)]
-    return rows
+        found.results.extend(row | {"position": position, "test_loss": loss} for position, loss in enumerate(losses, 1))
+        shown = [[round(value, 5) for value in line] for line in matrix.tolist()]
+        found.matrices.append({name: row[name] for name in ("model", "window", "neighbours", "seed")} | {"matrix": shown})
+    return found
+
+
+@plots.house_style
+def plot_training(rows: list[Row], file: Path) -> None:
+    """Draw the training loss of every run over the steps (Figs. 9a and 15a), a panel for each setting."""
+    figure, (panels,) = plots.new_figure(3.2, 1, len(SETTINGS), sharey=True)
+    for axes, setting in zip(panels, SETTINGS, strict=True):
+        for method, name in METHODS.items():
+            own = [row for row in rows if row["model"] == method and row["window"] == setting.window]
+            for runs in group_by(own, itemgetter("seed")).values():
+                steps, losses = zip(*map(itemgetter("step", "loss"), runs), strict=True)
+                axes.plot(steps, losses, color=COLOURS[method], linestyle=LINES[method], linewidth=1.5)
+            axes.lines[-1].set_label(name)
+        axes.set(xlabel="step", yscale="log", title=f"window {setting.window}, neighbours up to {setting.neighbours}")
+    panels[0].set_ylabel("training loss")
+    plots.name_lines(panels[1])
+    plots.save_figure(figure, file)
+
+
+@plots.house_style
+def plot_matrices(rows: list[Row], file: Path) -> None:
+    """Draw what was learned (Fig. 16): the matrices of APE and of APE with augmentation, and the vector of RPE by offset."""
+    figure, (panels,) = plots.new_figure(2.9, 1, 3, width_ratios=(1, 1, 1.2))
+    matrices = {row["model"]: torch.tensor(row["matrix"]) for row in rows}
+    for axes, method in zip(panels, ("ape", "ape_augmented"), strict=False):
+        image = axes.imshow(matrices[method], vmin=-ALPHA, vmax=ALPHA, cmap="RdBu", extent=(0.5, 51.5, 51.5, 0.5))
+        axes.set(title=METHODS[method], xlabel="position that is read")
+    panels[0].set_ylabel("position that predicts")
+    figure.colorbar(image, ax=panels[:2], label="weight", shrink=0.8)
+    half = NUM_POSITIONS // 2
+    # Offsets wrap around the ring: position 1 reads the last position at the offset 1.
+    by_offset = matrices["rpe"][:, 0].roll(half)
+    panels[2].plot(range(-half, half + 1), by_offset, color=COLOURS["rpe"], marker=".")
+    panels[2].set(title="RPE", xlabel="offset i - j", ylabel="weight")
+    plots.save_figure(figure, file)
 
 
 @plots.house_style
@@ -261,7 +319,17 @@ def plot_losses(rows: list[Row], file: Path) -> None:
 
 
 def run() -> None:
-    """Train and test every method in every setting; write and draw the losses."""
-    rows = [row for setting, seed in product(SETTINGS, SEEDS) for row in run_setting(setting, seed)]
-    write_results(rows, RESULTS)
-    plot_losses(rows, RESULTS.with_suffix(".png"))
+    """Train and test every method in every setting; write and draw the losses and what was learned."""
+    found = [run_setting(setting, seed) for setting, seed in product(SETTINGS, SEEDS)]
+    results = [row for one in found for row in one.results]
+    training = [row for one in found for row in one.training]
+    # The setting of Fig. 15 with the first seed, as in Fig. 16.
+    shown = (SETTINGS[1].window, SEEDS[0])
+    matrices = [row for one in found for row in one.matrices if (row["window"], row["seed"]) == shown]
+    for rows, draw, stem in (
+        (results, plot_losses, "ring"),
+        (training, plot_training, "ring_training"),
+        (matrices, plot_matrices, "ring_matrices"),
+    ):
+        write_results(rows, file := RESULTS.with_stem(stem))
+        draw(rows, file.with_suffix(".png"))
