@@ -284,14 +284,14 @@ def plot_matrices(rows: list[Row], file: Path) -> None:
     figure, (panels,) = plots.new_figure(2.9, 1, 3, width_ratios=(1, 1, 1.2))
     matrices = {row["model"]: torch.tensor(row["matrix"]) for row in rows}
     for axes, method in zip(panels, ("ape", "ape_augmented"), strict=False):
-        image = axes.imshow(matrices[method], vmin=-ALPHA, vmax=ALPHA, cmap="RdBu", extent=(0.5, 51.5, 51.5, 0.5))
+        image = axes.imshow(matrices[method].numpy(), vmin=-ALPHA, vmax=ALPHA, cmap="RdBu", extent=(0.5, 51.5, 51.5, 0.5))
         axes.set(title=METHODS[method], xlabel="position that is read")
     panels[0].set_ylabel("position that predicts")
     figure.colorbar(image, ax=panels[:2], label="weight", shrink=0.8)
     half = NUM_POSITIONS // 2
     # Offsets wrap around the ring: position 1 reads the last position at the offset 1.
     by_offset = matrices["rpe"][:, 0].roll(half)
-    panels[2].plot(range(-half, half + 1), by_offset, color=COLOURS["rpe"], marker=".")
+    panels[2].plot(range(-half, half + 1), by_offset.numpy(), color=COLOURS["rpe"], marker=".")
     panels[2].set(title="RPE", xlabel="offset i - j", ylabel="weight")
     plots.save_figure(figure, file)
 
