@@ -3,6 +3,7 @@
 `certificate_file.py` writes and reads the certificate in it.
 """
 
+import copy
 import hashlib
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -139,6 +140,7 @@ def changed_code(
         kept = {name: (folder / name).read_bytes() for name in plugins if (folder / name).is_file()}
         own |= {name: code for name, code in kept.items() if hashlib.sha256(code).hexdigest() == plugins[name]}
     with tempfile.TemporaryDirectory() as place:
-        save_code(config, task, Path(place))
+        # Saving makes a configuration name the code.
+        save_code(copy.deepcopy(config), task, Path(place))
         own |= {file.name: file.read_bytes() for file in Path(place).glob("*.py")}
     return [path for path in paths if (folder / path).read_bytes() != own.get(Path(path).name)]
