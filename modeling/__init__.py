@@ -5,6 +5,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelF
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .configuration_pairwise_bert import PairwiseBertConfig
 from .coupling import COUPLING_RULES, CouplingRule, Plan, coupled_generate, coupling_rule, shift_position_ids
+from .encoder_maps import PAIR_MAP_RULES, pair_map_rule
 from .modeling_coupled_gpt import CoupledGPTForCausalLM, CoupledGPTModel
 from .modeling_pairwise_bert import PairwiseBertForTokenClassification, PairwiseBertModel
 from .parallel_decoding import parallel_greedy
@@ -20,6 +21,7 @@ AutoModelForTokenClassification.register(PairwiseBertConfig, PairwiseBertForToke
 
 __all__ = [
     "COUPLING_RULES",
+    "PAIR_MAP_RULES",
     "POSITION_ENCODINGS",
     "CoupledGPTConfig",
     "CoupledGPTForCausalLM",
@@ -33,6 +35,7 @@ __all__ = [
     "coupled_generate",
     "coupled_pair_map",
     "coupling_rule",
+    "pair_map_rule",
     "parallel_greedy",
     "position_encoding",
     "shift_position_ids",

@@ -11,79 +11,27 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Configuration of CoupledGPT. Coupling rules and position encodings from other files are saved with it.
+"""Configuration of CoupledGPT."""
 
-A checkpoint with such a plugin holds `plugin_NAME.py`, a copy of the plugin that imports its siblings, and
-`with_plugins.py`, which loads the copies before configuration and model. `auto_map` names `with_plugins.py`, so
-`trust_remote_code=True` runs copies and model.
-"""
-
-import inspect
-import re
-import sys
-from pathlib import Path
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Collection
+from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers.utils.type_validators import activation_fn_key
 
 from .coupling import CouplingRule, given_rule
-from .coupling_rules import COUPLING_RULES, sequential
-from .inputs import TaskConfig
-from .position_encodings import POSITION_ENCODINGS, PositionEncoding
+from .coupling_rules import COUPLING_RULES
+from .plugins import PluginConfig
+from .position_encodings import POSITION_ENCODINGS
 from .registry import above_zero, at_least_one, check_heads
 from .relations import level_ranges
 from .structure import GIVEN
 from .transducer import read_transducer
 from .vocabulary import ALL_TOKENS, BOS, PAD, SEPARATE_EOS, TOKENS
 
-_ENTRY = "with_plugins"
-"""Module of a saved checkpoint that loads its plugins."""
-
-_ENTRY_TEXT = '''"""Loads the plugins of this checkpoint before its configuration and model."""
-
-{plugins}
-from .configuration_coupled_gpt import CoupledGPTConfig
-from .modeling_coupled_gpt import CoupledGPTForCausalLM, CoupledGPTModel
-'''
-
-
-def plugin_modules(coupling: str, position_encoding: str) -> list[str]:
-    """Return the names of the modules, outside this package, that define a coupling rule or a position encoding."""
-    rule, encoding = COUPLING_RULES.get(coupling), POSITION_ENCODINGS.get(position_encoding)
-    modules = dict.fromkeys(definition.__module__ for definition in (rule and rule.plan, encoding) if definition)
-    return [module for module in modules if module not in (sequential.__module__, PositionEncoding.__module__)]
-
-
-def plugin_name(module: str) -> str:
-    """Return a plugin's own name, without packages and without the prefix of a copy that travels."""
-    return module.rpartition(".")[2].removeprefix("plugin_")
-
-
-def save_plugins(modules: list[str], folder: Path) -> None:
-    """Write copies of plugins, and the module that loads them, into a checkpoint's folder.
-
-    Imports from `longhand.modeling.NAME` become imports from the sibling `NAME`, which travels too.
-
-    Raises:
-        OSError: a plugin's code is not in a file.
-        ValueError: a plugin imports `longhand.modeling` in another way.
-    """
-    for module in modules:
-        text = inspect.getsource(sys.modules[module])
-        text = re.sub(r"^([ \t]*)from longhand\.modeling\.(\w+) import", r"\1from .\2 import", text, flags=re.MULTILINE)
-        if found := re.search(r"^[ \t]*(from longhand\.modeling import|import longhand\.modeling).*", text, re.MULTILINE):
-            raise ValueError(
-                f"the plugin {module} cannot be saved with a model: it has the line {found[0].strip()!r}; import from the "
-                "module that defines the name, such as `from longhand.modeling.coupling import Plan`"
-            )
-        (folder / f"plugin_{plugin_name(module)}.py").write_text(text, encoding="utf-8")
-    plugins = "\n".join(f"from .plugin_{plugin_name(module)} import *" for module in modules)
-    (folder / f"{_ENTRY}.py").write_text(_ENTRY_TEXT.format(plugins=plugins), encoding="utf-8")
-
 
 @strict
-class CoupledGPTConfig(TaskConfig):
+class CoupledGPTConfig(PluginConfig):
     r"""A decoder whose position encoding consumes coupled position ids. The defaults match the recipe `addition`.
 
     `task` and `prompt_format` are described in `TaskConfig`.
@@ -150,7 +98,12 @@ class CoupledGPTConfig(TaskConfig):
     """
 
     model_type = "coupled_gpt"
-    later_fields: ClassVar[dict[str, Any]] = {"final_norm": None, "num_relations": None}
+    later_fields = {"final_norm": None, "num_relations": None}
+    own_code = {
+        "AutoConfig": "configuration_coupled_gpt.CoupledGPTConfig",
+        "AutoModel": "modeling_coupled_gpt.CoupledGPTModel",
+        "AutoModelForCausalLM": "modeling_coupled_gpt.CoupledGPTForCausalLM",
+    }
     keys_to_ignore_at_inference = ["cache"]
 
     vocab_size: int = at_least_one(default=len(TOKENS))
@@ -202,29 +155,16 @@ class CoupledGPTConfig(TaskConfig):
             if self.relation_range is None and not self.rule.relations:
                 self.relation_range = [0, 1]
         # The map names every head class, because saving adds only the class that is saved (transformers' custom models).
-        self.auto_map = {
-            "AutoConfig": "configuration_coupled_gpt.CoupledGPTConfig",
-            "AutoModel": "modeling_coupled_gpt.CoupledGPTModel",
-            "AutoModelForCausalLM": "modeling_coupled_gpt.CoupledGPTForCausalLM",
-        }
+        self.auto_map = dict(self.own_code)
         super().__post_init__(**kwargs)
 
-    def to_dict(self):
-        """Name the plugins, and in `auto_map` the module that loads them, if there are plugins."""
-        values = super().to_dict()
-        modules = plugin_modules(self.coupling, self.position_encoding)
-        if modules:
-            values["plugins"] = [f"{plugin_name(module)}.py" for module in modules]
-        if modules or self.lacks_plugins:
-            values["auto_map"] = {head: f"{_ENTRY}.{path.rpartition('.')[2]}" for head, path in self.auto_map.items()}
-        return values
+    def definitions(self) -> list[Callable[..., Any]]:
+        rule, encoding = COUPLING_RULES.get(self.coupling), POSITION_ENCODINGS.get(self.position_encoding)
+        return [definition for definition in (rule and rule.plan, encoding) if definition]
 
-    def save_pretrained(self, save_directory, **kwargs):
-        """Save the configuration like transformers, with the code of a coupling rule or encoding from a plugin."""
-        if modules := plugin_modules(self.coupling, self.position_encoding):
-            Path(save_directory).mkdir(parents=True, exist_ok=True)
-            save_plugins(modules, Path(save_directory))
-        super().save_pretrained(save_directory, **kwargs)
+    def unknown_names(self) -> list[tuple[str, str, Collection[str]]]:
+        known = (("coupling", (*COUPLING_RULES, GIVEN)), ("position_encoding", POSITION_ENCODINGS))
+        return [(field, getattr(self, field), names) for field, names in known if getattr(self, field) not in names]
 
     @property
     def rule(self) -> CouplingRule:
@@ -242,22 +182,6 @@ class CoupledGPTConfig(TaskConfig):
     def tokens(self) -> tuple[str, ...]:
         """The vocabulary."""
         return read_transducer(self.transducer).tokens if self.transducer else ALL_TOKENS
-
-    @property
-    def lacks_plugins(self) -> bool:
-        """Whether a checkpoint's plugins are not loaded here. Only the code that travels with it can make the model then."""
-        known = self.coupling in (GIVEN, *COUPLING_RULES) and self.position_encoding in POSITION_ENCODINGS
-        return not known and bool(getattr(self, "plugins", ()))
-
-    def check_known(self):
-        """Raise ValueError if the coupling rule or the position encoding is unknown here."""
-        plugins = " ".join(getattr(self, "plugins", ())) or "FILE"
-        for field, table in (("coupling", (*COUPLING_RULES, GIVEN)), ("position_encoding", POSITION_ENCODINGS)):
-            if (name := getattr(self, field)) not in table:
-                raise ValueError(
-                    f"{field} {name!r} is unknown: choose one of {', '.join(table)}; a model made with a plugin needs it: "
-                    f"--plugin {plugins}, or trust_remote_code=True"
-                )
 
     def validate_architecture(self):
         """Check fields against each other; `@strict` calls this method."""

@@ -13,13 +13,14 @@
 # limitations under the License.
 """Configuration of PairwiseBert."""
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers.utils.type_validators import activation_fn_key, probability
 
-from .encoder_maps import COLUMNS, GRID, NO_MAP, PAIR_MAP_RULES, num_relations
-from .inputs import TaskConfig
+from .encoder_maps import COLUMNS, GRID, NO_MAP, OWN_RULES, PAIR_MAP_RULES, num_relations
+from .plugins import PluginConfig
 from .registry import above_zero, at_least_one, check_heads
 from .relations import level_ranges, num_coupled_relations
 from .structure import GIVEN
@@ -28,7 +29,7 @@ from .vocabulary import ENCODER_TOKENS, LABELS, PAD, STATES
 
 
 @strict
-class PairwiseBertConfig(TaskConfig):
+class PairwiseBertConfig(PluginConfig):
     r"""A post-norm BERT encoder whose heads add to each key a vector for its relation to the query.
 
     The defaults match paper 2 for addition (App. B).
@@ -52,8 +53,9 @@ class PairwiseBertConfig(TaskConfig):
         pair_maps: the rule in `encoder_maps.py` that gives the pair map: one name for all heads, or one for each head.
             `"relative"` (RPE), `"uniform"` (UPE for the multiplier, RPE elsewhere), `"coupled"` (differences of columns),
             `"grid"` (neighbours of a cell), `"columns"` (the window of a column task), or `"none"` for heads without
-            vectors. None means `["relative"]`. With `"given"` every call gives the map as `pair_map`, or `position_ids`,
-            whose differences are its relations; nothing is derived, no prompt is checked, and any vocabulary will do.
+            vectors; or a rule of a plugin (`encoder_maps.pair_map_rule`). None means `["relative"]`. With `"given"` every
+            call gives the map as `pair_map`, or `position_ids`, whose differences are its relations; nothing is derived, no
+            prompt is checked, and any vocabulary will do.
         num_relations: number of relations of the maps that calls give, 0 to this number - 1, for `"given"`; None means
             differences of ids, as many as `relation_range` has (see `relations.num_coupled_relations`).
         position_levels: ids of a token in the `position_ids` that calls give; None means 1.
@@ -80,7 +82,12 @@ class PairwiseBertConfig(TaskConfig):
     """
 
     model_type = "pairwise_bert"
-    later_fields: ClassVar[dict[str, Any]] = {"num_relations": None, "position_levels": None}
+    later_fields = {"num_relations": None, "position_levels": None}
+    own_code = {
+        "AutoConfig": "configuration_pairwise_bert.PairwiseBertConfig",
+        "AutoModel": "modeling_pairwise_bert.PairwiseBertModel",
+        "AutoModelForTokenClassification": "modeling_pairwise_bert.PairwiseBertForTokenClassification",
+    }
 
     vocab_size: int = at_least_one(default=len(ENCODER_TOKENS))
     hidden_size: int = at_least_one(default=768)
@@ -124,12 +131,15 @@ class PairwiseBertConfig(TaskConfig):
             self.id2label = dict(enumerate(labels))
             self.label2id = {label: index for index, label in enumerate(labels)}
         # The map names every head class, because saving adds only the class that is saved (transformers' custom models).
-        self.auto_map = {
-            "AutoConfig": "configuration_pairwise_bert.PairwiseBertConfig",
-            "AutoModel": "modeling_pairwise_bert.PairwiseBertModel",
-            "AutoModelForTokenClassification": "modeling_pairwise_bert.PairwiseBertForTokenClassification",
-        }
+        self.auto_map = dict(self.own_code)
         super().__post_init__(**kwargs)
+
+    def definitions(self) -> list[Callable[..., Any]]:
+        return [PAIR_MAP_RULES[name].derive for name in dict.fromkeys(self.pair_maps or ()) if name in PAIR_MAP_RULES]
+
+    def unknown_names(self) -> list[tuple[str, str, Collection[str]]]:
+        known = (*OWN_RULES, *PAIR_MAP_RULES, GIVEN, NO_MAP)
+        return [("pair_maps", name, known) for name in dict.fromkeys(self.pair_maps or ()) if name not in known]
 
     @property
     def head_dim(self) -> int:
@@ -186,10 +196,15 @@ class PairwiseBertConfig(TaskConfig):
         relation_range: list[int] = self.relation_range  # type: ignore[assignment]  # __post_init__ fills it in
         if name == GIVEN:
             return self.num_relations or num_coupled_relations(relation_range, self.levels)
+        if name in PAIR_MAP_RULES:
+            return PAIR_MAP_RULES[name].relations
         return num_relations(name, relation_range, self.max_multiplier_length)
 
     def validate_architecture(self):
         """Check fields against each other; `@strict` calls this method."""
+        if self.lacks_plugins:
+            return
+        self.check_known()
         if not 0 <= self.settle_weight < float("inf") or (self.settle_weight and self.num_loops == 1):
             raise ValueError(
                 f"settle_weight must be 0, or above it with num_loops of at least 2, got {self.settle_weight} "
@@ -201,9 +216,6 @@ class PairwiseBertConfig(TaskConfig):
         self._check_label_states()
 
     def _check_pair_maps(self):
-        if unknown := sorted(set(self.pair_maps) - {*PAIR_MAP_RULES, GIVEN, NO_MAP}):
-            listed = ", ".join(map(repr, unknown))
-            raise ValueError(f"pair_maps {listed} unknown: choose from {', '.join(PAIR_MAP_RULES)}, {GIVEN} and {NO_MAP}")
         names, heads = len(self.pair_maps), self.num_attention_heads
         if (COLUMNS in self.pair_maps) != (self.transducer is not None and self.label_states):
             raise ValueError("pair_maps 'columns', label_states and a transducer need each other")

@@ -5,11 +5,14 @@ indexed as if the text were absent (paper 2, Sec. 3.3).
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from .registry import check_free
 from .relations import NOT_RELATED
+from .structure import GIVEN
 from .vocabulary import FIELD_PAD, FIRST_TEXT, MINUS, PAD, PLUS, TIMES
 
 NO_MAP = "none"
@@ -191,8 +194,50 @@ UNIFORM = "uniform"
 GRID = "grid"
 COLUMNS = "columns"
 
-PAIR_MAP_RULES = (*RULE_IDS, GRID, COLUMNS)
-"""The rules by name: those by ids, neighbours in a grid, and a column task's window."""
+OWN_RULES = (*RULE_IDS, GRID, COLUMNS)
+"""The rules of this package by name: those by ids, neighbours in a grid, and a column task's window."""
+
+DeriveMap = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class PairMapRule:
+    """A rule of a plugin.
+
+    Attributes:
+        derive: `(input_ids, present) -> map`; both arguments are (batch, tokens), `present` is False for padding, and the
+            map (batch or 1, tokens, tokens) holds 0 to `relations` - 1, and `NOT_RELATED`.
+        relations: number of relations.
+    """
+
+    name: str
+    derive: DeriveMap
+    relations: int
+
+
+PAIR_MAP_RULES: dict[str, PairMapRule] = {}
+"""The rules of plugins by name; `pair_map_rule` fills it."""
+
+
+def pair_map_rule(name: str, *, relations: int) -> Callable[[DeriveMap], DeriveMap]:
+    """Register the decorated function `(input_ids, present) -> map` as a rule for encoders, see `PairMapRule`.
+
+    Raises:
+        ValueError: the name is taken, or there is no relation.
+    """
+
+    def add(derive: DeriveMap) -> DeriveMap:
+        if name in (*OWN_RULES, GIVEN, NO_MAP) or relations < 1:
+            raise ValueError(
+                f"a pair map rule needs a name other than {', '.join((*OWN_RULES, GIVEN, NO_MAP))}, and at least one "
+                f"relation, got {name!r} and {relations}"
+            )
+        holder = PAIR_MAP_RULES.get(name)
+        check_free("pair map rule", name, derive, holder.derive if holder else None)
+        PAIR_MAP_RULES[name] = PairMapRule(name, derive, relations)
+        return derive
+
+    return add
 
 
 def num_relations(name: str, relation_range: Sequence[int], max_multiplier_length: int) -> int:

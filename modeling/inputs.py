@@ -4,7 +4,7 @@ Each check raises ValueError with the value received and what is legal.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, ClassVar
@@ -255,7 +255,7 @@ class TaskConfig(PreTrainedConfig):
         huggingface_hub.errors.StrictDataclassError: `prompt_format` is not legal.
     """
 
-    later_fields: ClassVar[dict[str, Any]] = {}
+    later_fields: ClassVar[Mapping[str, Any]] = {}
 
     task: dict[str, Any] | None = None
     prompt_format: dict[str, Any] | None = None

@@ -34,7 +34,9 @@ from .encoder_maps import (
     COLUMNS,
     GRID,
     NO_MAP,
+    PAIR_MAP_RULES,
     RULE_IDS,
+    PairMapRule,
     derive_pair_map,
     number_tokens,
     relate_ids,
@@ -496,6 +498,8 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             relations = relative_relations(own, *window)
         elif input_ids is None:
             raise ValueError(f"the rule {name!r} reads input_ids: with inputs_embeds, give its map as pair_map")
+        elif name in PAIR_MAP_RULES:
+            return self._follow_rule(PAIR_MAP_RULES[name], inputs)
         elif name in (GRID, COLUMNS):
             relations = answer_relations(self.find_answers(input_ids), input_ids.shape)
         elif ids is None:
@@ -504,6 +508,12 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             own = ids[:, 0].masked_fill(input_ids >= FIRST_TEXT, 0)
             relations = relate_ids(name, own, input_ids, *window, config.max_multiplier_length)
         return relations.long().unsqueeze(1)
+
+    def _follow_rule(self, rule: PairMapRule, inputs: EncoderInputs) -> Tensor:
+        """Return the map (batch or 1, 1, tokens, tokens) of a plugin's rule; raise ValueError if it is not legal."""
+        present = torch.ones_like(inputs.input_ids, dtype=torch.bool) if inputs.present is None else inputs.present
+        shape = PairShape(len(present), 1, inputs.tokens, inputs.tokens)
+        return read_pair_map(rule.derive(inputs.input_ids, present), shape, rule.relations, f"map of the rule {rule.name!r}")
 
     def _attention_arguments(
         self,

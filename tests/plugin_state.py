@@ -5,9 +5,10 @@ import sys
 from longhand.data.tasks.plugins import PACKAGE, PLUGINS
 from longhand.data.tasks.registry import TASKS
 from longhand.modeling.coupling import COUPLING_RULES
+from longhand.modeling.encoder_maps import PAIR_MAP_RULES
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
 
-KEPT = [(registry, dict(registry)) for registry in (TASKS, COUPLING_RULES, POSITION_ENCODINGS)]
+KEPT = [(registry, dict(registry)) for registry in (TASKS, COUPLING_RULES, POSITION_ENCODINGS, PAIR_MAP_RULES)]
 
 
 def forget_plugins():

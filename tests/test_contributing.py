@@ -16,10 +16,11 @@ from longhand import CoupledGPTConfig, train
 from longhand import eval as evaluation
 from longhand.data import TASKS, load_task_dataset
 from longhand.data.tasks.plugins import load_plugin
-from longhand.data.tokenization import build_tokenizer
+from longhand.data.tokenization import build_encoder_tokenizer, build_tokenizer
 from longhand.hub_cards import push
 from longhand.hub_cards.checkpoints.load import load_checkpoint, read_checkpoint
 from longhand.modeling.coupling import COUPLING_RULES
+from longhand.modeling.encoder_maps import PAIR_MAP_RULES
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -103,6 +104,19 @@ def test_the_rule_draws_what_it_computes():
     query = build_tokenizer()("".join(tokens[1 : tokens.index("=") + 1]), return_tensors="pt")["input_ids"]
     plan = rule.plan(query, len(tokens))
     assert plan.position_ids.tolist() == [[list(map(int, ids))]]
+
+
+def test_the_pair_map_draws_what_it_computes():
+    load_plugin(PLUGINS / "partner_map.py")
+    rule, text = PAIR_MAP_RULES["partner"], inspect.getdoc(PAIR_MAP_RULES["partner"].derive)
+    tokens = re.search(r"^tokens +(.+)$", text, re.MULTILINE)[1].split()
+    rows = re.findall(r"^ +(\S) {2,}([\d.](?: [\d.])+)$", text, re.MULTILINE)
+    assert [query for query, _ in rows] == tokens
+    drawn = [[-1 if cell == "." else int(cell) for cell in row.split()] for _, row in rows]
+    batch = build_encoder_tokenizer()(["".join(tokens), "1+2"], padding=True, return_tensors="pt")
+    whole, padded = rule.derive(batch["input_ids"], batch["attention_mask"].bool())
+    assert whole.tolist() == drawn and max(map(max, drawn)) == rule.relations - 1
+    assert padded[:3, :3].tolist() == [[0, -1, 1], [3, 0, 2], [1, -1, 0]] and (padded[3:] == -1).all()
 
 
 def test_the_encoding_has_a_bias_for_every_head():

@@ -16,7 +16,7 @@ import yaml
 from huggingface_hub.errors import StrictDataclassError
 from plugin_state import forget_plugins
 from refusals import refusal
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM, train
 from longhand import eval as evaluation
@@ -26,7 +26,9 @@ from longhand.data.tokenization import build_tokenizer
 from longhand.hub_cards import push
 from longhand.hub_cards.checkpoints.load import load_checkpoint, read_checkpoint
 from longhand.hub_cards.result_rows import read_results
+from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling.coupling import COUPLING_RULES
+from longhand.modeling.encoder_maps import PAIR_MAP_RULES
 
 MAXIMUM = Path(__file__).parent / "not_shown" / "maximum.py"
 SHOWN = Path(__file__).parent / "plugins"
@@ -247,6 +249,42 @@ def test_a_checkpoint_with_plugins_runs_without_them_and_without_this_package(mo
     # What was loaded with the code beside it can be saved again, with the same code.
     for name in ("plugin_distance_rule.py", "plugin_recency_encoding.py", "with_plugins.py", "config.json"):
         assert (again / name).read_text() == (folder / name).read_text(), name
+
+
+ENCODER_ELSEWHERE = """
+import sys
+sys.modules["longhand"] = None
+import torch
+from transformers import AutoModelForTokenClassification
+
+folder, again, output = sys.argv[1:]
+model = AutoModelForTokenClassification.from_pretrained(folder, trust_remote_code=True)
+torch.save(model(torch.tensor([[1, 2, 10, 9, 5]])).logits, output)
+model.save_pretrained(again)
+"""
+
+
+def test_an_encoder_with_a_pair_map_from_a_plugin_is_saved_with_its_code(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(SHOWN)
+    importlib.import_module("partner_map")
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    model = PairwiseBertForTokenClassification(PairwiseBertConfig(pair_maps=["partner"], **sizes)).eval()
+    folder, again, tokens = tmp_path / "checkpoint", tmp_path / "again", torch.tensor([[1, 2, 10, 9, 5]])
+    logits, pair_map = model(tokens).logits, PAIR_MAP_RULES["partner"].derive(tokens, torch.ones(1, 5, dtype=torch.bool))
+    assert torch.equal(model(tokens, pair_map=pair_map).logits, logits)
+    model.save_pretrained(folder)
+    script = tmp_path / "script.py"
+    script.write_text(ENCODER_ELSEWHERE)
+    environment = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "PATH": ""}
+    command = [sys.executable, "-I", script, folder, again, tmp_path / "logits.pt"]
+    subprocess.run(command, env=environment, cwd=tmp_path, check=True, timeout=300, capture_output=True)
+    torch.testing.assert_close(torch.load(tmp_path / "logits.pt"), logits)
+    for name in ("plugin_partner_map.py", "with_plugins.py", "config.json"):
+        assert (again / name).read_text() == (folder / name).read_text(), name
+    del PAIR_MAP_RULES["partner"], sys.modules["partner_map"]
+    with pytest.raises((ValueError, StrictDataclassError), match=r"--plugin partner_map.py, or"):
+        AutoModelForTokenClassification.from_pretrained(folder, trust_remote_code=False)
 
 
 def test_a_checkpoint_says_which_plugins_it_needs(modules, tmp_path):

@@ -320,7 +320,6 @@ def hash_weights(model: PreTrainedModel) -> str:
     own = {name: getattr(model.config, name) for name in names if hasattr(model.config, name)}
     own = {name: value for name, value in own.items() if value is not None or name not in LATER}
     own = {name: value for name, value in own.items() if not model.config.is_unset(name, value)}
-    own.pop("later_fields", None)
     if model.can_generate():
         own["generation_eos_token_id"] = model.generation_config.eos_token_id
     digest = hashlib.sha256(json.dumps(own, sort_keys=True, default=str).encode())
