@@ -68,8 +68,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "daee3dcbb1356833b28cda4255e9c70b951f948d8a8c550ec343e303cd032e4d",
-    "pairwise_bert": "e533fc2c55933ffa841faad1a01b7dacb0b01f45e959fe9a9bc12a4d8ca1ef49",
+    "coupled_gpt": "a7f3af6e6d8ed6ff23381f2003829c6d9972c05cf81e87e421550875fb24c3cc",
+    "pairwise_bert": "cbddee724eb00cad2735d60b0566c3ead7a0be47a1efe2df043a9ccf83a3afd6",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
