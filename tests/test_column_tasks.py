@@ -340,6 +340,22 @@ def test_too_many_neighbourhoods_are_refused_with_their_number_and_width():
         table_of(broken(**wide).transducer)
 
 
+def test_too_many_neighbourhoods_hide_no_conflict():
+    """Who leads so far is not seen where the numbers agree since: no window helps, and wider ones are more and more cases."""
+
+    def larger(self, leads, symbols):
+        first, second = symbols
+        leads = leads or (first > second) - (first < second)
+        return (second if leads < 0 else first), leads
+
+    task = broken(alphabet="0123456789", operands=2, sign="~", direction="top_first", step=larger)
+    with pytest.raises(ValueError, match="is not local") as refused:
+        table_of(task.transducer)
+    problems = re.findall(r"([0-9]+)~([0-9]+)= before '(.)'", str(refused.value))
+    assert len({right for _, _, right in problems}) == 2 == len({problem[:2] for problem in problems})
+    assert re.search(r"columns has [0-9,]+ cases\): write the states", str(refused.value))
+
+
 @pytest.mark.parametrize("reads", [None, (0,)])
 def test_operands_whose_columns_are_too_many_are_refused_before_they_are_listed(reads):
     own = ColumnPass(lambda state, symbols: (symbols[0], 0), reads=reads)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -92,39 +92,77 @@ def tabulate(
     return write, following
 
 
+class Narrowest(NamedTuple):
+    """The first window of some that suffices for a pass.
+
+    Attributes:
+        chosen: the pass with this window; None if no window suffices.
+        listed: its neighbourhoods; None as above.
+        conflict: of the last window that does not suffice; None if all do.
+        too_many: why no further window was tried; None if all were.
+    """
+
+    chosen: Pass | None
+    listed: Found | None
+    conflict: Conflict | None
+    too_many: TooMany | None
+
+
 def with_windows(name: str, table: Transducer, graph: Graph, wanted: list[tuple[int, int] | None]) -> Transducer:
     """Give each pass its window; without one, the least: few columns first, and operands that are not told apart first.
 
     Raises:
         ValueError: no window, or not the one that is wanted, suffices.
     """
-    passes: list[Pass] = []
+    windows = [(low, 1) for low in range(1, 1 - WIDEST_WINDOW, -1)]
     unseeing: dict[int, tuple[int, np.ndarray]] = {}
-    for place, (own, window) in enumerate(zip(table.passes, wanted, strict=True)):
-        found, conflicts = None, []
-        for tried in ([window] if window else []) + [(low, 1) for low in range(1, 1 - WIDEST_WINDOW, -1)]:
-            # A token of a pass that reads some operands alone would see the others too if all of them had one id.
-            for symmetric in (True, False)[not own.sees_operands_alike(table.operands) : 1 + (table.operands > 1)]:
-                chosen = replace(own, window=tried, symmetric=symmetric)
-                try:
-                    tabled = replace(table, passes=(*passes, chosen, *table.passes[place + 1 :]))
-                    listed = sight_of(tabled, graph, place, symmetric).find()
-                    check_unseeing(listed, unseeing)
-                except Conflict as error:
-                    conflict = error
-                except TooMany as error:
-                    raise ValueError(f"{name!r} has too many neighbourhoods: {error}") from error
-                else:
-                    found = chosen
-                    break
-            if found:
-                break
-            conflicts.append(conflict)
-        if not found or (window and found.window != window):
-            raise ValueError(_explain(name, table, graph, place, conflicts[0 if window else -1], found and found.window))
-        passes.append(found)
-        unseeing |= unseeing_tokens(listed)
-    return replace(table, passes=tuple(passes))
+    for place, window in enumerate(wanted):
+        tried = find_narrowest(table, graph, place, [window] if window else windows, unseeing)
+        if tried.chosen is None or tried.listed is None:
+            least = find_narrowest(table, graph, place, windows, unseeing) if window else tried
+            raise ValueError(_explain(name, table, graph, place, tried, least))
+        table = _with_pass(table, place, tried.chosen)
+        unseeing |= unseeing_tokens(tried.listed)
+    return table
+
+
+def find_narrowest(
+    table: Transducer,
+    graph: Graph,
+    place: int,
+    windows: Sequence[tuple[int, int]],
+    unseeing: Mapping[int, tuple[int, np.ndarray]],
+) -> Narrowest:
+    """Find the first window that suffices for a pass.
+
+    Args:
+        place: of the pass in the table. The passes before it have their windows.
+        unseeing: `unseeing_tokens` of the passes before.
+    """
+    own = table.passes[place]
+    # A token of a pass that reads some operands alone would see the others too if all of them had one id.
+    symmetries = [True] if own.sees_operands_alike(table.operands) else []
+    if table.operands > 1:
+        symmetries.append(False)
+    conflict = None
+    for window in windows:
+        for symmetric in symmetries:
+            chosen = replace(own, window=window, symmetric=symmetric)
+            try:
+                listed = sight_of(_with_pass(table, place, chosen), graph, place, symmetric).find()
+                check_unseeing(listed, unseeing)
+            except Conflict as error:
+                conflict = error
+            except TooMany as error:
+                return Narrowest(None, None, conflict, error)
+            else:
+                return Narrowest(chosen, listed, conflict, None)
+    return Narrowest(None, None, conflict, None)
+
+
+def _with_pass(table: Transducer, place: int, own: Pass) -> Transducer:
+    """The table with another pass at a place."""
+    return replace(table, passes=(*table.passes[:place], own, *table.passes[place + 1 :]))
 
 
 def unseeing_tokens(listed: Found) -> dict[int, tuple[int, np.ndarray]]:
@@ -140,20 +178,28 @@ def check_unseeing(listed: Found, before: Mapping[int, tuple[int, np.ndarray]]) 
             raise Conflict([before[token][1], path], np.array([before[token][0], right]))
 
 
-def _explain(name: str, table: Transducer, graph: Graph, place: int, conflict: Conflict, least) -> str:
-    """The two problems of a conflict, and what would do."""
+def _explain(name: str, table: Transducer, graph: Graph, place: int, tried: Narrowest, least: Narrowest) -> str:
+    """Why no window that was tried suffices: the two problems of the conflict, and what would do.
+
+    Args:
+        tried: of the window that is wanted, or of all.
+        least: of all windows.
+    """
+    if tried.conflict is None:
+        return f"{name!r} has too many neighbourhoods: {tried.too_many}"
+    ones_first = any(own.direction == "ones_first" for own in table.passes)
     problems = []
-    for path, right in zip(conflict.paths, conflict.tokens, strict=True):
-        digits, _ = graph.problems(path[None], table.operands, any(own.direction == "ones_first" for own in table.passes))[0]
+    for path, right in zip(tried.conflict.paths, tried.conflict.tokens, strict=True):
+        digits, _ = graph.problems(path[None], table.operands, ones_first)[0]
         problems.append(f"{table.sign.join(words_over(table.alphabet, digits)[0])}= before {table.tokens[right]!r}")
-    advice = (
-        f"the smallest window that would do has the columns {least[0]} to {least[1]}"
-        if least
-        else (
-            f"no window of {WIDEST_WINDOW} columns would do: write the states, in `writes` of this or an earlier pass, "
-            "which always suffices"
-        )
-    )
+    states = "write the states, in `writes` of this or an earlier pass, which always suffices"
+    if least.chosen is not None:
+        low, high = least.chosen.window
+        advice = f"the smallest window that would do has the columns {low} to {high}"
+    elif least.too_many is not None:
+        advice = f"a wider window cannot be searched ({least.too_many}): {states}"
+    else:
+        advice = f"no window of {WIDEST_WINDOW} columns would do: {states}"
     window = f"pass {place + 1} of " if len(table.passes) > 1 else ""
     return f"{window}{name!r} is not local: {' and '.join(problems)} look the same to a token; {advice}"
 
