@@ -341,7 +341,7 @@ def test_too_many_neighbourhoods_are_refused_with_their_number_and_width():
 
 
 def test_too_many_neighbourhoods_hide_no_conflict():
-    """Who leads so far is not seen where the numbers agree since: no window helps, and wider ones are more and more cases."""
+    """Who leads so far is not seen where the numbers agree since: no window helps, and wide ones have too many cases."""
 
     def larger(self, leads, symbols):
         first, second = symbols

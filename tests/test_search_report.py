@@ -47,14 +47,15 @@ def test_a_column_task_draws_what_its_search_asks_for_and_the_recipe_records_it(
     run = parse_run(["columns", "--plugin", str(HEX)])
     assert run.data.max_length == run.recipe["max_length"] == run.task.trained_length >= run.task.length_complexity
     assert parse_run(["columns", "--plugin", str(HEX), "--max_length", "9"]).data.max_length == 9
+    assert run.config.num_attention_heads == 1 + len(run.task.rule.relations)
     assert parse_run(["addition-ape", "--max_length", "unset"]).data.max_length == 30
 
 
 def test_shipped_recipes_of_column_tasks_state_their_sizes():
     for file in sorted(MODELS_FOLDER.glob("*/recipe.yaml")):
         recipe = load_recipe(file.parent.name)
-        if issubclass(TASKS.get(recipe["task"], object), ColumnTask) and file.parent.name != "columns":
-            assert "max_length" in recipe, file
+        if issubclass(TASKS.get(recipe["task"], object), ColumnTask) and not file.parent.name.startswith("columns"):
+            assert {"max_length", "num_attention_heads"} <= recipe.keys(), file
 
 
 def test_a_dry_run_shows_the_search_and_worked_problems_and_writes_nothing(tmp_path, capsys, monkeypatch):

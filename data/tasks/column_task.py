@@ -274,8 +274,14 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         return int(self.columns_needed.max())
 
     @property
-    def trained_length(self) -> int:  # type: ignore[override]
+    def trained_length(self) -> int:
+        """Columns of the longest problem that training draws, where a recipe says nothing."""
         return max(LEAST_TRAINED, self.length_complexity + SPARE_COLUMNS)
+
+    @property
+    def suggested_arguments(self) -> dict[str, Any]:  # type: ignore[override]
+        # A head for each relation, and one for the `$` at the beginning.
+        return {"max_length": self.trained_length, "num_attention_heads": len(self.rule.relations) + 1}
 
     @property
     def ones_come_first(self) -> bool:  # type: ignore[override]

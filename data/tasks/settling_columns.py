@@ -50,6 +50,10 @@ class SettlingColumns(ColumnTask):
         """The task whose example cards draw."""
         return self
 
+    @property
+    def suggested_arguments(self):
+        return {"max_length": self.trained_length}
+
     def check_settling(self) -> None:
         """Raise ValueError unless there is one pass, which reads the operands in their order."""
         passes = self.transducer.passes

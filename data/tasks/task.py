@@ -5,6 +5,7 @@ A task knows what each token means. Its fields are its format. `Task.family` is 
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal, get_args, get_origin
 
@@ -49,7 +50,7 @@ class Task(Lengths, ABC):
         every_problem: what a certificate is about, after "for".
         length_complexity: the least length such that problems of up to this length show every neighbourhood; None if it has
             not been searched.
-        trained_length: digits of the longest operand that training draws, where a recipe says nothing.
+        suggested_arguments: arguments of a training run, with their values where a recipe says nothing.
         partitioned_digits: problems with at most this many digits in all belong to one split, by a hash. Longer problems may
             be drawn for any split; there must be so many that two splits practically never share one. None if all problems
             are partitioned.
@@ -64,7 +65,7 @@ class Task(Lengths, ABC):
     operands: ClassVar[int]
     every_problem: ClassVar[str] = "operands of every length"
     length_complexity: ClassVar[int | None] = None
-    trained_length: ClassVar[int] = 30
+    suggested_arguments: ClassVar[Mapping[str, Any]] = {}
     partitioned_digits: ClassVar[int | None] = PARTITIONED_DIGITS
     most_digits: ClassVar[int] = 1_000_000
     most_answered: ClassVar[int] = 2**27

@@ -86,9 +86,7 @@ class DataArguments:
 
     task: str = argument("addition", "name of the task")
     min_length: int = argument(1, "digits of the shortest trained operand", least=1)
-    max_length: int = argument(
-        None, "digits of the longest trained operand; unset, 30, or of a column task what its search asks for", least=1
-    )
+    max_length: int = argument(30, "digits of the longest trained operand", least=1)
     num_train_samples: int | None = argument(None, "problems of a fixed training set; unset, every batch is new", least=1)
     batching: Literal["one_length", "mixed"] = argument(
         "one_length", "lengths in a batch: one, or drawn for each problem and padded, as in paper 1's code"
@@ -352,6 +350,9 @@ def read_arguments(arguments: list[str]) -> Given:
         parser.set_defaults(**parser.read(_words(recipe)))
     except ValueError as error:
         raise ValueError(f"the recipe {source}: {error}") from error
+    # What the task's search suggests stands below what the recipe says.
+    suggested = parser.make(task, parser.read(words)).suggested_arguments
+    parser.set_defaults(**{name: value for name, value in suggested.items() if name not in recipe})
     values = join_launched(parser.read(words), launched_arguments(os.environ), recipe, words) | {"task": task.name}
     return Given(name, description, tuple(dict.fromkeys([*plugins, *needed])), task, model, parser, values)
 
@@ -415,8 +416,6 @@ def parse_run(arguments: list[str]) -> Run:
     if not folder.name.strip():
         raise ValueError(f"output_dir must be the name of a folder, got {values['output_dir']!r}")
     task, data, model = make(given.task, values), make(DataArguments, values), make(given.model, values)
-    if data.max_length is None:
-        data.max_length = task.trained_length
     for part in task.parts:
         part.check_worked_examples()
     family = task.family
