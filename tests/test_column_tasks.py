@@ -20,6 +20,7 @@ from longhand.data.splits import SPLITS
 from longhand.data.tasks.column_task import run_pass, task_of_table
 from longhand.data.tasks.numbers_by_columns import compare
 from longhand.data.tasks.registry import TASKS
+from longhand.data.tasks.written_states import easiest_layout, task_with_states, work_of
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.modeling.transducer import read_transducer, table_of
 from longhand.modeling.vocabulary import BOS, PAD
@@ -338,6 +339,34 @@ def test_too_many_neighbourhoods_are_refused_with_their_number_and_width():
     wide = {"alphabet": alphabet, "operands": 2, "sign": "+", "window": (0, 1), "step": lambda self, s, x: (max(x), 0)}
     with pytest.raises(ValueError, match=r"too many neighbourhoods: a window of 2 columns has [\d,]+ cases"):
         table_of(broken(**wide).transducer)
+
+
+STATED = [Sums(), TimesThree(), Halves(), Differences(), RunningSums(), Backwards(), Emptied(), Alternating()]
+
+
+@pytest.mark.parametrize("task", STATED, ids=lambda task: task.name)
+def test_a_task_that_writes_its_states_answers_alike_and_sees_few_columns(task):
+    stated = task_with_states(type(task))()
+    generator = np.random.default_rng(0)
+    for _ in range(50):
+        words = task.words(generator.integers(0, len(task.alphabet), size=(1, task.operands, int(generator.integers(1, 9)))))
+        question = task.sign.join(words[0])
+        assert stated.answer_to(question) == task.answer_to(question)
+        assert stated.prompt(question) == task.prompt(question)
+    for own in stated.transducer.passes:
+        assert own.window[0] >= -own.flush and (len(own.write) == 1 or len(own.writes) >= len(own.write))
+    assert work_of(easiest_layout(task)) == min(work_of(task), work_of(stated))
+
+
+def test_whatever_the_step_a_task_that_writes_its_states_has_a_window():
+    def step(self, state, symbols):
+        return (0 if not symbols[0] else state), state ^ symbols[0]
+
+    hidden = broken(step=step)
+    stated = easiest_layout(hidden)
+    assert stated.name == "states_of_broken" and stated.transducer.passes[0].window == (1, 1)
+    with pytest.raises(ValueError, match="in it"):
+        task_with_states(type(broken(step=step, answer="joined")))().transducer  # noqa: B018
 
 
 def test_too_many_neighbourhoods_hide_no_conflict():

@@ -100,3 +100,14 @@ def test_sizes_that_do_not_show_all_are_said_before_the_first_step_and_what_is_l
     assert again.training.max_steps == 4 and again.data.max_length == task.trained_length
     recipe = yaml.safe_load((folder / "recipe.yaml").read_text())
     assert {**again.recipe, "max_steps": 2, "max_length": 1} == recipe and again.folder != folder
+
+
+def test_a_task_that_no_window_shows_trains_when_it_writes_its_states(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["columns", "--plugin", plugin(tmp_path, "return (0 if not symbols[0] else state), state ^ symbols[0]")]
+    assert "--write_states" in refusal(capsys, train.main, *words, "--dry_run")
+    run = parse_run([*words, "--write_states"])
+    assert run.task.name == run.recipe["task"] == "states_of_own" and len(run.task.transducer.passes) == 2
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(run.recipe))
+    assert parse_run(["recipe.yaml", *words[1:]]).recipe == run.recipe
+    assert "'addition' is none" in refusal(capsys, train.main, "addition", "--write_states")

@@ -333,10 +333,18 @@ def run_pass(write: np.ndarray, following: np.ndarray, start: int, inputs: np.nd
     return written.reshape(count, -1)[:, :columns]
 
 
-@lru_cache(maxsize=16)
-def _transducer(task: ColumnTask) -> tuple[Transducer, Graph]:
-    """The table of a task, with the least windows that suffice, and its runs."""
-    own = task.passes or (ColumnPass(task.step, task.writes, task.start, task.flush, task.direction, None, task.window),)
+def _passes_of(task: ColumnTask) -> tuple[ColumnPass, ...]:
+    """The passes of a task; a task without them has one, its step."""
+    return task.passes or (ColumnPass(task.step, task.writes, task.start, task.flush, task.direction, None, task.window),)
+
+
+def tables_of(task: ColumnTask) -> Transducer:
+    """The table of a task; the windows of its passes have not been searched yet.
+
+    Raises:
+        ValueError: a field of the task is not legal, or a step has no finite table.
+    """
+    own = _passes_of(task)
     passes = []
     for each in own:
         reads = tuple(range(task.operands)) if each.reads is None else each.reads
@@ -350,9 +358,15 @@ def _transducer(task: ColumnTask) -> tuple[Transducer, Graph]:
         symbols = len(passes[place].writes)
         write, following = tabulate(task.name, each.step, each.start, symbols, table.sizes(place), holds)
         passes[place] = replace(table.passes[place], window=(1, 1), symmetric=True, write=write, next=following)
-    table = replace(table, passes=tuple(passes))
+    return replace(table, passes=tuple(passes))
+
+
+@lru_cache(maxsize=16)
+def _transducer(task: ColumnTask) -> tuple[Transducer, Graph]:
+    """The table of a task, with the least windows that suffice, and its runs."""
+    table = tables_of(task)
     graph = runs_of(table, task.end_token)
-    return with_windows(task.name, table, graph, [each.window for each in own]), graph
+    return with_windows(task.name, table, graph, [each.window for each in _passes_of(task)]), graph
 
 
 def sights_of(task: ColumnTask) -> list[Sight]:

@@ -192,7 +192,7 @@ def _explain(name: str, table: Transducer, graph: Graph, place: int, tried: Narr
     for path, right in zip(tried.conflict.paths, tried.conflict.tokens, strict=True):
         digits, _ = graph.problems(path[None], table.operands, ones_first)[0]
         problems.append(f"{table.sign.join(words_over(table.alphabet, digits)[0])}= before {table.tokens[right]!r}")
-    states = "write the states, in `writes` of this or an earlier pass, which always suffices"
+    states = "write the states, in `writes` of this or an earlier pass or by --write_states, which always suffices"
     if least.chosen is not None:
         low, high = least.chosen.window
         advice = f"the smallest window that would do has the columns {low} to {high}"

@@ -8,10 +8,12 @@ from typing import Any
 from longhand.data.tasks.column_task import TABLES, ColumnTask, task_of_table
 from longhand.data.tasks.settling_columns import SETTLING, settling_task
 from longhand.data.tasks.task import Task
+from longhand.data.tasks.written_states import STATES, task_with_states
 from longhand.modeling.registry import check_free
 
 TASKS: dict[str, type[Task]] = {}
-"""All tasks by name. `find_task` knows a column task by `settling_` and its name too: the task of a settling encoder."""
+"""All tasks by name. `find_task` knows a column task by `settling_` and its name too, the task of a settling encoder, and by
+`states_of_` and its name, the task that writes its states."""
 
 
 def task_named(name: object) -> type[Task] | None:
@@ -20,9 +22,11 @@ def task_named(name: object) -> type[Task] | None:
         return None
     if name in TASKS:
         return TASKS[name]
-    kind = TASKS.get(name.removeprefix(SETTLING))
-    settles = name.startswith(SETTLING) and kind is not None and issubclass(kind, ColumnTask)
-    return settling_task(kind) if settles else None
+    for prefix, derived in ((SETTLING, settling_task), (STATES, task_with_states)):
+        kind = TASKS.get(name.removeprefix(prefix))
+        if name.startswith(prefix) and kind is not None and issubclass(kind, ColumnTask):
+            return derived(kind)
+    return None
 
 
 def register_task(task: type[Task]) -> type[Task]:

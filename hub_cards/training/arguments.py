@@ -27,6 +27,7 @@ from longhand.data.certificates import LARGEST_RATIO, ROUNDING_FACTOR
 from longhand.data.tasks.plugins import PACKAGE, Plugin, load_plugin, require_plugins
 from longhand.data.tasks.registry import find_task, task_named
 from longhand.data.tasks.settling_columns import SETTLING
+from longhand.data.tasks.written_states import STATES
 from longhand.hub_cards.commands import OneLineParser, one_line
 from longhand.hub_cards.recipes import load_recipe
 from longhand.hub_cards.training.launcher import (
@@ -326,6 +327,7 @@ def read_arguments(arguments: list[str]) -> Given:
     first = Parser(())
     first.add_argument("--plugin", nargs="+", action="extend", default=[])
     first.add_argument("--task")
+    first.add_argument("--write_states", action="store_true")
     chosen, words = first.parse_known_args(arguments)
     plugins = [load_plugin(file) for file in chosen.plugin]
     recipe = load_recipe(source)
@@ -336,7 +338,15 @@ def read_arguments(arguments: list[str]) -> Given:
     recipe.pop("command", None)
     if not chosen.task and (replaced := _own_column_task(recipe, plugins)):
         chosen.task = name = replaced
-    task = find_task(chosen.task or recipe.get("task", DataArguments.task))
+    named = chosen.task or recipe.get("task", DataArguments.task)
+    if chosen.write_states:
+        # A run of one's own task has the name of the task.
+        if name == named:
+            name = STATES + str(named)
+        named = STATES + str(named)
+        if task_named(named) is None:
+            raise ValueError(f"--write_states is for column tasks, and {named.removeprefix(STATES)!r} is none")
+    task = find_task(named)
     model, own = model_arguments(task()), task.family.training_arguments
     title = f"{name}: {description or 'a recipe without description'}"
     kinds = (task, DataArguments, model, *filter(None, [own]), RunArguments, Publishing)
@@ -365,7 +375,8 @@ def _own_column_task(recipe: dict[str, Any], plugins: list[Plugin]) -> str | Non
         return None
     modules = [f"{PACKAGE}.{Path(plugin.name).stem}" for plugin in plugins]
     own = [own for own, task in TASKS.items() if task.__module__ in modules and issubclass(task, ColumnTask)]
-    return SETTLING * name.startswith(SETTLING) + own[0] if len(own) == 1 else None
+    prefix = next((prefix for prefix in (SETTLING, STATES) if name.startswith(prefix)), "")
+    return prefix + own[0] if len(own) == 1 else None
 
 
 def _words(recipe: dict[str, Any]) -> list[str]:

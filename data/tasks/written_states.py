@@ -1,0 +1,136 @@
+"""Column tasks that write their states: whatever the step, a window of few columns suffices.
+
+A pass of several states becomes two passes. The first one writes, in each column, which state it goes to and what the pass
+writes there, as one symbol. The second one reads this symbol and writes what the pass writes. A token of the first pass sees
+the state in itself, so it needs nothing but the next column; a token of the second pass sees all in one symbol.
+"""
+
+from dataclasses import fields
+from functools import lru_cache
+from string import ascii_lowercase, ascii_uppercase
+
+from longhand.data.tasks.column_task import ColumnPass, ColumnTask, sights_of, tables_of
+from longhand.modeling.transducer import RESERVED, Pass
+
+STATES = "states_of_"
+"""Begins the names of these tasks; the name of the column task follows."""
+
+MOST_SYMBOLS = 256
+"""Symbols that a pass may write."""
+
+
+class WrittenStates(ColumnTask):
+    """Base of the column tasks that write the states of another column task; `task_with_states` makes them."""
+
+
+@lru_cache(maxsize=64)
+def task_with_states(kind: type[ColumnTask]) -> type[WrittenStates]:
+    """The task that answers as a column task does, and writes its states."""
+
+    def passes(self) -> tuple[ColumnPass, ...]:
+        return _passes(kind(**{option.name: getattr(self, option.name) for option in fields(self)}))
+
+    about = {"__doc__": f"The column task {kind.name}, which writes its states.", "__module__": kind.__module__}
+    return type(STATES + kind.name, (WrittenStates, kind), {"name": STATES + kind.name, "passes": property(passes), **about})
+
+
+@lru_cache(maxsize=16)
+def _passes(task: ColumnTask) -> tuple[ColumnPass, ...]:
+    """The passes of a task, those of several states as two.
+
+    Raises:
+        ValueError: a pass has too many states, or the answer is what all passes write.
+    """
+    if task.answer == "joined":
+        raise ValueError(f"the answer to {task.name!r} is what all passes write: a pass that writes states would be in it")
+    table = tables_of(task)
+    passes: list[ColumnPass] = []
+    # Where each word of the task, an operand or what a pass writes, stands among the words of the new task.
+    words = list(range(table.operands))
+    for place, own in enumerate(table.passes):
+        reads = tuple(words[source] for source in own.reads)
+        step = _step_of(own, table.sizes(place))
+        if len(own.write) == 1:
+            passes.append(ColumnPass(step, own.writes, own.start, own.flush, own.direction, reads))
+        else:
+            pairs = sorted({pair for row in zip(own.write, own.next, strict=True) for pair in zip(*row, strict=True)})
+            if len(pairs) > MOST_SYMBOLS:
+                raise ValueError(
+                    f"pass {place + 1} of {task.name!r} has {len(pairs):,} pairs of a symbol and a state, more than the "
+                    f"{MOST_SYMBOLS} symbols that may be written"
+                )
+            symbols = _symbols(len(pairs), table.alphabet + table.sign + own.writes)
+            passes.append(ColumnPass(_pairs_of(step, pairs), symbols, own.start, own.flush, own.direction, reads))
+            first = (table.operands + len(passes) - 1,)
+            passes.append(ColumnPass(_first_of(pairs), own.writes, 0, own.flush, own.direction, first))
+        words.append(table.operands + len(passes) - 1)
+    return tuple(passes)
+
+
+def _step_of(own: Pass, sizes: list[int]):
+    """The step of a pass that is given as a table."""
+
+    def step(state, symbols):
+        entry = 0
+        for symbol, size in zip(symbols, sizes, strict=True):
+            entry = entry * size + symbol
+        return own.write[state][entry], own.next[state][entry]
+
+    return step
+
+
+def _pairs_of(step, pairs: list[tuple[int, int]]):
+    """The step that writes the place of its symbol and its next state in `pairs`."""
+    places = {pair: place for place, pair in enumerate(pairs)}
+
+    def stated(state, symbols):
+        pair = step(state, symbols)
+        return places[pair], pair[1]
+
+    return stated
+
+
+def _first_of(pairs: list[tuple[int, int]]):
+    """The step that reads such a place and writes the symbol of the pair."""
+
+    def shown(state, symbols):
+        return pairs[symbols[0]][0], state
+
+    return shown
+
+
+def _symbols(count: int, taken: str) -> str:
+    """So many characters that stand for nothing yet: letters first."""
+    letters = ascii_uppercase + ascii_lowercase + "".join(map(chr, range(0x100, 0x300)))
+    free = [letter for letter in letters if letter not in taken + RESERVED]
+    return "".join(free[:count])
+
+
+def work_of(task: ColumnTask) -> int:
+    """What there is to learn: neighbourhoods, each counted as often as it has keys.
+
+    Raises:
+        ValueError: no window suffices.
+    """
+    return sum(found.keys.size for found in (sight.find() for sight in sights_of(task)))
+
+
+def easiest_layout(task: ColumnTask) -> ColumnTask:
+    """The task itself, or the one that writes its states, whichever has less to learn (`work_of`).
+
+    Raises:
+        ValueError: neither can be learned.
+    """
+    options = {option.name: getattr(task, option.name) for option in fields(task)}
+    layouts: list[ColumnTask] = []
+    refusals = []
+    for layout in (task, task_with_states(type(task))(**options)):
+        try:
+            work_of(layout)
+        except ValueError as error:
+            refusals.append(error)
+        else:
+            layouts.append(layout)
+    if not layouts:
+        raise refusals[0]
+    return min(layouts, key=work_of)
