@@ -17,14 +17,15 @@ from transformers.utils import logging
 
 from longhand.data import ColumnTask
 from longhand.data.batches import check_lengths
-from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint
-from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, CERTIFICATE_FILE
-from longhand.hub_cards.checkpoints.load import load_checkpoint
+from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, with_certificate
+from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, Checkpoint
+from longhand.hub_cards.checkpoints.load import complete_checkpoint, load_both, read_checkpoint
 from longhand.hub_cards.commands import holding, interruptible, one_line, read_object, refusing_in_one_line
 from longhand.hub_cards.evaluation.measure import evaluate_lengths, report
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.commits import Repository, check_push, own_repo_id
-from longhand.hub_cards.publishing.publications import push_command, push_model
+from longhand.hub_cards.publishing.publications import model_publication, push_command
+from longhand.hub_cards.publishing.publications import publish as push_publication
 from longhand.hub_cards.recipes import describe_recipes
 from longhand.hub_cards.training.arguments import UNSET, Run, parse_run, read_arguments
 from longhand.hub_cards.training.launcher import lacking_processes
@@ -94,7 +95,7 @@ def show_help(arguments: list[str]) -> None:
 
 def train(arguments: list[str]) -> None:
     """Go from a recipe to a trained, certified and evaluated model with a card, and push it."""
-    began = time.perf_counter()
+    began, finished = time.perf_counter(), None
     with ExitStack() as held:
         if note := lacking_processes(os.environ):
             print(note, file=sys.stderr)
@@ -112,20 +113,17 @@ def train(arguments: list[str]) -> None:
                 if not trainer.is_world_process_zero():
                     return
                 save(run, trainer)
-                certified = not run.training.until_certified or certify(run)
-                evaluate(run, began)
-                write_card(run.folder)
-                remove_checkpoints(run.folder)
+                finished = finish(run, began)
             print(f"trained and evaluated in {time.perf_counter() - began:.0f} seconds")
             print("\n".join(["", "what next:", *what_next(run)]))
-            if not certified:
-                model = load_checkpoint(str(run.folder)).model
-                print("\n".join(["", *describe_rest(model, run.task.for_evaluation, run.data.max_length)]))
+            if run.training.until_certified and not is_certified(finished):
+                rest = describe_rest(cast(Any, finished.model), run.task.for_evaluation, run.data.max_length)
+                print("\n".join(["", *rest]))
                 print(f"what goes on, twice as long: {going_on(arguments, run)}")
                 later = f"; it was not pushed: {by_hand(run, start.repo_id)} does it all the same" if start.repo_id else ""
                 stop(f"not certified after {trainer.state.global_step} steps{later}")
         if start.repo_id and run.training.process_index == 0:
-            publish(run, start.repo_id)
+            publish(run, start.repo_id, finished)
 
 
 def dry_run(run: Run) -> str:
@@ -175,29 +173,41 @@ def save(run: Run, trainer: BatchTrainer) -> None:
     save_final(run, trainer.accelerator.unwrap_model(trainer.model), tokenizer, Path(best) if best else None)
 
 
-def certify(run: Run) -> bool:
-    """Check the saved model and write its certificate; return whether it is certified."""
-    file = run.folder / CERTIFICATE_FILE
-    return certify_checkpoint(load_checkpoint(str(run.folder)), file, run.folder, anew=False)["certified"]
-
-
-def evaluate(run: Run, began: float) -> None:
-    """Evaluate what was saved, the last checkpoint and the best one, as eval.py does, and write the results.
-
-    If both have the same weights, they are evaluated once.
+def finish(run: Run, began: float) -> Checkpoint:
+    """Load what was saved, once; certify and evaluate it, and write its card.
 
     Args:
         began: `time.perf_counter()` when the run began.
     """
+    last, best = load_both(run.folder)
+    if run.training.until_certified:
+        certify_checkpoint(last, run.folder / CERTIFICATE_FILE, run.folder, anew=False)
+        last = with_certificate(last)
+    evaluate(run, [last] if best is None else [last, best], began)
+    finished = complete_checkpoint(last, best)
+    write_card(finished)
+    remove_checkpoints(run.folder)
+    return finished
+
+
+def is_certified(checkpoint: Checkpoint) -> bool:
+    """Whether the certificate in a checkpoint's folder says so."""
+    return checkpoint.certificate is not None and checkpoint.certificate["certified"]
+
+
+def evaluate(run: Run, checkpoints: list[Checkpoint], began: float) -> None:
+    """Evaluate the last checkpoint and the best one as eval.py does, and write the results.
+
+    If both have the same weights, they are evaluated once.
+    """
     rows: list[dict[str, Any]] = []
     measured: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for folder in (run.folder, run.folder / BEST_FOLDER):
-        for checkpoint in load_checkpoint(str(folder)).by_part() if folder.is_dir() else ():
-            task, what = checkpoint.task, (checkpoint.weights, checkpoint.task.name)
-            if what not in measured:
-                lengths = check_lengths(checkpoint.model, task, map(task.operand_lengths, run.data.test_lengths))
-                measured[what] = evaluate_lengths(checkpoint, lengths, num_samples=run.data.test_samples)
-            rows += [{**row, "model": checkpoint.name} for row in measured[what]]
+    for checkpoint in (part for whole in checkpoints for part in whole.by_part()):
+        task, what = checkpoint.task, (checkpoint.weights, checkpoint.task.name)
+        if what not in measured:
+            lengths = check_lengths(checkpoint.model, task, map(task.operand_lengths, run.data.test_lengths))
+            measured[what] = evaluate_lengths(checkpoint, lengths, num_samples=run.data.test_samples)
+        rows += [{**row, "model": checkpoint.name} for row in measured[what]]
     seconds = round(time.perf_counter() - began, 1)
     report([{**row, "run_seconds": seconds} for row in rows], run.folder, (run.data.min_length, run.data.max_length))
 
@@ -229,12 +239,17 @@ def going_on(arguments: list[str], run: Run) -> str:
     return shlex.join(["python", "train.py", *kept, *(word for pair in changed.items() for word in pair)])
 
 
-def publish(run: Run, repo_id: str) -> None:
-    """Push the finished run. If that fails, the run stays as it is and the error says how to push it later."""
+def publish(run: Run, repo_id: str, finished: Checkpoint | None) -> None:
+    """Push the finished run. If that fails, the run stays as it is and the error says how to push it later.
+
+    Args:
+        finished: the run's checkpoint, if this process has made it.
+    """
     place: Any = run.publishing
     api = HfApi(token=place.hub_token)
     try:
-        push = push_model(run.folder, repo_id, private=place.hub_private_repo, revision=place.hub_revision, api=api)
+        publication = model_publication(finished or read_checkpoint(run.folder), repo_id)
+        push = push_publication(publication, private=place.hub_private_repo, revision=place.hub_revision, api=api)
     except (ValueError, OSError, RuntimeError) as error:
         stop(f"{run.folder} is complete but was not pushed: {one_line(error)}; push it by: {by_hand(run, repo_id)}")
     print(f"\n{push}")

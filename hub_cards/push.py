@@ -29,7 +29,7 @@ from transformers.utils import logging
 
 from longhand.data import SPLITS, TASKS, build_task
 from longhand.data.tasks.plugins import add_plugin_option, load_plugin
-from longhand.hub_cards.checkpoints.load import is_in_zoo, locate, unpack
+from longhand.hub_cards.checkpoints.load import is_in_zoo, locate, read_checkpoint, unpack
 from longhand.hub_cards.commands import OneLineParser, holding, interruptible, refusing_in_one_line
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.dataset import (
@@ -215,7 +215,9 @@ def dataset_of(options: argparse.Namespace) -> Publication:
 
 
 PUBLICATIONS: dict[str, Callable[[argparse.Namespace], Publication]] = {
-    "model": lambda options: model_publication(options.folder, options.repo_id, options.dataset, options.with_code),
+    "model": lambda options: model_publication(
+        read_checkpoint(options.folder), options.repo_id, options.dataset, options.with_code
+    ),
     "dataset": dataset_of,
     "metric": lambda options: metric_publication(options.repo_id),
     "page": lambda options: page_publication(options.repo_id, options.models),
@@ -233,7 +235,7 @@ def run(options: argparse.Namespace) -> None:
         if options.kind in ("model", "card"):
             held.enter_context(holding(options.folder, reading=True))
         if options.kind == "card":
-            print(f"wrote {write_card(options.folder, options.repo_id, options.dataset)}")
+            print(f"wrote {write_card(read_checkpoint(options.folder), options.repo_id, options.dataset)}")
             return
         if options.kind == "dataset" and options.output is not None:
             print(f"wrote {write_generated(generated_dataset(options), options.output, options.num_proc)}")

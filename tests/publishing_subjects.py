@@ -113,7 +113,7 @@ def dataset_card(task, configurations, num_samples) -> str:
 
 def model_files(folder: Path, repo_id: str) -> dict[str, bytes]:
     """The content of the files that pushing a checkpoint's folder to a new repository writes, by path."""
-    return contents(model_publication(folder, repo_id).make_files(folder, None))
+    return contents(model_publication(read_checkpoint(folder), repo_id).make_files(folder, None))
 
 
 def model_card(folder: Path, *names: str) -> str:

@@ -15,6 +15,7 @@ from longhand.data import Addition
 from longhand.data.certificates import Certificate, hash_weights
 from longhand.data.certificates import certificate as certificate_module
 from longhand.hub_cards.checkpoints.checkpoint import hash_files
+from longhand.hub_cards.checkpoints.load import read_checkpoint
 from longhand.hub_cards.publishing.publications import model_publication
 
 assert damaged
@@ -152,7 +153,7 @@ def test_what_certifying_refuses_is_neither_shown_nor_pushed_though_the_hashes_f
         adder, "no certificate covers|holds pickles|is incomplete|cannot be loaded|config.json of|Python files"
     )
     with pytest.raises(ValueError):
-        model_publication(adder, "user/adder", with_code=True)
+        model_publication(read_checkpoint(adder), "user/adder", with_code=True)
 
 
 def test_code_that_is_not_checked_is_not_certified_until_the_model_is_saved_again(adder, capsys):

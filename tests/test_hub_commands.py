@@ -2,6 +2,7 @@
 
 import shlex
 import time
+from pathlib import Path
 
 import pytest
 import yaml
@@ -12,6 +13,7 @@ from refusals import refusal
 
 from longhand import train
 from longhand.hub_cards import push as push_cli
+from longhand.hub_cards.checkpoints import load
 from longhand.hub_cards.result_rows import read_results
 
 SMALL = ["addition", "--hidden_size", "16", "--intermediate_size", "32", "--batch_size", "8", "--max_length", "3",
@@ -76,6 +78,20 @@ def test_what_the_hub_will_not_take_is_not_trained(hub, tmp_path, capsys, monkey
     monkeypatch.setattr(train, "make_trainer", None)
     assert message in refusal(capsys, train.main, *PUSHED, "--output_dir", tmp_path / "run", *options)
     assert list(tmp_path.iterdir()) == [] and set(hub.repositories) == before
+
+
+def test_a_run_loads_each_of_its_checkpoints_once_from_training_to_the_push(hub, tmp_path, monkeypatch):
+    loaded, load_model = [], load._load_model
+
+    def counted(source, *rest):
+        loaded.append(Path(source))
+        return load_model(source, *rest)
+
+    monkeypatch.setattr(load, "_load_model", counted)
+    folder = tmp_path / "run"
+    train.main([*map(str, PUSHED), "--hub_model_id", "user/adder", "--output_dir", str(folder)])
+    assert loaded == [folder, folder / "best"]
+    assert "results.jsonl" in hub.repositories["model", "user/adder"].head.files
 
 
 def test_a_push_that_fails_leaves_the_finished_run_and_the_command_that_pushes_it(hub, tmp_path, capsys, monkeypatch):

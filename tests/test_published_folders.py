@@ -14,6 +14,7 @@ from longhand import eval as evaluation
 from longhand.data.certificates import hash_weights
 from longhand.hub_cards import push
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
+from longhand.hub_cards.checkpoints.load import read_checkpoint
 from longhand.hub_cards.publishing.publications import model_publication, push_model
 from longhand.hub_cards.result_rows import write_results
 from longhand.modeling import CoupledGPTForCausalLM
@@ -132,7 +133,7 @@ def test_only_the_package_s_own_verifier_is_published(folder):
     shutil.copy(VERIFIER, folder)
     (folder / VERIFIER.name).write_text("print('VERIFIED')\n")
     for with_code in (False, True):
-        files = model_publication(folder, "user/adder", with_code=with_code).make_files(folder, None)
+        files = model_publication(read_checkpoint(folder), "user/adder", with_code=with_code).make_files(folder, None)
         assert files[VERIFIER.name].read_bytes() == VERIFIER.read_bytes()
 
 

@@ -256,7 +256,8 @@ def test_run_cut_off_after_it_was_certified_resumes_to_the_same_weights(tmp_path
         return replace(check(model, task), wrong=0, ratio=99.0, failing=[]) if 9 in drawn else check(model, task)
 
     monkeypatch.setattr(trainer, "check_thoroughly", certified_from_step_10)
-    monkeypatch.setattr(train, "certify_checkpoint", lambda *_, **__: {"certified": True})
+    monkeypatch.setattr(train, "certify_checkpoint", lambda *_, **__: None)
+    monkeypatch.setattr(train, "is_certified", lambda *_: True)
     train.main([*arguments, str(tmp_path / "whole")])
     assert set(drawn) == set(range(10))
     drawn.clear()

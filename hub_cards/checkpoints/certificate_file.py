@@ -61,6 +61,16 @@ def fitting_certificate(folder: Path, weights: str, task: Task) -> dict[str, Any
     return certificate
 
 
+def with_certificate(checkpoint: Checkpoint) -> Checkpoint:
+    """Return a checkpoint with what the certificate in its folder states now, or with the fault of that certificate."""
+    task = checkpoint.own_task or checkpoint.task
+    try:
+        stated, fault = fitting_certificate(checkpoint.folder, checkpoint.weights, task), ""
+    except (ValueError, OSError) as error:
+        stated, fault = None, one_line(error)
+    return replace(checkpoint, certificate=stated, fault=fault)
+
+
 def check_covered(folder: Path) -> None:
     """Raise ValueError if a folder holds what no certificate covers, by the list of the verifier.
 

@@ -28,7 +28,7 @@ from longhand.data.checks import check_integer
 from longhand.data.families import DECODER, ENCODER
 from longhand.data.tasks.plugins import require_plugins
 from longhand.data.tasks.registry import register_table, task_from_recipe, task_named
-from longhand.hub_cards.checkpoints.certificate_file import copy_verifier, fitting_certificate, read_certificate
+from longhand.hub_cards.checkpoints.certificate_file import copy_verifier, read_certificate, with_certificate
 from longhand.hub_cards.checkpoints.checkpoint import (
     ADAPTER_CONFIG,
     ANSWER_FILES,
@@ -173,35 +173,51 @@ def load_checkpoint(
         recipe=recipe,
         weights=hash_weights(model),
     )
-    try:
-        certificate = fitting_certificate(folder, checkpoint.weights, checkpoint.own_task or checkpoint.task)
-        return replace(checkpoint, certificate=certificate)
-    except (ValueError, OSError) as error:
-        return replace(checkpoint, fault=one_line(error))
+    return with_certificate(checkpoint)
+
+
+def load_both(folder: Path) -> tuple[Checkpoint, Checkpoint | None]:
+    """Load the last checkpoint of a run, and the best one if there is one.
+
+    Raises:
+        ValueError: see `load_checkpoint`.
+    """
+    best = folder / BEST_FOLDER
+    return load_checkpoint(str(folder)), load_checkpoint(str(best)) if best.is_dir() else None
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Load the checkpoints of a folder, and check that all that stands beside them belongs to them.
 
     Raises:
-        ValueError: the folder, or `best` in it, is no checkpoint of this package or damaged, lacks what others need to load
-            it, or has results of other weights or a certificate that does not fit (`read_certificate`); or it needs a
-            plugin that is not loaded.
+        ValueError: see `load_checkpoint` and `complete_checkpoint`.
     """
-    last = load_checkpoint(str(folder))
+    return complete_checkpoint(*load_both(folder))
+
+
+def complete_checkpoint(last: Checkpoint, best: Checkpoint | None) -> Checkpoint:
+    """Return the last checkpoint of a folder with its results, after checks that all that stands there belongs to it.
+
+    Args:
+        best: the one in `best` in the folder.
+
+    Raises:
+        ValueError: the folder, or `best` in it, lacks what others need to load it, or has results of other weights or a
+            certificate that does not fit (`read_certificate`).
+    """
+    folder = last.folder
     _check_loadable(folder)
     # Configurations name their code by themselves. The file does not where the code was left out.
     last.model.config.auto_map = read_object(folder / "config.json").get("auto_map")
     certificate, spare, file = read_certificate(last), None, folder / RESULTS_FILE
     rows, best_rows = read_results(file) if file.is_file() else [], []
     measured = {"the folder": (last.weights, rows)}
-    if (place := folder / BEST_FOLDER).is_dir():
-        best = load_checkpoint(str(place)).weights
-        _check_loadable(place)
+    if best is not None:
+        _check_loadable(best.folder)
         best_rows = [row for row in rows if row["model"].endswith(f"/{BEST_FOLDER}")]
         rows = [row for row in rows if row not in best_rows]
-        measured = {"the folder": (last.weights, rows), place.name: (best, best_rows)}
-        if best == last.weights:
+        measured = {"the folder": (last.weights, rows), BEST_FOLDER: (best.weights, best_rows)}
+        if best.weights == last.weights:
             spare = "the last checkpoint has the same weights"
         elif certificate is not None and certificate["certified"]:
             spare = "the last checkpoint is certified"
@@ -213,7 +229,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             )
     task: Any = last.own_task  # A checkpoint whose recipe and configuration name no task was not loaded above.
     found: dict[str, Any] = {"rows": rows, "best_rows": [] if spare else best_rows, "spare_best": spare}
-    return replace(last, name=folder.resolve().name, folder=folder, task=task, **found)
+    return replace(last, name=folder.resolve().name, task=task, **found)
 
 
 def _check_loadable(folder: Path) -> None:

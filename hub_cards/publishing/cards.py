@@ -20,7 +20,7 @@ from longhand.data import Task
 from longhand.data.metrics import METRICS
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
 from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, PLOT_FILE, Checkpoint
-from longhand.hub_cards.checkpoints.load import is_in_zoo, read_checkpoint
+from longhand.hub_cards.checkpoints.load import is_in_zoo
 from longhand.hub_cards.commands import read_text, write_atomically
 from longhand.hub_cards.publishing.commits import TAG, check_repo_id, kind_tag
 from longhand.hub_cards.publishing.examples import ENVIRONMENT, count, family_card, snippet
@@ -80,11 +80,11 @@ def format_fields(task: Task) -> str:
     return ", ".join(f"{plain(name)} {plain(value)}" for name, value in task.describe().items() if name != "task")
 
 
-def write_card(folder: Path, repo_id: str | None = None, dataset: str | None = None) -> Path:
-    """Write the card of a checkpoint's folder into the folder; see `read_checkpoint` and `render_card`."""
-    text = render_card(read_checkpoint(folder), repo_id, dataset)
-    write_atomically(folder / CARD_FILE, text)
-    return folder / CARD_FILE
+def write_card(checkpoint: Checkpoint, repo_id: str | None = None, dataset: str | None = None) -> Path:
+    """Write the card of a checkpoint into its folder; see `render_card`."""
+    file = checkpoint.folder / CARD_FILE
+    write_atomically(file, render_card(checkpoint, repo_id, dataset))
+    return file
 
 
 def render_card(checkpoint: Checkpoint, repo_id: str | None = None, dataset: str | None = None) -> str:

@@ -16,7 +16,7 @@ from huggingface_hub import HfApi, get_token
 
 from longhand.data.tasks.plugins import named_plugins
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
-from longhand.hub_cards.checkpoints.checkpoint import ANSWER_FILES, BEST_FOLDER, CERTIFICATE_FILE, changed_code
+from longhand.hub_cards.checkpoints.checkpoint import ANSWER_FILES, BEST_FOLDER, CERTIFICATE_FILE, Checkpoint, changed_code
 from longhand.hub_cards.checkpoints.load import locate, read_checkpoint
 from longhand.hub_cards.commands import is_one_line
 from longhand.hub_cards.page.build import build_page, shown_by_default
@@ -103,10 +103,10 @@ def push_model(
         options: see `PushOptions`.
 
     Raises:
-        ValueError: see `model_publication`.
+        ValueError: see `read_checkpoint` and `model_publication`.
         CannotPush: the Hub does not accept the push (see `commit_files`); the repository's files are unchanged.
     """
-    return publish(model_publication(Path(folder), repo_id, dataset, with_code), **options)
+    return publish(model_publication(read_checkpoint(Path(folder)), repo_id, dataset, with_code), **options)
 
 
 def publish(publication: Publication, **options: Unpack[PushOptions]) -> Push:
@@ -148,19 +148,21 @@ def push_command(folder: Path, repo_id: str, private: bool = False, revision: st
     return shlex.join(words)
 
 
-def model_publication(folder: Path, repo_id: str, dataset: str | None = None, with_code: bool = False) -> Publication:
+def model_publication(
+    checkpoint: Checkpoint, repo_id: str, dataset: str | None = None, with_code: bool = False
+) -> Publication:
     """A checkpoint's folder for a repository on the Hub, with a card.
 
     Args:
+        checkpoint: as `read_checkpoint` returns it.
         dataset: Hub id of a dataset of its task, for the card.
         with_code: publish Python files too that this package did not write for this model.
 
     Raises:
-        ValueError: the folder is no checkpoint or holds files of another one (see `read_checkpoint`), a file is a link that
-            leaves the folder, Python files are not as this package writes them, a file holds a private argument, a token or
-            a path of this machine, or a name is not legal.
+        ValueError: a file is a link that leaves the folder, Python files are not as this package writes them, a file holds a
+            private argument, a token or a path of this machine, or a name is not legal.
     """
-    checkpoint = read_checkpoint(folder)
+    folder = checkpoint.folder
     found = {file for pattern in MODEL_FILES for file in folder.glob(pattern) if file.is_file()}
     files: dict[str, Any] = {file.relative_to(folder).as_posix(): file for file in sorted(found)}
     if links := [path for path, file in files.items() if not file.resolve().is_relative_to(folder.resolve())]:

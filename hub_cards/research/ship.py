@@ -61,7 +61,7 @@ def ship(folder: Path) -> Path:
         with holding(ZOO_FOLDER / name):
             for file in made.iterdir():
                 shutil.move(file, ZOO_FOLDER / name / file.name)
-            return write_card(ZOO_FOLDER / name).parent
+            return write_card(read_checkpoint(ZOO_FOLDER / name)).parent
 
 
 def _find_recipe(folder: Path) -> str:

@@ -9,6 +9,7 @@ import yaml
 from faults.attempts import Outcome, attempt
 
 from longhand import eval as evaluation
+from longhand.hub_cards.checkpoints.load import read_checkpoint
 from longhand.hub_cards.commands import refusing_in_one_line
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.recipes import load_recipe, write_recipe
@@ -54,7 +55,7 @@ def try_side_file(case: dict, certified: Path, folder: Path) -> None:
     asked = attempt(lambda: evaluation.main([str(folder), "--ask", QUESTION]), *named)
     right = asked.printed.strip() == SUM
     assert right or asked.refusal or asked.words
-    written = attempt(lambda: write_card(folder), *named)
+    written = attempt(lambda: write_card(read_checkpoint(folder)), *named)
     assert right or written.refusal or "**Certified.**" not in (folder / "README.md").read_text()
 
 
