@@ -3,10 +3,16 @@
 The problems are those that eval.py draws with the same options. A copy of `evaluation/reading.py`, which reads the answers,
 travels along. With --num_fewshot, solved problems of the same size come first.
 
+Language models of others read numbers as a person writes them, `653+49=`. A model of this package reads and writes its own
+format only, such as `653+049=` and `2070`: --model writes the tasks in the format of this model.
+
 examples:
   python -m longhand.hub_cards.harness outputs/harness --tasks addition copy --lengths 5 10 20
   lm_eval --model hf --model_args pretrained=Qwen/Qwen3-0.6B --include_path outputs/harness --tasks longhand_addition
   lm_eval --model hf --model_args pretrained=gpt2 --include_path outputs/harness --tasks longhand_addition_5 --num_fewshot 4
+  python -m longhand.hub_cards.harness outputs/harness --model outputs/addition --lengths 5 10 20
+  lm_eval --model hf --model_args pretrained=outputs/addition,trust_remote_code=True --include_path outputs/harness \\
+      --tasks longhand_own_addition
 """
 
 import argparse
@@ -26,6 +32,7 @@ from longhand.data.tasks.plugins import add_plugin_option, load_plugin
 from longhand.data.tasks.reader import write_questions
 from longhand.data.tasks.registry import find_task
 from longhand.data.tasks.task import Task
+from longhand.hub_cards.checkpoints.load import load_checkpoint, locate
 from longhand.hub_cards.commands import OneLineParser, interruptible, refusing_in_one_line, write_atomically
 from longhand.hub_cards.evaluation import reading
 from longhand.hub_cards.publishing.commits import check_repo_id
@@ -36,7 +43,9 @@ SPARE_TOKENS = 16
 """Tokens that a model may write beyond one for each character of the longest answer: no tokenizer cuts digits further."""
 
 
-def text_problems(task: Task, lengths: tuple[int, ...], count: int, seed: int, split: str) -> tuple[list[str], list[str]]:
+def text_problems(
+    task: Task, lengths: tuple[int, ...], count: int, seed: int, split: str, own: bool = False
+) -> tuple[list[str], list[str]]:
     """Prompts such as `653+49=` and answers such as `702` of the problems that `EvaluationBatches` draws.
 
     Numbers have no zeros in front, no hints and no padding, whatever the task's format. A task whose questions are not
@@ -44,6 +53,7 @@ def text_problems(task: Task, lengths: tuple[int, ...], count: int, seed: int, s
 
     Args:
         lengths: digits of each operand.
+        own: give them in the task's format, the columns `prompt` and `completion`, as its models read and write them.
 
     Raises:
         ValueError: the split holds no such problems, they do not fit into memory, or the format ends below these lengths.
@@ -51,6 +61,8 @@ def text_problems(task: Task, lengths: tuple[int, ...], count: int, seed: int, s
     generator, tiled = evaluation_draw(task, lengths, count, seed, split)
     digits = task.draw(generator, tiled, split)
     columns = example_columns(task, digits, tiled)
+    if own:
+        return columns["prompt"].to_pylist(), columns["completion"].to_pylist()
     sign = getattr(task, "sign", None)
     if sign is None or isinstance(task, ColumnTask):
         return columns["prompt"].to_pylist(), columns["answer"].to_pylist()
@@ -75,12 +87,19 @@ def command_for(
 
 
 def write_task(
-    folder: Path, task: Task, length: int, num_samples: int = 200, seed: int = 0, dataset: str | None = None
+    folder: Path,
+    task: Task,
+    length: int,
+    num_samples: int = 200,
+    seed: int = 0,
+    dataset: str | None = None,
+    own: bool = False,
 ) -> str:
     """Write one task's YAML file, and its problems: a JSON object with `prompt` and `answer` a line.
 
     Args:
         dataset: repository on the Hub that the problems are read from, `data/` at its top; by default from the folder.
+        own: see `text_problems`. The tag of all tasks leaves these tasks out, since other models do not read them.
 
     Returns:
         The task's name in the harness.
@@ -88,11 +107,12 @@ def write_task(
     Raises:
         ValueError: a split holds no problems of this length.
     """
-    name = f"longhand_{task.name}_{length}"
+    group = "longhand_own" if own else "longhand"
+    name = f"{group}_{task.name}_{length}"
     lengths = task.operand_lengths(length)
     files = {}
     for split, count in (("test", num_samples), ("train", MOST_SHOTS)):
-        prompts, answers = text_problems(task, lengths, count, seed, split)
+        prompts, answers = text_problems(task, lengths, count, seed, split, own)
         files[split] = f"{DATA_FOLDER}/{name}-{split}.jsonl"
         rows = [{"prompt": prompt, "answer": answer} for prompt, answer in zip(prompts, answers, strict=True)]
         write_atomically(folder / files[split], "".join(json.dumps(row) + "\n" for row in rows))
@@ -102,7 +122,7 @@ def write_task(
     metrics = ("exact_match", "lenient_match")
     config: dict[str, Any] = {
         "task": name,
-        "tag": ["longhand", f"longhand_{task.name}"],
+        "tag": [group, f"{group}_{task.name}"],
         "dataset_path": dataset or "json",
         "dataset_kwargs": {"data_files": {split: place + file for split, file in files.items()}},
         "test_split": "test",
@@ -123,6 +143,18 @@ def write_task(
     return name
 
 
+def task_of(source: str) -> Task:
+    """Return the task of a decoder of this package, in the format that the model reads.
+
+    Raises:
+        ValueError: it is no such model.
+    """
+    checkpoint = load_checkpoint(locate(source))
+    if not checkpoint.model.can_generate():
+        raise ValueError(f"--model {source} writes no text: lm-evaluation-harness measures models that do, take eval.py")
+    return checkpoint.task
+
+
 def write_tasks(options: argparse.Namespace) -> None:
     """Write all task files; sizes of which a split holds no problem are named and left out.
 
@@ -131,7 +163,10 @@ def write_tasks(options: argparse.Namespace) -> None:
     """
     for file in options.plugin:
         load_plugin(file)
-    tasks = dict.fromkeys(part.for_evaluation for name in options.tasks or TASKS for part in find_task(name)().parts)
+    if options.model is not None and options.tasks:
+        raise ValueError("--tasks and --model both name the tasks: leave out one of them")
+    named = [find_task(name)() for name in options.tasks or TASKS] if options.model is None else [task_of(options.model)]
+    tasks = dict.fromkeys(part.for_evaluation for task in named for part in task.parts)
     check_integer("--lengths", min(options.lengths), 1)
     check_integer("--num_samples", options.num_samples, 1)
     if options.dataset is not None:
@@ -141,7 +176,7 @@ def write_tasks(options: argparse.Namespace) -> None:
     for task in tasks:
         for length in options.lengths:
             try:
-                how = (options.num_samples, options.seed, options.dataset)
+                how = (options.num_samples, options.seed, options.dataset, options.model is not None)
                 written.append(write_task(options.directory, task, length, *how))
             except ValueError as error:
                 print(f"left out: {error}")
@@ -158,6 +193,7 @@ def main(arguments: list[str] | None = None) -> None:
     add = parser.add_argument
     add("directory", type=Path, help="folder to write to; tasks that are there already are replaced")
     add("--tasks", nargs="+", metavar="TASK", help="names of tasks (default: all)")
+    add("--model", help="a model of this package, whose task is written in its own format")
     default = [1, 2, 3, 5, 10, 20]
     add("--lengths", nargs="+", type=int, default=default, metavar="DIGITS", help="digits (default: 1 2 3 5 10 20)")
     add("--num_samples", type=int, default=200, help="problems of each length (default: %(default)s)")

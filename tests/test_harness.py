@@ -9,7 +9,9 @@ import pytest
 import yaml
 from refusals import refusal
 from small_language_models import save_random_model
+from transformers import pipeline
 
+import longhand
 from longhand import eval as evaluation
 from longhand.data import TASKS, EvaluationBatches
 from longhand.data.tasks.column_task import ColumnTask
@@ -68,6 +70,36 @@ def test_sizes_without_problems_are_left_out(tmp_path):
     assert [file.name for file in tmp_path.glob("*.yaml")] == ["longhand_minesweeper_4.yaml"]
 
 
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """The task of a certified adder in its own format."""
+    place = tmp_path_factory.mktemp("own")
+    harness.main([str(place), "--model", "addition-tiny", "--lengths", "3", "6", "--num_samples", "8"])
+    return place
+
+
+def test_a_model_of_the_package_answers_the_tasks_in_its_own_format_and_no_others(own, tmp_path):
+    assert [file.name for file in sorted(own.glob("*.yaml"))] == [f"longhand_own_addition_{size}.yaml" for size in (3, 6)]
+    config = yaml.load((own / "longhand_own_addition_6.yaml").read_text(), Loader)
+    # The tag of what every language model reads is another one.
+    assert config["tag"] == ["longhand_own", "longhand_own_addition"]
+    rows = read_rows(own / "data" / "longhand_own_addition_6-test.jsonl")
+    harness.main([str(tmp_path), "--tasks", "addition", "--lengths", "6", "--num_samples", "8"])
+    others = read_rows(tmp_path / "data" / "longhand_addition_6-test.jsonl")
+    adder = pipeline("text-generation", longhand.zoo("addition-tiny"))
+    limit = config["generation_kwargs"]["max_gen_toks"]
+    written = [adder(row["prompt"], return_full_text=False, max_new_tokens=limit)[0]["generated_text"] for row in rows]
+    scored = [process_results(row, [text]) for row, text in zip(rows, written, strict=True)]
+    assert scored == [{"exact_match": 1.0, "lenient_match": 1.0}] * 8
+    assert not any(process_results(row, [text])["exact_match"] for row, text in zip(others, written, strict=True))
+
+
+@pytest.mark.slow
+def test_the_harness_scores_a_certified_model_as_right(own):
+    done = run_harness(own, {"pretrained": longhand.zoo("addition-tiny")}, ["longhand_own_addition_6"])
+    assert {sample["exact_match"] for sample in done["samples"]["longhand_own_addition_6"]} == {1.0}
+
+
 def test_problems_may_be_read_from_the_hub(tmp_path):
     harness.main([str(tmp_path), "--tasks", "copy", "--lengths", "4", "--num_samples", "3", "--dataset", "user/sums"])
     config = yaml.load((tmp_path / "longhand_copy_4.yaml").read_text(), Loader)
@@ -85,6 +117,8 @@ def test_problems_may_be_read_from_the_hub(tmp_path):
         (["--num_samples", "0"], "--num_samples"),
         (["--dataset", "sums"], "sums"),
         (["--tasks", "minesweeper", "--lengths", "1"], "--lengths"),
+        (["--tasks", "addition", "--model", "addition-tiny"], "--model"),
+        (["--model", "encoder-addition-settling"], "writes no text"),
     ],
 )
 def test_bad_options_are_refused_in_one_line(tmp_path, capsys, options, named):
