@@ -1,6 +1,7 @@
 """The structure that CONTRIBUTING.md promises: imports go down only, in no circle, and no room is crowded."""
 
 import ast
+from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -24,10 +25,19 @@ FILES = {
 }
 
 
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes of a file but those that only a type checker reads, below `if TYPE_CHECKING:`."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            continue
+        yield node
+        yield from statements(node)
+
+
 def imported(file: str) -> set[str]:
-    """The package's own files that a file imports, for types too."""
+    """The package's own files that a file imports when it runs."""
     names = set()
-    for node in ast.walk(FILES[file]):
+    for node in statements(FILES[file]):
         if isinstance(node, ast.ImportFrom):
             package = Path(file).parts[: -node.level] if node.level else ()
             module = ".".join([*package, *filter(None, [node.module])])
