@@ -17,7 +17,7 @@ from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import NUMBER, NUMBER_ONES_FIRST, ONES_FIRST, AnswerReader
 from longhand.data.tasks.registry import register_task
-from longhand.data.tasks.search import ABSENT, ENDING, Columns, Graph, grow
+from longhand.data.tasks.search import ABSENT, ENDING, HERE, NEXT, Columns, Graph, Number, grow
 from longhand.data.tasks.task import Task
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, EQUALS, FIRST_HINT, HINTS, PLUS
@@ -106,9 +106,19 @@ class Addition(LongestOperandLengths, DecoderTask):
         self.check_window(window, layers, tuple(window))
         if self.order == "plain":
             raise ValueError("with the order 'plain' the next digit needs a carry from below, which no window can hold")
-        sees = [(column, word) for column in range(low, high + 1) for word in ((0, 1, 2) if column <= 0 else (0, 1))]
-        runs = _runs(2, self.zero_padding, ABSENT, self.end_token)
-        return search_covering([Sight(runs, 2, sees, [column - low for column, _ in sees], (0, 1))], self)
+        first, second, total = range(3)
+        # Of the sum, a token sees what is written up to its own column.
+        written = [(column, total) for column in range(low, HERE + 1)]
+        digits = [(column, word) for column in range(low, high + 1) for word in (first, second)]
+        sees = sorted([*digits, *written])
+        sight = Sight(
+            graph=_runs(2, self.zero_padding, ABSENT, self.end_token),
+            word=total,
+            sees=sees,
+            relations=[column - low for column, _ in sees],
+            unordered=(first, second),
+        )
+        return search_covering([sight], self)
 
     def vary(self, generator, digits, max_length):
         """Extend half of the problems by random columns above; the columns below do not see them."""
@@ -120,28 +130,37 @@ class Addition(LongestOperandLengths, DecoderTask):
 
 @lru_cache(maxsize=4)
 def _runs(operands: int, zero_padding: bool, beyond: int, end_token: int) -> Graph:
-    """All sums. Words: the operands and the sum. A state is the carry, and how far each operand is, see `grow`.
+    """All sums. Words: the operands and the sum. A state is the carry, and what has been read of each operand.
 
     Args:
         beyond: what padded operands hold in the column above the longest one: 0, or nothing, `ABSENT`.
     """
 
     def step(state, digits):
-        carry, kinds = state
-        after = max(digits) == ABSENT
-        if after and (4 in kinds if zero_padding else carry == 0):
+        carry, numbers = state
+        is_above = max(digits) == ABSENT
+        # Above padded numbers there is one column; above others there is one if a carry is left.
+        if is_above and zero_padding and Number.ENDED in numbers:
             return None
-        # Padded numbers may have a 0 on top.
-        kinds = tuple(grow(kind, digit or int(zero_padding)) for kind, digit in zip(kinds, digits, strict=True))
+        if is_above and not zero_padding and carry == 0:
+            return None
+        # Padded numbers may have a 0 on top: it is read as another digit.
+        read = [digit or int(zero_padding) for digit in digits]
+        following = tuple(grow(number, digit) for number, digit in zip(numbers, read, strict=True))
+        if None in following:
+            return None
         total = sum(max(digit, 0) for digit in digits) + carry
-        shown = (beyond,) * operands if after else digits
-        return None if None in kinds else ((*shown, total % 10), (total // 10, kinds))
+        shown = (beyond,) * operands if is_above else digits
+        return (*shown, total % 10), (total // 10, following)
 
     def ends(state):
-        may_end = {4} if zero_padding else {*ENDING}
-        return (*[ABSENT] * operands, end_token) if {*state[1]} <= may_end and state[0] == 0 else None
+        carry, numbers = state
+        may_end = (Number.ENDED,) if zero_padding else ENDING
+        if carry or not all(number in may_end for number in numbers):
+            return None
+        return (*[ABSENT] * operands, end_token)
 
-    starts = {(0, (0,) * operands): (*[PLUS] * (operands - 1), ABSENT, EQUALS)}
+    starts = {(0, (Number.BEFORE,) * operands): (*[PLUS] * (operands - 1), ABSENT, EQUALS)}
     # Of padded numbers a token cannot tell the order of the digits in a column; others end one by one.
     columns = [*product(range(ABSENT, 10), repeat=operands)]
     if zero_padding:
@@ -283,9 +302,17 @@ class MultiOperandAddition(LongestOperandLengths, DecoderTask):
     def covering(self, window, layers):
         """Every neighbourhood, by search. A token sees the digits of a column in any order, so one order is enough."""
         self.check_window(window, layers, (0, 1))
-        every, runs = range(self.operands), _runs(self.operands, True, 0, self.end_token)
-        sees = [(column, word) for column in (0, 1) for word in every] + [(0, self.operands)]
-        return search_covering([Sight(runs, self.operands, sees, [column for column, _ in sees], every)], self)
+        operands, total = range(self.operands), self.operands
+        sees = [(column, word) for column in (HERE, NEXT) for word in operands]
+        sees.append((HERE, total))
+        sight = Sight(
+            graph=_runs(self.operands, True, 0, self.end_token),
+            word=total,
+            sees=sees,
+            relations=[column for column, _ in sees],
+            unordered=operands,
+        )
+        return search_covering([sight], self)
 
     def vary(self, generator, digits, max_length):
         """Shuffle the digits of every column; half of the time, also extend the problems by random columns above."""

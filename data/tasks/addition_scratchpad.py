@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
-from longhand.data.tasks.search import ABSENT, Columns, Graph
+from longhand.data.tasks.search import ABSENT, HERE, NEXT, Columns, Graph
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PLUS
 
@@ -124,32 +124,59 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
             running sum            x  t  .
         """
         self.check_window(window, layers)
-        sees = ((0, 0), (0, 1), (1, 0), (1, 1), (1, 2))
-        return search_covering([Sight(_runs(self.end_token), 3, sees, (0, 0, 1, 1, 2), (0, 1))])
+        before, operand, equals, running_sum = range(4)
+        sight = Sight(
+            _runs(self.end_token),
+            word=running_sum,
+            sees=((HERE, before), (HERE, operand), (NEXT, before), (NEXT, operand), (NEXT, equals)),
+            relations=(0, 0, 1, 1, 2),
+            unordered=(before, operand),
+        )
+        return search_covering([sight])
+
+
+class Row(NamedTuple):
+    """A state of `_runs`.
+
+    Attributes:
+        carry: from the column before.
+        newest: the operand's digit in the column before.
+        row: 0 or 1 for running sum 0 or 1, 2 for any other.
+        is_last: whether this is the last running sum.
+    """
+
+    carry: int
+    newest: int
+    row: int
+    is_last: bool
 
 
 @lru_cache(maxsize=4)
 def _runs(end_token: int) -> Graph:
-    """All running sums. Words: the running sum before, the operand, `=` of the query, and the running sum.
+    """All running sums. Words: the running sum before, the operand, `=` of the query, and the running sum."""
 
-    A state is the carry, the operand's newest digit, which is 0 on top, whether this is running sum 0, 1 or another, and
-    whether it is the last one.
-    """
-
-    def step(state, digits):
-        carry, _, row, is_last = state
-        if any(digits[: 2 - row]):
+    def step(state: Row, digits: tuple[int, int]):
+        before, operand = digits
+        # Row 0 is 0, and row 1 adds the first operand to it.
+        if (before and state.row < 2) or (operand and state.row == 0):
             return None
-        total, shown = carry + sum(digits), digits if row else (ABSENT, ABSENT)
-        return (*shown, ABSENT, total % 10), (total // 10, digits[1], row, is_last)
+        carry, written = divmod(before + operand + state.carry, 10)
+        shown = digits if state.row else (ABSENT, ABSENT)
+        return (*shown, ABSENT, written), Row(carry, operand, state.row, state.is_last)
 
-    def ends(state):
-        carry, top, row, is_last = state
-        another = PLUS if row and not is_last else ABSENT
-        return (ABSENT, another, EQUALS, end_token if is_last else GREATER) if carry == top == 0 else None
+    def ends(state: Row):
+        # The sum of all operands has a digit more than they have.
+        if state.carry or state.newest:
+            return None
+        another = PLUS if state.row and not state.is_last else ABSENT
+        return ABSENT, another, EQUALS, end_token if state.is_last else GREATER
 
-    starts = {(0, 0, 0, False): (ABSENT, ABSENT, ABSENT, EQUALS), (0, 0, 1, False): (ABSENT, ABSENT, ABSENT, GREATER)}
-    starts |= {(0, 0, 2, is_last): (GREATER, ABSENT, ABSENT, GREATER) for is_last in (False, True)}
+    starts = {
+        Row(0, 0, 0, False): (ABSENT, ABSENT, ABSENT, EQUALS),
+        Row(0, 0, 1, False): (ABSENT, ABSENT, ABSENT, GREATER),
+        Row(0, 0, 2, False): (GREATER, ABSENT, ABSENT, GREATER),
+        Row(0, 0, 2, True): (GREATER, ABSENT, ABSENT, GREATER),
+    }
     return Columns(starts, [*product(range(10), repeat=2)], step, ends).graph
 
 

@@ -41,6 +41,10 @@ class CycleNavigation(Automaton):
         return ((place + (0, 1, -1)[symbols[0]]) % 5,) * 2
 
 
+PLUS, MINUS, TIMES = 5, 6, 7
+"""Places of the operators in the alphabet of `ModularArithmetic`."""
+
+
 @register_task
 class ModularArithmetic(Automaton):
     """The value modulo 5 of an expression of digits 0 to 4 and + - *, without brackets: 2*3-4 -> 2.
@@ -60,16 +64,23 @@ class ModularArithmetic(Automaton):
     def step(self, state, symbols):
         (symbol,) = symbols
         kind, total, last = state
+        is_number = symbol < PLUS
         if kind == "ended":
             return total, state
-        if symbol < 5 and kind == "term":
-            return (total + last) % 5, ("ended", (total + last) % 5, 0)
-        if symbol < 5:
-            kind, last = "term", last * symbol % 5
+        if is_number and kind == "term":
+            value = (total + last) % 5
+            return value, ("ended", value, 0)
+        if is_number:
+            product = last * symbol % 5
+            return 5 + 5 * total + product, ("term", total, product)
+        term = last if kind == "term" else 0
+        if symbol == TIMES:
+            factor = term
         else:
-            term = last if kind == "term" else 0
-            kind, (total, last) = "factor", ((total, term) if symbol == 7 else ((total + term) % 5, 1 if symbol == 5 else 4))
-        return 5 + 25 * (kind == "factor") + 5 * total + last, (kind, total, last)
+            total = (total + term) % 5
+            factor = 1 if symbol == PLUS else 4
+        # The letters of factors come behind those of terms.
+        return 5 + 25 + 5 * total + factor, ("factor", total, factor)
 
     def draw_operands(self, generator, lengths):
         """Words of which most are expressions: a digit in odd places from the front, and an operator in even ones."""

@@ -79,7 +79,7 @@ class NeighbourhoodBatch(NamedTuple):
         a task."""
         weak = self.take(np.flatnonzero(~(leads >= WEAK)))
         if self.task is None or self.graph is None or self.paths is None:
-            return [weak] * (len(weak.tokens) > 0)
+            return [weak] if len(weak.tokens) else []
         return problems_of(self.task, self.graph, weak.paths)
 
     def batches(self, size: int) -> Iterator["NeighbourhoodBatch"]:
@@ -158,7 +158,8 @@ class CoveringCases:
         if self.graph is not None and self.paths is not None:
             return problems_of(self.task, self.graph, self.paths[~(leads >= WEAK)])
         every, close = np.arange(len(leads)), np.flatnonzero(leads < CLOSE)
-        return [self.take(np.concatenate([every, np.resize(close, len(every) * (len(close) > 0))]))]
+        again = np.resize(close, len(every)) if len(close) else close
+        return [self.take(np.concatenate([every, again]))]
 
 
 def problems_of(task: Any, graph: Graph, paths: Any) -> list[Problems]:

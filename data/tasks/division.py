@@ -10,7 +10,7 @@ from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import NUMBER, AnswerReader
 from longhand.data.tasks.registry import register_task
-from longhand.data.tasks.search import ABSENT, Columns, Graph
+from longhand.data.tasks.search import ABSENT, HERE, NEXT, Columns, Graph
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, DIVIDED_BY, EQUALS, GREATER
 
@@ -83,8 +83,13 @@ class Division(DecoderTask):
         """
         self.check_window(window, layers)
         runs = _runs(self.end_token)
+        dividend, divisor, remainder_seen, remainder, quotient = range(5)
+        read = ((NEXT, dividend), (HERE, divisor))
         return search_covering(
-            [Sight(runs, 3, ((1, 0), (0, 1)), (0, 1)), Sight(runs, 4, ((1, 0), (0, 1), (0, 2)), (0, 2, 3))]
+            [
+                Sight(runs, word=remainder, sees=read, relations=(0, 1)),
+                Sight(runs, word=quotient, sees=(*read, (HERE, remainder_seen)), relations=(0, 2, 3)),
+            ]
         )
 
 

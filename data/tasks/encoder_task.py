@@ -16,7 +16,7 @@ from longhand.data.lengths import rows_of_groups
 from longhand.data.splits import make_generator, problem_keys
 from longhand.data.tasks.covering import SEARCHED, CoveringCases, agree, hide_labels
 from longhand.data.tasks.reader import NUMBER, AnswerReader, digits_of, read_numbers
-from longhand.data.tasks.search import ABSENT, MARKER, Columns, Graph, find_neighbourhoods, grow, number_rows
+from longhand.data.tasks.search import ABSENT, MARKER, Columns, Graph, Number, find_neighbourhoods, grow, number_rows
 from longhand.data.tasks.task import Task
 from longhand.modeling.settling import NO_STATE
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, NOT_KNOWN, PAD, PAD_LABEL, STATES, TIMES
@@ -372,23 +372,24 @@ def _runs(operator: int) -> Graph:
     """All sums, or all products with a digit, in the columns of the second number from the ones to the operator.
 
     Words: both numbers, as they are practised; the tokens of both in a column; the label; the digit m by which is
-    multiplied, 1 in sums; and m times the digits of a column. A state is m, the carry, and how far each number is, see
-    `grow`.
+    multiplied, 1 in sums; and m times the digits of a column. A state is m, the carry, and what has been read of each
+    number.
     """
     numbers, factors = (1, range(10)) if operator == TIMES else (2, [1])
 
     def step(state, symbols):
-        factor, carry, kinds = state
+        factor, carry, read = state
         digits = [symbol if symbol < 10 else ABSENT for symbol in symbols]
-        following = tuple(map(grow, kinds, digits))
+        following = tuple(map(grow, read, digits))
         if None in following:
             return None
+        is_ones = read[0] == Number.BEFORE
         total = factor * sum(max(digit, 0) for digit in digits)
         # 0 is written with one digit.
-        is_empty = total + carry == 0 and (max(digits) == ABSENT or (factor == 0 and kinds[0] > 0))
+        is_empty = total + carry == 0 and (max(digits) == ABSENT or (factor == 0 and not is_ones))
         words = [*digits, *symbols]
         if operator == TIMES:
-            words = [ABSENT if kinds[0] else factor, *digits, ABSENT, *symbols]
+            words = [factor if is_ones else ABSENT, *digits, ABSENT, *symbols]
         label = PAD_LABEL if is_empty else (total + carry) % 10
         return (*words, label, factor, total), (factor, (total + carry) // 10, following)
 
@@ -397,7 +398,7 @@ def _runs(operator: int) -> Graph:
         found = step(state, (*[ABSENT] * (numbers - 1), operator))
         return found and found[0]
 
-    starts = {(factor, 0, (0,) * numbers): (*[ABSENT] * 4, MARKER, ABSENT, ABSENT) for factor in factors}
+    starts = {(factor, 0, (Number.BEFORE,) * numbers): (*[ABSENT] * 4, MARKER, ABSENT, ABSENT) for factor in factors}
     return Columns(starts, [*product([*range(10), FIELD_PAD], repeat=numbers)], step, ends).graph
 
 

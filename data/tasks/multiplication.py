@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import NUMBER, ONES_FIRST
 from longhand.data.tasks.registry import register_task
-from longhand.data.tasks.search import ABSENT, Columns, Graph, grow
+from longhand.data.tasks.search import ABSENT, HERE, NEXT, Columns, Graph, Number, grow
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, TIMES
@@ -103,8 +103,10 @@ class Multiplication(DecoderTask):
                 "the neighbourhoods of multiplication are searched for a multiplier_length of 1 or 2 and the window of the "
                 f"coupling rule 'multiplication_by_digits' only, not for {self.multiplier_length} and {list(window)}"
             )
-        sees = ((1, 0), (0, 0), (-1, 0), (-2, 0), (0, 1), (0, 2))
-        return search_covering([Sight(_runs(self.multiplier_length, self.end_token), 3, sees, range(6))])
+        first, ones, tens, product_row = range(4)
+        sees = ((NEXT, first), (HERE, first), (-1, first), (-2, first), (HERE, ones), (HERE, tens))
+        runs = _runs(self.multiplier_length, self.end_token)
+        return search_covering([Sight(runs, word=product_row, sees=sees, relations=range(len(relations)))])
 
     def read_question(self, question):
         """Leading zeros are removed; then the second operand is zero-padded to `multiplier_length`."""
@@ -117,24 +119,45 @@ class Multiplication(DecoderTask):
         return [first, second.zfill(self.multiplier_length)]
 
 
-@lru_cache(maxsize=2)
-def _runs(multiplier_length: int, end_token: int) -> Graph:
-    """All products. Words: A, B's ones, B's tens, and the product.
+class Multiple(NamedTuple):
+    """A state of `_runs`.
 
-    A state is B's ones and tens, A's newest digit, the carry, how far A is, see `grow`, and how many columns beyond it.
+    Attributes:
+        ones, tens: digits of B; `ABSENT` for the tens if B has one digit.
+        newest: the digit of A in the column before, 0 if there is none.
+        carry: from the column before.
+        number: what has been read of A.
+        beyond: how many columns above A have been read.
     """
 
-    def step(state, digit):
-        ones, tens, newest, carry, kind, beyond = state
-        kind, beyond = grow(kind, digit), beyond + (digit == ABSENT)
-        if kind is None or beyond > multiplier_length:
-            return None
-        total = max(digit, 0) * ones + newest * max(tens, 0) + carry
-        return (digit, ones, tens, total % 10), (ones, tens, max(digit, 0), total // 10, kind, beyond)
+    ones: int
+    tens: int
+    newest: int
+    carry: int
+    number: Number
+    beyond: int
 
-    def ends(state):
-        return (ABSENT, *state[:2], end_token) if state[-1] == multiplier_length else None
+
+@lru_cache(maxsize=2)
+def _runs(multiplier_length: int, end_token: int) -> Graph:
+    """All products. Words: A, B's ones, B's tens, and the product."""
+
+    def step(state: Multiple, digit: int):
+        number = grow(state.number, digit)
+        beyond = state.beyond + (digit == ABSENT)
+        if number is None or beyond > multiplier_length:
+            return None
+        newest = max(digit, 0)
+        carry, written = divmod(newest * state.ones + state.newest * max(state.tens, 0) + state.carry, 10)
+        labels = (digit, state.ones, state.tens, written)
+        return labels, Multiple(state.ones, state.tens, newest, carry, number, beyond)
+
+    def ends(state: Multiple):
+        return (ABSENT, state.ones, state.tens, end_token) if state.beyond == multiplier_length else None
 
     factors = product(range(10), range(10) if multiplier_length > 1 else [ABSENT])
-    starts = {(ones, tens, 0, 0, 0, 0): (ABSENT, ones, tens, EQUALS) for ones, tens in factors}
+    starts = {
+        Multiple(ones, tens, newest=0, carry=0, number=Number.BEFORE, beyond=0): (ABSENT, ones, tens, EQUALS)
+        for ones, tens in factors
+    }
     return Columns(starts, range(ABSENT, 10), step, ends).graph

@@ -1,9 +1,10 @@
 """Multiplication of any two numbers with a scratchpad: `$294*68=2532+4671=25320>29991$` (the follow-up of paper 1)."""
 
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from functools import lru_cache
 from itertools import product
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import NUMBER, ONES_FIRST
 from longhand.data.tasks.registry import register_task
-from longhand.data.tasks.search import ABSENT, Columns, Graph, grow
+from longhand.data.tasks.search import ABSENT, HERE, NEXT, Columns, Graph, Number, grow
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PLUS, TIMES
 
@@ -84,80 +85,202 @@ class MultiplicationScratchpad(DecoderTask):
         """All neighbourhoods, 98,487 in base 10, by search; the coupling rule says what a token sees."""
         self.check_window(window, layers)
         parts, sums = _partial_products(self.radix), _running_sums(self.radix, self.end_token)
-        return search_covering(
-            [
-                Sight(parts, 3, ((1, 0), (1, 1)), (4, 5)),
-                Sight(parts, 4, ((0, 0), (1, 0), (0, 1), (0, 2)), range(4)),
-                Sight(sums, 4, ((0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 3)), range(6, 12)),
-            ]
+        separator = Sight(
+            parts,
+            word=Part.SEPARATOR,
+            sees=((NEXT, Part.FIRST), (NEXT, Part.FACTOR)),
+            relations=(4, 5),
         )
+        partial_product = Sight(
+            parts,
+            word=Part.WRITTEN,
+            sees=((HERE, Part.FIRST), (NEXT, Part.FIRST), (HERE, Part.FACTOR), (HERE, Part.NEXT_FACTOR)),
+            relations=range(4),
+        )
+        running_sum = Sight(
+            sums,
+            word=Sum.WRITTEN,
+            sees=(
+                (HERE, Sum.ABOVE),
+                (NEXT, Sum.ABOVE),
+                (HERE, Sum.PARTIAL),
+                (NEXT, Sum.PARTIAL),
+                (HERE, Sum.NEXT_PART),
+                (NEXT, Sum.SIGN),
+            ),
+            relations=range(6, 12),
+        )
+        return search_covering([separator, partial_product, running_sum])
 
     def read_question(self, question):
         """Numbers are written without leading zeros, as in training."""
         return [number.lstrip("0") or "0" for number in super().read_question(question)]
 
 
-@lru_cache(maxsize=4)
-def _partial_products(base: int) -> Graph:
-    """All partial products. Words: A, its digit of B, the next one; the separator and the ones; the ones and all above.
+class Part(IntEnum):
+    """Words of `_partial_products`."""
 
-    A state is both digits of B, the carry, and how far A is, see `grow`; and, before the first column, the separator.
+    FIRST = 0
+    """The first number, A."""
+
+    FACTOR = 1
+    """The digit of B by which A is multiplied."""
+
+    NEXT_FACTOR = 2
+    """The digit of B above it; `ABSENT` if there is none."""
+
+    SEPARATOR = 3
+    """What begins the row, `=` or `+`, and the ones of the partial product."""
+
+    WRITTEN = 4
+    """The partial product, and what begins the next row."""
+
+
+class Multiple(NamedTuple):
+    """A state of `_partial_products`.
+
+    Attributes:
+        factor, next_factor: as in `Part`.
+        carry: from the column before.
+        number: what has been read of A.
+        begins: before the first column, what begins the row; None behind it.
     """
 
-    def step(state, digit):
-        own, after, carry, kind, _ = state
-        grown = grow(kind, digit)
-        if kind == 4 or grown is None:
+    factor: int
+    next_factor: int
+    carry: int
+    number: Number
+    begins: int | None
+
+
+@lru_cache(maxsize=4)
+def _partial_products(base: int) -> Graph:
+    """All partial products; `Part` names the words."""
+
+    def step(state: Multiple, digit: int):
+        number = grow(state.number, digit)
+        if state.number == Number.ENDED or number is None:
             return None
-        carry, written = divmod(max(digit, 0) * own + carry, base)
-        return (digit, own, after, ABSENT if kind else written, written), (own, after, carry, grown, None)
+        carry, written = divmod(max(digit, 0) * state.factor + state.carry, base)
+        ones = written if state.number == Number.BEFORE else ABSENT
+        labels = (digit, state.factor, state.next_factor, ones, written)
+        return labels, Multiple(state.factor, state.next_factor, carry, number, begins=None)
 
-    def ends(state):
-        _, after, _, kind, _ = state
-        return (*[ABSENT] * 4, EQUALS if after == ABSENT else PLUS) if kind == 4 else None
+    def ends(state: Multiple):
+        if state.number != Number.ENDED:
+            return None
+        return ABSENT, ABSENT, ABSENT, ABSENT, EQUALS if state.next_factor == ABSENT else PLUS
 
-    factors = product(range(base), range(ABSENT, base), (EQUALS, PLUS))
-    starts = {(own, after, 0, 0, sign): (*[ABSENT] * 3, sign, ABSENT) for own, after, sign in factors}
+    starts = {
+        Multiple(factor, next_factor, 0, Number.BEFORE, begins): (ABSENT, ABSENT, ABSENT, begins, ABSENT)
+        for factor, next_factor, begins in product(range(base), range(ABSENT, base), (EQUALS, PLUS))
+    }
     return Columns(starts, range(ABSENT, base), step, ends).graph
+
+
+class Sum(IntEnum):
+    """Words of `_running_sums`."""
+
+    ABOVE = 0
+    """The running sum in the row above, and what begins this row; `ABSENT` in the first row."""
+
+    PARTIAL = 1
+    """The partial product that is added."""
+
+    NEXT_PART = 2
+    """`+` of the next partial product, which says that this row is not the last one."""
+
+    SIGN = 3
+    """`*`, behind the first number."""
+
+    WRITTEN = 4
+    """The running sum, and what comes behind it."""
+
+
+class Where(IntEnum):
+    """Where a column of a running sum is."""
+
+    START = 0
+    """Before the first column."""
+
+    BELOW = 1
+    """Below the ones of the partial product."""
+
+    IN = 2
+    """Among its digits but the top one."""
+
+    TOP = 3
+    """At its top, a carry below base - 1."""
+
+    ABOVE = 4
+    """Above it."""
+
+
+FOLLOWS = {
+    Where.BELOW: (Where.BELOW, Where.IN),
+    Where.IN: (Where.IN, Where.TOP),
+    Where.TOP: (Where.ABOVE,),
+    Where.ABOVE: (Where.ABOVE,),
+}
+"""Where the column behind a column may be. The first row begins among the digits of its partial product, others below."""
+
+
+class Row(NamedTuple):
+    """A state of `_running_sums`.
+
+    Attributes:
+        carry: from the column before.
+        where: the column before.
+        begins: what begins the row above; `ABSENT` if this is the first row.
+        is_last: whether no row follows.
+    """
+
+    carry: int
+    where: Where
+    begins: int
+    is_last: bool
 
 
 @lru_cache(maxsize=4)
 def _running_sums(base: int, end_token: int) -> Graph:
-    """All running sums. Words: the row above, the partial product, `+` of the row below, `*`, and the running sum.
+    """All running sums; `Sum` names the words. A symbol is a digit of the row above, one of the partial product, and `Where`.
 
-    A state is the carry, where the newest column is, what begins the row above, `ABSENT` if there is none, and whether this
-    row is the last one. A column is below the ones of the partial product (1), among its digits but the top one (2), at its
-    top (3), a carry below base - 1, or above it (4). Running sum j is less than base^(N + j + 1), where A has N digits: so
-    from the top of a partial product on the row above holds 0, and nothing is carried out of the product.
+    Running sum j is less than base^(N + j + 1), where A has N digits: so from the top of a partial product on the row above
+    holds 0, and nothing is carried out of the product.
     """
-    moves = {(1, 1), (1, 2), (2, 2), (2, 3), (3, 4), (4, 4)}
 
-    def step(state, symbol):
-        carry, place, begins, is_last = state
+    def step(state: Row, symbol: tuple[int, int, Where]):
         above, partial, where = symbol
-        legal = (place, where) in moves or (place, where) == (0, 2 if begins == ABSENT else 1)
-        if not legal or (above and begins == ABSENT) or (where == 4 and is_last):
+        is_first = state.begins == ABSENT
+        if state.where == Where.START:
+            legal = where == (Where.IN if is_first else Where.BELOW)
+        else:
+            legal = where in FOLLOWS[state.where]
+        # The first row adds to nothing, and the last one ends at the top of its partial product.
+        if not legal or (above and is_first) or (where == Where.ABOVE and state.is_last):
             return None
-        carry, written = divmod(above + partial + carry, base)
+        carry, written = divmod(above + partial + state.carry, base)
         labels = (
-            ABSENT if begins == ABSENT else above,
-            partial if where in (2, 3) else ABSENT,
-            ABSENT if is_last else PLUS,
+            ABSENT if is_first else above,
+            partial if where in (Where.IN, Where.TOP) else ABSENT,
+            ABSENT if state.is_last else PLUS,
             ABSENT,
             written,
         )
-        return labels, (carry, where, begins, is_last)
+        return labels, Row(carry, where, state.begins, state.is_last)
 
-    def ends(state):
-        carry, place, _, is_last = state
-        fits = carry == 0 and place == (3 if is_last else 4)
-        return (*[ABSENT] * 3, TIMES, end_token if is_last else GREATER) if fits else None
+    def ends(state: Row):
+        if state.carry or state.where != (Where.TOP if state.is_last else Where.ABOVE):
+            return None
+        return ABSENT, ABSENT, ABSENT, TIMES, end_token if state.is_last else GREATER
 
     digits = range(base)
-    symbols = [(above, 0, 1) for above in digits] + [(*pair, 2) for pair in product(digits, digits)]
-    symbols += [(0, top, 3) for top in digits[:-1]] + [(0, 0, 4)]
+    symbols = [(above, 0, Where.BELOW) for above in digits]
+    symbols += [(above, partial, Where.IN) for above, partial in product(digits, digits)]
+    symbols += [(0, top, Where.TOP) for top in digits[:-1]]
+    symbols.append((0, 0, Where.ABOVE))
     starts = {
-        (0, 0, begins, is_last): (
+        Row(0, Where.START, begins, is_last): (
             begins,
             ABSENT,
             ABSENT if is_last else PLUS,

@@ -11,6 +11,7 @@ list is finite: at most states x alphabet**columns.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,10 @@ ABSENT = -1
 
 MARKER = -2
 """What an edge holds in the column before the first one, where signs stand and the token that begins a pass."""
+
+
+HERE, NEXT = 0, 1
+"""Columns of a window: the token's own column, and the one after it in the direction of reading."""
 
 
 class TooMany(ValueError):
@@ -168,21 +173,48 @@ class Columns(NamedTuple):
         return Graph(np.array(source), np.where(goes_to < 0, end, goes_to), np.array(labels), end).trimmed()
 
 
-def grow(kind: int | None, digit: int) -> int | None:
-    """How far a number without a 0 on top is, but for 0 itself, which is read from its ones on; None if it cannot be so.
+class Number(IntEnum):
+    """What has been read of a number that is read digit by digit, the ones first."""
 
-    It is before its ones (0), behind a 0 alone (1), behind another 0 (2), behind another digit (3), or, after a digit
-    `ABSENT`, beyond its top (4).
+    BEFORE = 0
+    """Nothing: the ones come next."""
+
+    ZERO = 1
+    """A 0 alone, which is the number 0, or the ones of another number."""
+
+    ZERO_ON_TOP = 2
+    """Several digits, the last one a 0: another digit must follow."""
+
+    DIGIT = 3
+    """Some digits, the last one no 0."""
+
+    ENDED = 4
+    """All of it."""
+
+
+ENDING = (Number.ZERO, Number.DIGIT, Number.ENDED)
+"""What may have been read of a number where no digit follows: only the number 0 has a 0 on top."""
+
+
+def grow(number: Number | None, digit: int) -> Number | None:
+    """Read one more column of a number.
+
+    Args:
+        number: what has been read of it; None if no number is so.
+        digit: `ABSENT` if the column is above the number.
+
+    Returns:
+        What has been read then; None if no number is so.
     """
     if digit == ABSENT:
-        return 4 if kind in ENDING else None
-    if kind is None or kind == 4:
+        return Number.ENDED if number in ENDING else None
+    if number is None or number == Number.ENDED:
         return None
-    return 3 if digit else 2 if kind else 1
-
-
-ENDING = (1, 3, 4)
-"""Behind these a number may end, see `grow`."""
+    if digit != 0:
+        return Number.DIGIT
+    if number == Number.BEFORE:
+        return Number.ZERO
+    return Number.ZERO_ON_TOP
 
 
 class Found(NamedTuple):

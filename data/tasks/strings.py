@@ -13,7 +13,7 @@ from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AS_WRITTEN, AnswerReader
 from longhand.data.tasks.registry import register_task
-from longhand.data.tasks.search import ABSENT, Columns
+from longhand.data.tasks.search import ABSENT, NEXT, Columns
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS
 
@@ -58,11 +58,15 @@ class StringTask(DecoderTask):
         self.check_window(window, layers)
 
         def step(state, symbol):
-            written, following = self.step(state, symbol)
-            return (symbol, written), following
+            symbol_written, following = self.step(state, symbol)
+            return (symbol, symbol_written), following
 
-        columns = Columns({0: (ABSENT, EQUALS)}, range(self.symbols), step, lambda state: (ABSENT, self.end_token))
-        return search_covering([Sight(columns.graph, 1, ((1, 0),), (0,))], self)
+        def ends(state):
+            return ABSENT, self.end_token
+
+        read, written = range(2)
+        columns = Columns({0: (ABSENT, EQUALS)}, range(self.symbols), step, ends)
+        return search_covering([Sight(columns.graph, word=written, sees=((NEXT, read),), relations=(0,))], self)
 
     def prompt(self, question):
         match = re.fullmatch(rf"\s*([0-{self.symbols - 1}]+)\s*=?\s*", question, flags=re.ASCII)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
-from longhand.data.tasks.search import ABSENT, Columns, Graph
+from longhand.data.tasks.search import ABSENT, HERE, NEXT, Columns, Graph
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, MINUS, PAD
 
@@ -74,7 +74,9 @@ class Subtraction(LongestOperandLengths, DecoderTask):
     def covering(self, window, layers):
         """Every neighbourhood, by search. A token sees both digits of its column and of the next, told apart."""
         self.check_window(window, layers)
-        return search_covering([Sight(_runs(self.end_token), 2, ((0, 0), (0, 1), (1, 0), (1, 1)), range(4))], self)
+        first, second, difference = range(3)
+        sees = ((HERE, first), (HERE, second), (NEXT, first), (NEXT, second))
+        return search_covering([Sight(_runs(self.end_token), word=difference, sees=sees, relations=range(4))], self)
 
     def vary(self, generator, digits, max_length):
         """Extend half of the problems by random columns above, in which the first number is not smaller."""
@@ -145,29 +147,58 @@ class SignedSubtraction(LongestOperandLengths, DecoderTask):
     def covering(self, window, layers):
         """All 20,528 neighbourhoods, by search: a token of the second row sees the first one in the place of A."""
         self.check_window(window, layers)
-        first = Sight(_signed_runs(self.end_token, False), 3, ((0, 0), (0, 1), (1, 0), (1, 1)), range(4))
-        return search_covering([first, Sight(_signed_runs(self.end_token, True), 4, ((0, 2), (1, 2)), (0, 2))])
+        first, second, first_row_seen, first_row, second_row = range(5)
+        difference = Sight(
+            _signed_runs(self.end_token, negative=False),
+            word=first_row,
+            sees=((HERE, first), (HERE, second), (NEXT, first), (NEXT, second)),
+            relations=range(4),
+        )
+        missing = Sight(
+            _signed_runs(self.end_token, negative=True),
+            word=second_row,
+            sees=((HERE, first_row_seen), (NEXT, first_row_seen)),
+            relations=(0, 2),
+        )
+        return search_covering([difference, missing])
+
+
+class Borrows(NamedTuple):
+    """A state of `_signed_runs`.
+
+    Attributes:
+        first_row, second_row: the borrow of each row from the column before.
+        top_is_zero: whether the column before is 0-0 and not the ones.
+        is_start: whether no column has been read.
+    """
+
+    first_row: int
+    second_row: int
+    top_is_zero: bool
+    is_start: bool
 
 
 @lru_cache(maxsize=4)
 def _signed_runs(end_token: int, negative: bool) -> Graph:
     """All differences, or the negative ones. Words: A, B, the first row as the second one sees it, both rows.
 
-    A state is the borrow, the borrow of the second row, which is 0 less the first row, and whether the newest column is 0-0,
-    which is the top one in 0-0 alone.
+    The second row is 0 less the first row.
     """
 
-    def step(state, digits):
-        borrow, missing, zeros = state
-        rest = digits[0] - digits[1] - borrow
-        above = -(rest % 10) - missing
-        following = (int(rest < 0), int(above < 0), zeros is not None and digits == (0, 0))
-        return (*digits, rest % 10, rest % 10, above % 10), following
+    def step(state: Borrows, digits: tuple[int, int]):
+        first, second = digits
+        difference = first - second - state.first_row
+        missing = -(difference % 10) - state.second_row
+        # A column of zeros is the top one in 0-0 alone.
+        top_is_zero = not state.is_start and digits == (0, 0)
+        following = Borrows(int(difference < 0), int(missing < 0), top_is_zero, is_start=False)
+        return (*digits, difference % 10, difference % 10, missing % 10), following
 
-    def ends(state):
-        borrow, _, zeros = state
-        if zeros or borrow < negative:
+    def ends(state: Borrows):
+        is_negative = state.first_row == 1
+        if state.top_is_zero or (negative and not is_negative):
             return None
-        return ABSENT, ABSENT, ABSENT, MINUS if borrow else end_token, end_token
+        return ABSENT, ABSENT, ABSENT, MINUS if is_negative else end_token, end_token
 
-    return Columns({(0, 0, None): (MINUS, ABSENT, EQUALS, EQUALS, MINUS)}, _PAIRS, step, ends).graph
+    starts = {Borrows(0, 0, top_is_zero=False, is_start=True): (MINUS, ABSENT, EQUALS, EQUALS, MINUS)}
+    return Columns(starts, _PAIRS, step, ends).graph
