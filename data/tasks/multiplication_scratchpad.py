@@ -243,7 +243,7 @@ class Row(NamedTuple):
 
 @lru_cache(maxsize=4)
 def _running_sums(base: int, end_token: int) -> Graph:
-    """All running sums; `Sum` names the words. A symbol is a digit of the row above, one of the partial product, and `Where`.
+    """All running sums; `Sum` names the words. A symbol: the digit of the row above, that of the partial product, `Where`.
 
     Running sum j is less than base^(N + j + 1), where A has N digits: so from the top of a partial product on the row above
     holds 0, and nothing is carried out of the product.
