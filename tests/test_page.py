@@ -17,7 +17,7 @@ from longhand.data.tasks.plugins import load_plugin
 from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.checkpoints.load import load_checkpoint, zoo
 from longhand.hub_cards.page import __main__ as command
-from longhand.hub_cards.page.build import FOLDER, MOST_BYTES, build_page, shown_by_default, unfit
+from longhand.hub_cards.page.build import FOLDER, FORMAT, MOST_BYTES, RUNS, WORDS, build_page, shown_by_default, unfit
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.vocabulary import ENCODER_TOKENS, STATES, TOKENS
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(BROWSER is None, reason="the page is tested in C
 PICTURES = Path(__file__).parents[1] / "hub_cards" / "results"
 MOST_JAVASCRIPT, WIDEST, QUICK = 1500, 125, 7000
 UNFIT = {"encoder-multiplication-grid": "grid"}
-SHOWN = [name for name in shown_by_default() if name not in UNFIT]
+SHOWN = shown_by_default()
 
 
 @pytest.fixture(scope="session")
@@ -435,8 +435,20 @@ def test_noise_breaks_a_model_and_a_problem_shows_it(open_page, file):
     assert str(sum(map(int, question.split("+")))) != answer
 
 
-def test_a_model_that_cannot_be_run_is_named_with_the_reason(open_page, file):
-    page = open_page(file)
+def test_no_entry_of_the_page_is_dead():
+    assert not set(UNFIT) & set(SHOWN)
+    for name in SHOWN:
+        assert unfit(json.loads((Path(zoo(name)) / "config.json").read_text())) == ""
+
+
+def test_every_setting_that_a_model_may_be_refused_for_has_a_name_for_persons():
+    named = {*(name for settings in RUNS.values() for name in settings), *(f"task.{name}" for name in FORMAT)}
+    assert named == WORDS.keys() and not any("_" in word for word in WORDS.values())
+
+
+def test_a_model_that_cannot_be_run_is_named_with_the_reason(open_page, tmp_path):
+    (tmp_path / "page.html").write_text(build_page([zoo("addition-tiny"), *map(zoo, UNFIT)]), encoding="utf-8")
+    page = open_page(tmp_path / "page.html")
     for name, reason in UNFIT.items():
         choose(page, name)
         assert reason in page.locator("#verdict").inner_text()
@@ -445,10 +457,10 @@ def test_a_model_that_cannot_be_run_is_named_with_the_reason(open_page, file):
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"dtype": "bfloat16"}, "dtype"),
-        ({"num_hidden_layers": 2}, "num_hidden_layers"),
-        ({"final_norm": "layer"}, "final_norm"),
-        ({"task": {"task": "addition", "order": "plain"}}, "order"),
+        ({"dtype": "bfloat16"}, "precision of weights"),
+        ({"num_hidden_layers": 2}, "the number of layers"),
+        ({"final_norm": "layer"}, "the norm after the last layer"),
+        ({"task": {"task": "addition", "order": "plain"}}, "the order of digits"),
         ({"model_type": "pairwise_bert", "transducer": {"alphabet": "01"}}, "column task"),
     ],
 )

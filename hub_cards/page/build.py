@@ -13,8 +13,8 @@ import numpy as np
 
 from longhand.data.tasks.column_task import TABLES, ColumnTask
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, Checkpoint, checkpoint_name
-from longhand.hub_cards.checkpoints.load import list_zoo, load_checkpoint
-from longhand.hub_cards.commands import read_text
+from longhand.hub_cards.checkpoints.load import list_zoo, load_checkpoint, zoo
+from longhand.hub_cards.commands import read_object, read_text
 
 FOLDER = Path(__file__).parent
 WORKER = ("network", "sheets", "solve", "search", "worker")
@@ -48,6 +48,32 @@ RUNS: dict[str, dict[str, list[Any]]] = {
 }
 """By type of configuration: fields that decide whether network.js computes what a model does, and their legal values."""
 
+WORDS = {
+    "num_hidden_layers": "the number of layers",
+    "mlp": "the kind of MLP",
+    "norm": "the kind of norm",
+    "norm_placement": "where norms stand",
+    "final_norm": "the norm after the last layer",
+    "dtype": "the precision of weights",
+    "hidden_act": "the activation of the MLP",
+    "attention_scale": "how scores are scaled",
+    "position_encoding": "the position encoding",
+    "windowed": "a window",
+    "qk_norm": "a norm of queries and keys",
+    "randomized_positions": "random positions in training",
+    "absolute_positions": "tokens with embeddings of their positions",
+    "label_states": "a layer that is applied until no label changes",
+    "sink": "a sink",
+    "num_loops": "how often the layers are applied",
+    "task.separate_eos": "an end token of its own",
+    "task.zero_padding": "zeros in front of numbers",
+    "task.order": "the order of digits",
+    "task.scratchpad": "a scratchpad",
+    "task.text_tokens": "text around the numbers",
+    "task.multiplier_length": "the digits of the multiplier",
+}
+"""What a person calls the settings of `RUNS`, and of `FORMAT` behind `task.`."""
+
 FORMAT = {
     **{"separate_eos": False, "zero_padding": True, "order": "response_reversed", "scratchpad": True},
     **{"text_tokens": 0, "multiplier_length": 1},
@@ -56,8 +82,8 @@ FORMAT = {
 
 
 def shown_by_default() -> list[str]:
-    """The names of the checkpoints of the zoo that a page shows if none is named."""
-    return [name for name in list_zoo() if name not in LEFT_OUT]
+    """The names of the checkpoints of the zoo that a page shows if none is named: those that it can run, without a few."""
+    return [name for name in list_zoo() if name not in LEFT_OUT and not unfit(read_object(Path(zoo(name), "config.json")))]
 
 
 def build_page(sources: Sequence[str]) -> str:
@@ -122,9 +148,16 @@ def unfit(config: dict[str, Any]) -> str:
     legal |= {f"task.{name}": (task[name], [value]) for name, value in FORMAT.items() if name in task}
     for name, (value, values) in legal.items():
         if value not in values:
-            wanted = " or ".join(map(json.dumps, values))
-            return f"this page runs models whose {name} is {wanted}, and this model's is {json.dumps(value)}"
+            wanted = " or ".join(map(say, values))
+            return f"it has a setting that this page does not run, {WORDS[name]}: {say(value)} instead of {wanted}"
     return ""
+
+
+def say(value: Any) -> str:
+    """The value of a setting as a person says it, such as `response reversed`."""
+    if value is None or isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value).replace("_", " ")
 
 
 def show_code(task: type) -> str:

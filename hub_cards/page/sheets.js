@@ -517,13 +517,13 @@ export function tasksOf(config) {
   });
   const [{ window, coupling }] = tasks, rule = config.coupling ?? config.pair_maps?.[0], bounds = config.relation_range;
   const wanted = joined ? "calculator" : coupling;
-  if (rule !== wanted) throw new Error(`this page knows this task with the rule ${wanted}, and its own is ${rule}`);
+  if (rule !== wanted) throw new Error(`this page draws this task by the ids of ${wanted}, and this model has ${rule}`);
   const differences = window.flat().filter((entry) => typeof entry === "number");
   const [low, high] = [Math.min(...differences), Math.max(...differences)];
   // Under bounds alone, a decoder sees all differences of ids within them.
   const isWhole = config.pair_maps || window.length === (high - low + 1) ** window[0].length;
   if (bounds && (String(bounds) !== `${low},${high}` || !isWhole)) {
-    throw new Error(`this page knows this task with a window of ${low}..${high}, and its own is ${bounds.join("..")}`);
+    throw new Error(`tokens here see ids that differ by ${low} to ${high}, and in this model by ${bounds.join(" to ")}`);
   }
   return tasks;
 }
