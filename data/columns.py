@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from longhand.data.tasks.task import Task
 
 _MAP_CELLS = 2**22
 """Most pairs of tokens, of all rows together, whose relations are computed at once."""
@@ -82,7 +85,7 @@ def example_columns(
     return pa.table(columns | own)
 
 
-def with_pair_maps(table: pa.Table, task: Any, structure: Structure) -> Iterator[pa.Table]:
+def with_pair_maps(table: pa.Table, task: "Task", structure: Structure) -> Iterator[pa.Table]:
     """The table of `example_columns` in parts of few rows, each with a column `pair_map`; as it is if none is asked for.
 
     Raises:
@@ -101,7 +104,7 @@ def with_pair_maps(table: pa.Table, task: Any, structure: Structure) -> Iterator
         yield mapped if structure.position_ids else mapped.drop_columns("position_ids")
 
 
-def _pair_maps(table: pa.Table, task: Any, structure: Structure) -> pa.ListArray:
+def _pair_maps(table: pa.Table, task: "Task", structure: Structure) -> pa.ListArray:
     """The map of every row, lists of lists."""
     lengths = pc.list_value_length(table["input_ids"]).to_numpy().astype(np.int64)
     tokens, ids = (_leaves(table[name]) for name in ("input_ids", "position_ids"))

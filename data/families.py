@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,9 @@ from longhand.modeling.relations import Window, coupled_pair_map, level_ranges, 
 from longhand.modeling.settling import answer_relations, find_answers, find_labels
 from longhand.modeling.transducer import table_of
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, ENCODER_TOKENS, LABELS, PAD
+
+if TYPE_CHECKING:
+    from longhand.data.tasks.task import Task
 
 HARMLESS_SETTINGS = ("eos_token_id", "transformers_version", "_from_model_config")
 """Settings of generation_config that may have any value; the end token is checked separately."""
@@ -81,11 +84,11 @@ class Family(ABC):
     pipeline: ClassVar[str]
 
     @abstractmethod
-    def tokenizer(self, task) -> PreTrainedTokenizerFast:
+    def tokenizer(self, task: "Task") -> PreTrainedTokenizerFast:
         """The tokenizer of the task's models."""
 
     @abstractmethod
-    def config_options(self, task, arguments: Any = None) -> dict[str, Any]:
+    def config_options(self, task: "Task", arguments: Any = None) -> dict[str, Any]:
         """Options of a model's configuration that follow from the task's format, `format_options` among them.
 
         Args:
@@ -95,24 +98,24 @@ class Family(ABC):
             ValueError: an argument does not fit the task.
         """
 
-    def format_options(self, task) -> dict[str, Any]:
+    def format_options(self, task: "Task") -> dict[str, Any]:
         """The part of `config_options` that says what a model is for; it changes nothing that the model computes."""
         prompt_format = task.prompt_format
         return {"task": task.describe(), "prompt_format": prompt_format and asdict(prompt_format)}
 
     @abstractmethod
-    def check_config(self, task, config: PreTrainedConfig) -> None:
+    def check_config(self, task: "Task", config: PreTrainedConfig) -> None:
         """Raise ValueError if a model of this configuration cannot read the task. The message follows the model's name."""
 
     @abstractmethod
-    def check_inputs(self, task, model: PreTrainedModel, batch: dict[str, Any]) -> None:
+    def check_inputs(self, task: "Task", model: PreTrainedModel, batch: dict[str, Any]) -> None:
         """Raise ValueError if a batch of `collator` does not fit into the model's tables."""
 
-    def check_generation(self, task) -> None:  # noqa: B027
+    def check_generation(self, task: "Task") -> None:  # noqa: B027
         """Raise ValueError if the task's models cannot write a response token by token."""
 
     @abstractmethod
-    def check_certifiable(self, task, model: PreTrainedModel) -> None:
+    def check_certifiable(self, task: "Task", model: PreTrainedModel) -> None:
         """Raise ValueError if no certificate is possible for the model, whatever its weights."""
 
     @abstractmethod
@@ -122,12 +125,12 @@ class Family(ABC):
     @abstractmethod
     def columns(
         self,
-        task,
+        task: "Task",
         digits: np.ndarray,
         lengths: np.ndarray,
         generator: np.random.Generator | None,
         structure: Structure = NO_STRUCTURE,
-        whole: Any = None,
+        whole: "Task | None" = None,
     ) -> dict[str, pa.Array]:
         """Columns of a dataset by name, see `data.columns.example_columns`.
 
@@ -137,11 +140,11 @@ class Family(ABC):
         """
 
     @abstractmethod
-    def rules(self, task) -> tuple[str, ...]:
+    def rules(self, task: "Task") -> tuple[str, ...]:
         """The rules by which a task's rows may have structure, the task's own first."""
 
     @abstractmethod
-    def num_relations(self, task, structure: Structure) -> int:
+    def num_relations(self, task: "Task", structure: Structure) -> int:
         """The number of relations in the pair maps of a task's rows, 0 to this number - 1.
 
         Raises:
@@ -149,7 +152,7 @@ class Family(ABC):
         """
 
     @abstractmethod
-    def pair_map(self, task, tokens: np.ndarray, ids: np.ndarray, structure: Structure) -> np.ndarray:
+    def pair_map(self, task: "Task", tokens: np.ndarray, ids: np.ndarray, structure: Structure) -> np.ndarray:
         """The relations (count or 1, columns, columns) of the tokens (count, columns) of whole rows, without padding.
 
         They are what a model derives with these fields in its configuration. One row stands for all if they are the same.
@@ -161,7 +164,7 @@ class Family(ABC):
             ValueError: the rule cannot read a row.
         """
 
-    def check_structure(self, task, structure: Structure) -> None:
+    def check_structure(self, task: "Task", structure: Structure) -> None:
         """Raise ValueError if a task's rows cannot carry this structure."""
         if structure.coupling not in (None, *(legal := self.rules(task))):
             raise ValueError(
@@ -187,7 +190,7 @@ class Family(ABC):
         return self.collator(config)
 
     @abstractmethod
-    def answer(self, task, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, question: str) -> str:
+    def answer(self, task: "Task", model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, question: str) -> str:
         """The model's answer to a question such as `Task.example_question`.
 
         Raises:
