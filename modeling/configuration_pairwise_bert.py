@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from huggingface_hub.dataclasses import strict
 from transformers.utils.type_validators import activation_fn_key, probability
 
-from .encoder_maps import COLUMNS, GRID, NO_MAP, OWN_RULES, PAIR_MAP_RULES, num_relations
+from .encoder_maps import COLUMNS, GRID, NO_MAP, OWN_RULES, PAIR_MAP_RULES, UNIFORM, num_relations
 from .plugins import PluginConfig
 from .registry import above_zero, at_least_one, check_heads
 from .relations import level_ranges, num_coupled_relations
@@ -60,6 +60,10 @@ class PairwiseBertConfig(PluginConfig):
             differences of ids, as many as `relation_range` has (see `relations.num_coupled_relations`).
         position_levels: ids of a token in the `position_ids` that calls give; None means 1.
         share_over_heads: whether heads with the same rule share their vectors in a layer.
+        where_relations_enter: what a relation's vector is added to: the `"key"` (paper 2's experiments), the `"query"`, or,
+            as one number, the `"score"` of both (all three in paper 2, Sec. 2).
+        with_self: for the rule `"uniform"`, whether a digit of the multiplier has its vector for itself as a query too.
+            False is Eq. 3.3 of paper 2 as printed.
         relation_range: smallest and largest distinct difference of ids, query minus key. None means all differences that
             fit into `max_position_embeddings`. The rule `"grid"` has no differences.
         relation_init: vectors start `"normal"`, or `"one_per_head"`: each head's queries favour the vector of one relation.
@@ -82,7 +86,7 @@ class PairwiseBertConfig(PluginConfig):
     """
 
     model_type = "pairwise_bert"
-    later_fields = {"num_relations": None, "position_levels": None}
+    later_fields = {"num_relations": None, "position_levels": None, "where_relations_enter": "key", "with_self": True}
     own_code = {
         "AutoConfig": "configuration_pairwise_bert.PairwiseBertConfig",
         "AutoModel": "modeling_pairwise_bert.PairwiseBertModel",
@@ -105,6 +109,8 @@ class PairwiseBertConfig(PluginConfig):
     num_relations: int | None = at_least_one(default=None)
     position_levels: int | None = at_least_one(default=None)
     share_over_heads: bool = True
+    where_relations_enter: Literal["key", "query", "score"] = "key"
+    with_self: bool = True
     relation_range: list[int] | None = None
     relation_init: Literal["normal", "one_per_head"] = "normal"
     windowed: bool = False
@@ -223,6 +229,14 @@ class PairwiseBertConfig(PluginConfig):
             raise ValueError(f"pair_maps must be one name, or one for each of {heads} heads, got {names}")
 
         self._check_given()
+        if not self.with_self and UNIFORM not in self.pair_maps:
+            raise ValueError(f"with_self False is for pair_maps 'uniform', got {self.pair_maps}")
+        if self.where_relations_enter != "key" and self.relation_init == "one_per_head":
+            raise ValueError(
+                f"where_relations_enter must be 'key' for relation_init 'one_per_head', got {self.where_relations_enter!r}"
+            )
+        if self.where_relations_enter == "query" and self.sink:
+            raise ValueError("where_relations_enter 'query' gives a sink, a key of zeros, no relation: set sink False")
 
     def _check_given(self):
         if self.num_relations and GIVEN not in self.pair_maps:
@@ -260,6 +274,7 @@ class PairwiseBertConfig(PluginConfig):
         if not self.label_states:
             return
         needed = {"num_hidden_layers": 1, "windowed": True, "absolute_positions": "none", "num_loops": 1}
+        needed |= {"where_relations_enter": "key", "with_self": True}
         needed |= {"settle_tolerance": None, "num_labels": len(self.table.labels if self.table else STATES)}
         if self.table:
             self.table.check_tables()

@@ -106,9 +106,14 @@ def relative_relations(ids: Tensor, relation_range: Sequence[int], windowed: boo
 
 
 def with_uniform_keys(
-    relations: Tensor, input_ids: Tensor, indices: Tensor, first: int, max_multiplier_length: int
+    relations: Tensor,
+    input_ids: Tensor,
+    indices: Tensor,
+    first: int,
+    max_multiplier_length: int,
+    with_self: bool = True,
 ) -> Tensor:
-    """Give each digit of the multiplier, as a key, one relation to all queries, itself included (UPE, paper 2, Eq. 3.3).
+    """Give each digit of the multiplier, as a key, one relation to all queries (UPE, paper 2, Eq. 3.3).
 
     The relations are numbered by the digit's place, from `first` on; a window does not hide the multiplier. With relative
     relations of the range (-1, 1):
@@ -122,6 +127,9 @@ def with_uniform_keys(
               4         4 3 2 1 0
               7         4 3 2 2 1
 
+    Args:
+        with_self: whether a digit has this relation to itself too; if not, it keeps the one in `relations`.
+
     Raises:
         ValueError: the multiplier has more than `max_multiplier_length` digits.
     """
@@ -129,6 +137,8 @@ def with_uniform_keys(
     if (longest := int(places.max())) > max_multiplier_length:
         raise ValueError(f"multipliers may have max_multiplier_length = {max_multiplier_length} digits, got {longest}")
     is_uniform = (places > 0).unsqueeze(1) & (indices > 0).unsqueeze(2)
+    if not with_self:
+        is_uniform = is_uniform & ~torch.eye(places.shape[1], dtype=torch.bool, device=places.device)
     return torch.where(is_uniform, (first - 1 + places).unsqueeze(1).to(torch.int32), relations)
 
 
@@ -248,7 +258,13 @@ def num_relations(name: str, relation_range: Sequence[int], max_multiplier_lengt
 
 
 def derive_pair_map(
-    name: str, input_ids: Tensor, indices: Tensor, relation_range: Sequence[int], windowed: bool, max_multiplier_length: int
+    name: str,
+    input_ids: Tensor,
+    indices: Tensor,
+    relation_range: Sequence[int],
+    windowed: bool,
+    max_multiplier_length: int,
+    with_self: bool = True,
 ) -> Tensor:
     """Return the map (rows, tokens, tokens) of a rule by ids; one row if all examples have the same layout.
 
@@ -259,6 +275,7 @@ def derive_pair_map(
         relation_range: smallest and largest distinct difference of ids.
         windowed: whether pairs outside the range are not related.
         max_multiplier_length: largest number of digits of a multiplier, for `uniform`.
+        with_self: for `uniform`, see `with_uniform_keys`.
 
     Raises:
         ValueError: a row is not two numbers with an operator between them (for rules other than `relative`), or its
@@ -268,7 +285,7 @@ def derive_pair_map(
     if (indices == indices[:1]).all() and (operator == operator[:1]).all():
         input_ids, indices = input_ids[:1], indices[:1]
     ids = RULE_IDS[name](input_ids, indices)
-    return relate_ids(name, ids, input_ids, relation_range, windowed, max_multiplier_length)
+    return relate_ids(name, ids, input_ids, relation_range, windowed, max_multiplier_length, with_self)
 
 
 def relate_ids(
@@ -278,6 +295,7 @@ def relate_ids(
     relation_range: Sequence[int],
     windowed: bool,
     max_multiplier_length: int,
+    with_self: bool = True,
 ) -> Tensor:
     """Return the map (rows, tokens, tokens) of a rule by ids, from ids (rows, tokens), derived or given.
 
@@ -288,7 +306,8 @@ def relate_ids(
     if name != UNIFORM:
         return relations
     first = num_relations(name, relation_range, 0)
-    return with_uniform_keys(relations, input_ids, virtual_indices(input_ids), first, max_multiplier_length)
+    indices = virtual_indices(input_ids)
+    return with_uniform_keys(relations, input_ids, indices, first, max_multiplier_length, with_self)
 
 
 def number_tokens(present: Tensor | None, tokens: int, device: torch.device) -> Tensor:

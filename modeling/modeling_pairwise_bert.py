@@ -86,7 +86,10 @@ def hiding_bias(dtype: torch.dtype) -> float:
 
 
 class RelationVectors(nn.Module):
-    """The vectors p that the heads of one rule add to keys in a layer, (relations, 1 or heads, head_dim)."""
+    """The vectors p that the heads of one rule add to keys or queries in a layer, (relations, 1 or heads, head_dim).
+
+    Numbers that are added to scores are (relations, 1 or heads, 1).
+    """
 
     def __init__(self, config: PairwiseBertConfig, name: str):
         super().__init__()
@@ -94,20 +97,35 @@ class RelationVectors(nn.Module):
         self.heads = [head for head, own in enumerate(config.head_maps) if own == name]
         relations = config.count_relations(name)
         tables = 1 if config.share_over_heads else len(self.heads)
-        self.weight = nn.Parameter(torch.empty(relations, tables, config.head_dim))
+        self.place = config.where_relations_enter
+        size = 1 if self.place == "score" else config.head_dim
+        self.weight = nn.Parameter(torch.empty(relations, tables, size))
 
-    def forward(self, query: Tensor, relations: Tensor) -> Tensor:
-        """Return the product of each query with the vector of each key, 0 for keys that are not related.
+    def forward(self, query: Tensor, key: Tensor, relations: Tensor) -> Tensor:
+        """Return what relations add to scores, 0 for keys that are not related.
+
+        That is the product of each query with the vector of each key, of each key with the vector of each query, or a
+        relation's number.
 
         Args:
-            query: (batch, heads, queries, head_dim).
+            query: scaled, (batch, heads, queries, head_dim).
+            key: (batch, heads, keys, head_dim), scaled if vectors are added to queries.
             relations: (batch or 1, heads or 1, queries, keys).
 
         Returns:
-            (batch, heads, queries, keys).
+            (batch, heads, queries, keys), of one row or head if all have the same.
         """
-        scores = nn.functional.pad(torch.matmul(query, self.weight.permute(1, 2, 0)), (0, 1))
         index = relations.long().where(relations >= 0, len(self.weight))
+        table = self.weight.permute(1, 2, 0)
+        if self.place == "score":
+            numbers = nn.functional.pad(table, (0, 1)).unsqueeze(0)
+            rows, heads, queries, keys = index.shape
+            heads = max(heads, len(table))
+            return numbers.expand(rows, heads, queries, -1).gather(-1, index.expand(rows, heads, queries, keys))
+        if self.place == "query":
+            scores = nn.functional.pad(torch.matmul(key, table), (0, 1))
+            return scores.gather(-1, index.mT.expand(*scores.shape[:-1], -1)).mT
+        scores = nn.functional.pad(torch.matmul(query, table), (0, 1))
         return scores.gather(-1, index.expand(*scores.shape[:-1], -1))
 
 
@@ -175,7 +193,7 @@ class PairwiseBertAttention(nn.Module):
             bias = self._window_bias(query * self.scaling, neighbours.relations)
             columns = neighbours.columns.clamp(min=0)
             return self.o_proj(attend_to_columns(query, key, value, columns, bias, self.scaling).flatten(2)), None
-        bias = self._bias(query * self.scaling, pair_maps, position_bias)
+        bias = self._bias(query * self.scaling, key, pair_maps, position_bias)
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
         output, weights = attend(attention, self, query, key, value, attention_mask, bias, self.scaling, dropout, **kwargs)
@@ -186,20 +204,23 @@ class PairwiseBertAttention(nn.Module):
     def _window_bias(self, query: Tensor, relations: Tensor) -> Tensor:
         """Return what is added to the scores of neighbours, (batch, queries, neighbours, heads), as `RelationVectors`."""
         (vectors,) = self.relations
-        bias = vectors(query, relations.unsqueeze(1))
+        bias = vectors(query, query, relations.unsqueeze(1))
         return bias.masked_fill((relations < 0).unsqueeze(1), hiding_bias(bias.dtype)).permute(0, 2, 3, 1)
 
-    def _bias(self, query: Tensor, pair_maps: dict[str, Tensor], position_bias: Tensor | None) -> Tensor | None:
+    def _bias(self, query: Tensor, key: Tensor, pair_maps: dict[str, Tensor], position_bias: Tensor | None) -> Tensor | None:
         """Return what is added to the scores, (batch, heads, queries, keys): the products with vectors, and a given bias."""
         if not self.relations:
             return position_bias
         batch, heads, tokens, _ = query.shape
+        if self.config.where_relations_enter == "query":
+            key = key * self.scaling
         if len(self.relations) == 1 and len(self.relations[0].heads) == heads:
-            bias = self.relations[0](query, pair_maps[self.relations[0].name])
+            bias = self.relations[0](query, key, pair_maps[self.relations[0].name])
         else:
             bias = query.new_zeros(batch, heads, tokens, tokens + self.config.sink)
             for relations in self.relations:
-                bias[:, relations.heads] = relations(query[:, relations.heads], pair_maps[relations.name])
+                own = relations.heads
+                bias[:, own] = relations(query[:, own], key[:, own], pair_maps[relations.name])
         return bias if position_bias is None else bias + position_bias.to(bias.dtype)
 
 
@@ -487,6 +508,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         """
         config, input_ids = self.config, inputs.input_ids
         window: Any = (config.relation_range, config.windowed)
+        uniform = (config.max_multiplier_length, config.with_self)
         numbers_tokens = name == "relative" and not config.has_text
         if name == GIVEN:
             if ids is None or config.num_relations:
@@ -503,10 +525,10 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         elif name in (GRID, COLUMNS):
             relations = answer_relations(self.find_answers(input_ids), input_ids.shape)
         elif ids is None:
-            relations = derive_pair_map(name, input_ids, virtual_indices(input_ids), *window, config.max_multiplier_length)
+            relations = derive_pair_map(name, input_ids, virtual_indices(input_ids), *window, *uniform)
         else:
             own = ids[:, 0].masked_fill(input_ids >= FIRST_TEXT, 0)
-            relations = relate_ids(name, own, input_ids, *window, config.max_multiplier_length)
+            relations = relate_ids(name, own, input_ids, *window, *uniform)
         return relations.long().unsqueeze(1)
 
     def _follow_rule(self, rule: PairMapRule, inputs: EncoderInputs) -> Tensor:

@@ -42,6 +42,13 @@ ENCODERS = {
     "mixed, own": {"pair_maps": ["coupled", "uniform", "none", "coupled"], "share_over_heads": False, "sink": True},
     "coupled window": {"pair_maps": ["coupled"], "relation_range": [0, 1], "windowed": True},
     "uniform window": {"pair_maps": ["uniform"], "relation_range": [-1, 0], "windowed": True, "share_over_heads": False},
+    "relative, in queries": {"pair_maps": ["relative"], "where_relations_enter": "query"},
+    "mixed, in scores": {
+        "pair_maps": ["coupled", "relative", "none", "coupled"],
+        "where_relations_enter": "score",
+        "share_over_heads": False,
+    },
+    "uniform, without self": {"pair_maps": ["uniform"], "relation_range": [-2, 2], "with_self": False},
     "loops": {"pair_maps": ["coupled"], "relation_range": [0, 1], "windowed": True, "num_loops": 3},
 }
 SETTLING = {
@@ -104,7 +111,8 @@ def assert_close(actual, expected, tolerance=1e-9):
 
 def maps_of(config: PairwiseBertConfig, input_ids: torch.LongTensor) -> dict[str, torch.LongTensor]:
     """The pair map of each rule of an encoder, (batch, tokens, tokens)."""
-    limits, present = (config.relation_range, config.windowed, config.max_multiplier_length), input_ids != PAD
+    limits = (config.relation_range, config.windowed, config.max_multiplier_length, config.with_self)
+    present = input_ids != PAD
     every_token = present.cumsum(1).masked_fill(~present, 0)
     maps = {}
     for name in {*config.head_maps} - {NO_MAP}:

@@ -56,6 +56,15 @@ def test_drawing_of_virtual_indices():
     assert virtual_indices(tokens).tolist() == [line]
 
 
+def test_without_self_a_digit_of_the_multiplier_keeps_its_relative_relation_to_itself_alone():
+    tokens = tokens_of("56*_47")
+    indices, limits = virtual_indices(tokens), ((-2, 2), False, 3)
+    uniform, printed = (derive_pair_map("uniform", tokens, indices, *limits, with_self)[0] for with_self in (True, False))
+    relative = derive_pair_map("relative", tokens, indices, *limits)[0]
+    changed = (uniform != printed).nonzero().tolist()
+    assert changed == [[0, 0], [1, 1]] and all(printed[i, j] == relative[i, j] for i, j in changed)
+
+
 @pytest.mark.parametrize("function", [digit_columns, multiplier_places])
 def test_drawings_of_places_in_numbers(function):
     tokens, line, _ = drawing(function)

@@ -10,7 +10,19 @@ from longhand.modeling import CoupledGPTConfig, PairwiseBertConfig
 TOKENS = encode("learned", SUMS[0]).input_ids
 SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 SETTLING = {"label_states": True, "windowed": True, "pair_maps": ["coupled"], "attention_probs_dropout_prob": 0.0}
-UNFIT_TO_SETTLE = ({"num_hidden_layers": 2}, {"windowed": False}, {"num_loops": 2}, {"num_labels": 11})
+UNFIT_TO_SETTLE = (
+    {"where_relations_enter": "score"},
+    {"num_hidden_layers": 2},
+    {"windowed": False},
+    {"num_loops": 2},
+    {"num_labels": 11},
+)
+    {"where_relations_enter": "score"},
+    {"num_hidden_layers": 2},
+    {"windowed": False},
+    {"num_loops": 2},
+    {"num_labels": 11},
+)
 DECODERS = [
     *({name: 0} for name in (*SIZES, "max_position_ids")),
     *({name: "unknown"} for name in ("mlp", "norm", "norm_placement", "init", "attention_scale", "hidden_act")),
@@ -40,6 +52,10 @@ ENCODERS = [
     *({"initializer_range": value} for value in (-1.0, float("inf"))),
     {"settle_tolerance": 0.0},
     {"settle_weight": 0.1},
+    {"where_relations_enter": "value"},
+    {"where_relations_enter": "query", "sink": True},
+    {"where_relations_enter": "score", "relation_init": "one_per_head", "relation_range": [0, 1]},
+    {"with_self": False},
     *({"settle_weight": weight, "num_loops": 2} for weight in (-0.1, float("inf"))),
     {"num_hidden_layers": 2.0},
     *(unfit | {"num_hidden_layers": 1, **SETTLING} | unfit for unfit in UNFIT_TO_SETTLE),

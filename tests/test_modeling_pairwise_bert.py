@@ -36,7 +36,14 @@ def literal_attention(attention, states: torch.Tensor, maps: dict[str, torch.Ten
             vector = torch.zeros(size, dtype=states.dtype)
             if relation != NOT_RELATED:
                 vector = table.weight[relation, 0 if share else table.heads.index(head)]
-            scores[row, i, j] = query[row, i, own] @ (key[row, j, own] + vector) / sqrt(size)
+            own_query, own_key, number = query[row, i, own], key[row, j, own], 0.0
+            if config.where_relations_enter == "key":
+                own_key = own_key + vector
+            elif config.where_relations_enter == "query":
+                own_query = own_query + vector
+            else:
+                number = vector[0]
+            scores[row, i, j] = own_query @ own_key / sqrt(size) + number
         scores = torch.stack([scores[pair] for pair in product(range(batch), range(tokens), range(tokens))])
         scores = scores.view(batch, tokens, tokens)
         if config.sink:
@@ -196,7 +203,8 @@ def test_each_head_starts_with_one_relation_to_which_its_scores_are_higher(share
     queries = attention.q_proj.bias.view(1, 10, 1, 8) * attention.scaling
     for relations, expected in zip(attention.relations, (3, 6), strict=True):
         assert len(relations.weight) == expected
-        scores = relations(queries[:, relations.heads], torch.arange(expected).view(1, 1, -1))[0, :, 0]
+        own = queries[:, relations.heads]
+        scores = relations(own, own, torch.arange(expected).view(1, 1, 1, -1))[0, :, 0]
         favoured = torch.arange(len(relations.heads)) % expected
         torch.testing.assert_close(scores, FAVOUR * functional.one_hot(favoured, expected).to(scores.dtype))
 
