@@ -304,6 +304,7 @@ class Decoder(Family):
 
     def check_certifiable(self, task, model):
         config = model.config
+        check_derives(config)
         if not model.model.position_encoding.windowed:
             raise ValueError(
                 f"the model has no window (position_encoding {config.position_encoding!r}, windowed {config.windowed}), so "
@@ -450,6 +451,14 @@ _ENCODER_DEFAULTS: Any = PairwiseBertConfig()  # type: ignore[call-arg]
 """The configuration that says which relations the pair maps of rows have by default."""
 
 
+def check_derives(config: Any) -> None:
+    """Raise ValueError for a model to which every call gives ids or maps: no certificate speaks of those."""
+    if getattr(config, "takes_structure", False):
+        raise ValueError(
+            "every call gives the model its ids or maps ('given'), and a certificate speaks of those that a rule derives"
+        )
+
+
 class Encoder(Family):
     name = "encoder"
     model_class = PairwiseBertForTokenClassification
@@ -495,6 +504,7 @@ class Encoder(Family):
         raise ValueError(f"a model of the task {task.name!r} is an encoder and generates nothing: leave out --decode")
 
     def check_certifiable(self, task, model):
+        check_derives(model.config)
         if not getattr(model.config, "label_states", False):
             raise ValueError(
                 "an encoder does not write token by token, so the proof's induction does not apply, and its depth limits "

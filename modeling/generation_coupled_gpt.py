@@ -140,6 +140,8 @@ class CoupledGPTGenerationMixin(GenerationMixin):
                 f"the plan of position_ids or pair_map has {columns} columns, and the prompt {prompt.shape[1]}: plan the "
                 "response too"
             )
+        if own_map is not None or not self.model.are_derived(prompt, own_ids):
+            self.warn_of_structure(["pair_map" if own_ids is None else "position_ids"])
         return GenerationPlan(own_ids, own_map, is_given=True)
 
     # Each hook below overrides the method of this name in GenerationMixin.

@@ -45,6 +45,7 @@ from .relations import (
     distinct_rows,
     expand_rows,
     mapped_neighbours,
+    with_levels,
 )
 from .structure import (
     PairMask,
@@ -542,7 +543,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         if position_ids is not None:
             position_ids = read_position_ids(position_ids, batch, levels, (tokens, keys))
         if not encoding.uses_position_ids:
-            if position_ids is not None and not self._are_derived(input_ids, position_ids):
+            if position_ids is not None and not self.are_derived(input_ids, position_ids):
                 raise ValueError(f"position_encoding {self.config.position_encoding!r} reads no position_ids")
             return None
         if position_ids is None:
@@ -560,11 +561,18 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         encoding.check(position_ids[..., -tokens:])
         return position_ids
 
-    def _are_derived(self, input_ids: Tensor | None, position_ids: Tensor) -> bool:
-        """Return whether given ids (batch or 1, levels, tokens) are those that the model's rule derives."""
-        if input_ids is None or self.config.takes_structure or position_ids.shape[-1] != input_ids.shape[1]:
+    def are_derived(self, input_ids: Tensor | None, position_ids: Tensor) -> bool:
+        """As described in the base class, for ids (batch or 1, [levels,] columns) of tokens and, maybe, of a response."""
+        if input_ids is None or self.config.takes_structure or position_ids.ndim not in (2, 3):
             return False
-        return bool((self.plan_position_ids(input_ids, input_ids.shape[1]) == position_ids).all())
+        try:
+            derived = self.plan_position_ids(input_ids, position_ids.shape[-1])
+        except ValueError:
+            # Of such a row the rule derives none.
+            return False
+        own = with_levels(position_ids)
+        fits = own.shape[1:] == derived.shape[1:] and len(own) in (1, len(derived))
+        return fits and bool((derived == own).all())
 
     def _find_neighbours(
         self, pair_map: Tensor | None, key_ids: Tensor | None, columns: Tensor, attention_mask: Tensor | None

@@ -1,5 +1,6 @@
 """What the models of both families share: loading, attention, and a warning where a certificate does not hold."""
 
+import inspect
 import json
 import os
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from torch.utils.hooks import RemovableHandle
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import cached_file, logging
+
+from .structure import is_pair_mask
 
 CERTIFICATE_FILE = "certificate.json"
 
@@ -62,6 +65,25 @@ def _warn_of_reduced_precision(model: "LonghandPreTrainedModel", _: tuple) -> No
         )
 
 
+def _warn_of_given_structure(model: "LonghandPreTrainedModel", arguments: tuple, named: dict[str, Any]) -> None:
+    """Say once, before a forward pass in evaluation, that the model's certificate is about what its own rule derives."""
+    if model.training or torch.compiler.is_compiling():
+        return
+    given = inspect.signature(model.forward).bind_partial(*arguments, **named).arguments
+    given = {**given, **given.get("kwargs", {})}
+    if given.get("neighbours") is not None or (given.get("cache") is not None and given["cache"].get_seq_length()):
+        # A step of decoding, of what was asked for before.
+        return
+    names = [name for name in ("pair_map", "position_bias", "inputs_embeds") if given.get(name) is not None]
+    if is_pair_mask(given.get("attention_mask")):
+        names.append("attention_mask")
+    position_ids, base = given.get("position_ids"), model.base_model
+    if position_ids is not None and not base.are_derived(given.get("input_ids"), position_ids):
+        names.append("position_ids")
+    if names:
+        model.warn_of_structure(names)
+
+
 def _refuse_parts_elsewhere(model: "LonghandPreTrainedModel", _: tuple) -> None:
     """Raise ValueError if the weights are offloaded part by part: encodings are used by more methods than `forward`."""
     if torch.compiler.is_compiling() or model.base_model is not model:
@@ -90,6 +112,7 @@ class LonghandPreTrainedModel(PreTrainedModel):
     """`PreTrainedModel` for both families."""
 
     precision_warning: RemovableHandle
+    structure_warning: RemovableHandle | None = None
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
@@ -108,8 +131,8 @@ class LonghandPreTrainedModel(PreTrainedModel):
     def from_pretrained(cls, pretrained_model_name_or_path, *model_args, **kwargs):
         """Load a model as transformers does.
 
-        A certified model says once, before a forward pass below float32, that the certificate does not
-        hold there.
+        A certified model says once, before a forward pass below float32, that the certificate does not hold there, and
+        once, before a forward pass with ids or maps of the caller's, that it does not cover them.
 
         Raises:
             ValueError: the configuration ties the output matrix to the embedding, and the checkpoint holds another one.
@@ -149,7 +172,23 @@ class LonghandPreTrainedModel(PreTrainedModel):
         )
         if certificate is not None and _says_certified(certificate):
             model.precision_warning = model.register_forward_pre_hook(_warn_of_reduced_precision)
+            model.structure_warning = model.register_forward_pre_hook(_warn_of_given_structure, with_kwargs=True)
         return loaded
+
+    def are_derived(self, input_ids: Tensor | None, position_ids: Tensor) -> bool:
+        """Return whether given ids, of the legal shape or not, are those that the model's own rule derives."""
+        return False
+
+    def warn_of_structure(self, names: list[str]) -> None:
+        """Say once of a certified model that its certificate does not cover these arguments of the caller's."""
+        if self.structure_warning is None:
+            return
+        self.structure_warning.remove()
+        self.structure_warning = None
+        logger.warning(
+            f"The certificate of {self.config.name_or_path} is a proof about the ids that the model derives, and does not "
+            f"cover the {', '.join(names)} given here: answers may be wrong."
+        )
 
 
 def attend(

@@ -20,6 +20,9 @@ from position_subjects import (
 )
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForTokenClassification
 
+import longhand
+from longhand.data import TASKS
+from longhand.data.families import DECODER, ENCODER
 from longhand.modeling import (
     CoupledGPTConfig,
     CoupledGPTForCausalLM,
@@ -517,3 +520,37 @@ def test_shapes_of_what_is_given_for_pairs():
             read_pair_map(torch.zeros(unfit, dtype=torch.int32), shape, 1)
     visible, bias = read_pair_mask(torch.tensor([[[[0.0, -1.5, -torch.inf, torch.finfo().min]] * 2]]), shape)
     assert visible[0, 0, 0].tolist() == [True, True, False, False] and bias[0, 0, 0].tolist() == [0.0, -1.5, 0.0, 0.0]
+
+
+# Certificates.
+
+
+def test_a_certified_model_says_once_that_ids_and_maps_of_the_callers_are_not_covered(caplog):
+    folder = longhand.zoo("addition-tiny")
+    batch = encode("windowed", SUMS[0])
+    for call in (
+        lambda model: model(**batch, position_ids=ids_of(model, batch) + 1),
+        lambda model: model(**batch, pair_map=map_of(model, batch)),
+        lambda model: model(**batch, position_bias=torch.zeros(1, 1, 14, 14)),
+        lambda model: model(batch.input_ids, attention_mask=torch.ones(1, 1, 14, 14).bool()),
+        lambda model: model.model(**batch, pair_map=map_of(model, batch)) and model(**batch, pair_map=map_of(model, batch)),
+        lambda model: model.generate(batch.input_ids[:, :9], position_ids=ids_of(model, batch).flip(-1)),
+        lambda model: model.generate(batch.input_ids[:, :9], pair_map=map_of(model, batch)),
+    ):
+        model = CoupledGPTForCausalLM.from_pretrained(folder).eval()
+        caplog.clear()
+        model(**batch)
+        model(**batch, position_ids=ids_of(model, batch))
+        model.generate(batch.input_ids[:, :9], position_ids=ids_of(model, batch))
+        model.generate(batch.input_ids[:, :9], custom_generate=parallel_greedy)
+        assert not caplog.records
+        for _ in range(2):
+            call(model)
+        assert [record.message.count("does not cover") for record in caplog.records] == [1]
+
+
+@pytest.mark.parametrize("family", [DECODER, ENCODER], ids=["decoder", "encoder"])
+def test_no_certificate_is_possible_for_a_model_of_given_structure(family):
+    model = given_decoder("pairwise") if family is DECODER else given_encoder(num_relations=3)
+    with pytest.raises(ValueError, match="given"):
+        family.check_certifiable(TASKS["addition" if family is DECODER else "encoder_addition"](), model)

@@ -17,12 +17,6 @@ UNFIT_TO_SETTLE = (
     {"num_loops": 2},
     {"num_labels": 11},
 )
-    {"where_relations_enter": "score"},
-    {"num_hidden_layers": 2},
-    {"windowed": False},
-    {"num_loops": 2},
-    {"num_labels": 11},
-)
 DECODERS = [
     *({name: 0} for name in (*SIZES, "max_position_ids")),
     *({name: "unknown"} for name in ("mlp", "norm", "norm_placement", "init", "attention_scale", "hidden_act")),
