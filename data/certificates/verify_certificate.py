@@ -68,8 +68,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "a7f3af6e6d8ed6ff23381f2003829c6d9972c05cf81e87e421550875fb24c3cc",
-    "pairwise_bert": "cbddee724eb00cad2735d60b0566c3ead7a0be47a1efe2df043a9ccf83a3afd6",
+    "coupled_gpt": "a40ed03106940599191739ad39a53bcff6a1006e77b35f5222b3b2318aec2956",
+    "pairwise_bert": "ab2f8aaf871fb20834afd20cda1bce0e1a0b30ebc57835142dffb4f3c6138764",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
