@@ -168,6 +168,46 @@ def test_random_encoders_are_searched_whole(seed):
     assert listed == cases_of_all_problems(task, widths(task, 6, 5000))
 
 
+@pytest.mark.parametrize("window", [(-1, 1), (0, 2), (1, 3), (0, 4)], ids=str)
+def test_encoders_that_see_columns_further_on_are_searched_whole(window):
+    fields = {"name": "wide", "alphabet": "01", "direction": "top_first", "window": window}
+    kind = type("Wide", (ColumnTask,), fields | {"step": lambda self, above, symbols: (above ^ symbols[0],) * 2})
+    task = settling_task(kind)()
+    covered, listed = task.covering(None, 1), as_set(found_by_verifier(task, encoder=True))
+    assert listed == as_set(rows_of(task, covered.cases, covered.right))
+    assert listed == cases_of_all_problems(task, range(1, 7))
+
+
+def too_many_tokens(table):
+    """An alphabet, and symbols that are written, of 256 characters each."""
+    first, second = (" ".join(map(chr, range(begin, begin + 256))).replace(" ", "") for begin in (0x4E00, 0x6E00))
+    own = table["passes"][0]
+    table["alphabet"], own["writes"] = first, second
+    own["write"] = own["next"] = [[0] * 256] * len(own["write"])
+
+
+def too_many_operands(table):
+    """Thirty operands, of which the first one is read."""
+    table.update(operands=30, sign="+")
+    table["passes"][0].update(reads=[0], symmetric=False)
+
+
+@pytest.mark.parametrize("change", [too_many_tokens, too_many_operands])
+def test_what_cannot_be_listed_is_refused_before_anything_is_built(change):
+    task = build_task("gray_code")
+    table = table_as_json(build_task("digit_sum"))
+    change(table)
+    with pytest.raises(Refused, match="more than"):
+        find_task(task.describe() | {"task": "of_a_user"}, table)
+
+
+def test_a_search_ends_where_it_would_take_too_much_memory(monkeypatch):
+    for limit in ("MOST_ENTRIES", "MOST_NUMBERS"):
+        with monkeypatch.context() as patch, pytest.raises(Refused, match="more than"):
+            patch.setattr(verify_certificate, limit, 50)
+            list_neighbourhoods(find_task(build_task("division").describe()))
+
+
 def test_limits_are_those_of_the_package():
     """All that the code accepts, and of problems of one size the longest."""
     compared = set()

@@ -293,13 +293,19 @@ def check_configuration(files: dict[str, bytes], config: dict[str, Any], task: "
     layers = task.layers if config.get("attention_scale") == "zero" and task.relation_range is None else (1,)
     # Training may vary the width of fields, and how problems are drawn.
     varied = {key: value for key, value in task.described.items() if key in ("field_width", "varied_field", "sampling")}
+
+    def names_task(stated: Any) -> bool:
+        """Whether it is the task of the certificate. Fields that were younger than the configuration are missing in it."""
+        named = is_object(stated) and stated.get("task") == task.name
+        return named and all(task.described.get(key) == value for key, value in (stated | varied).items())
+
     check_prompt_format(config.get("prompt_format"), task.prompt_format)
     compare("config.json", {"auto_map": None, "transducer": None} | config, {
         **own, "auto_map": config.get("auto_map") and places, "transducer": task.table,
         "architectures": [f"{name}For{head}"], "model_type": module, "dtype": "float32",
         "vocab_size": len(task.vocabulary), "pad_token_id": PADDING, "hidden_size": is_size, "num_attention_heads": is_size,
         "intermediate_size": is_size, "num_hidden_layers": one_of(*layers), "relation_range": task.relation_range,
-        "windowed": True, "task": lambda stated: is_object(stated) and stated | varied == task.described,
+        "windowed": True, "task": names_task,
     }, ignored=(
         # Of initial weights, of training, and of position encodings that are not used here.
         *("init", "log_length_init", "qk_norm_init", "relation_init", "position_init", "max_position_ids", "rotary_base"),
@@ -395,6 +401,8 @@ AMID = 10**6  # an id: differences alone matter
 EMPTY, LABELS = 10, [*"0123456789_?"]
 SINK = len(TOKENS) * (1 + len(LABELS))
 DIGITS = tuple(range(10))
+# What is searched at most: symbols of a column, entries of a table, and numbers in a table of windows.
+MOST_SYMBOLS, MOST_ENTRIES, MOST_NUMBERS = 10**6, 5 * 10**6, 2**28
 
 
 class Columns(NamedTuple):
@@ -920,6 +928,7 @@ def rows_of(table: dict[str, Any]) -> list[int]:
 
 Case = tuple[Any, ...]
 RELATED = 512
+MOST_RELATIONS = 120
 
 
 def see(relation: Any, token: Any) -> np.ndarray:
@@ -988,17 +997,17 @@ def labels(task: "Task") -> Iterator[Case]:
         (alone(),) * 4, 1, starts, [*product((*DIGITS, BLANK), repeat=count)], step, end,
         lambda state, column, tokens, after: added(state, column) == tokens[-1] % EMPTY + 10 * after[1],
     )  # fmt: skip
-    named = words_in_view(columns, [-1, -1, 0, -1, 0], 1)
+    named = words_in_view(columns, [-1, -1, 0, -1, 0], 0, 1)
     decided = all_agree([named[0, -1], named[1, -1]], named[2, 0])
     others = [(2, named[0, 0], ABSENT)] if times else [(-k, named[0, k], ABSENT) for k in (0, -1)]
     own, under = ((relation, named[1, k], named[3, k]) for relation, k in ((int(times), 0), (1 - times, -1)))
     yield from cases_of_labels(task, decided, own, under, *others)
 
 
-def words_in_view(columns: Columns, lows: list[int], row: int) -> dict[Any, np.ndarray]:
-    """The words of all windows in which a row has a token, by row and column."""
+def words_in_view(columns: Columns, lows: list[int], high: int, row: int) -> dict[Any, np.ndarray]:
+    """The words of all windows, see `windows`, in which a row has a token in column 0, by row and column."""
     found = [
-        {name: tokens[words[row, 0] != ABSENT] for name, tokens in words.items()} for words in windows(columns, lows, 0)
+        {name: tokens[words[row, 0] != ABSENT] for name, tokens in words.items()} for words in windows(columns, lows, high)
     ]
     return {name: np.concatenate([words[name] for words in found]) for name in found[0]}
 
@@ -1064,7 +1073,10 @@ def labels_of_table(task: "Task") -> Iterator[Case]:
     (own,), count = task.table["passes"], task.table["operands"]
     low, high = own["window"]
     (columns,) = of_table(task)
-    named = words_in_view(columns, [low - 1] * count + [-1, 0], count)
+    # An operand's column k of the window is k - 1 of the token's own.
+    named = words_in_view(columns, [low - 1] * count + [-1, 0], max(0, high - 1), count)
+    # `=`, in the column before the first one, has no label.
+    named = {name: tokens[named[count, 0] != EQUALS] for name, tokens in named.items()}
     label_of = np.full(len(task.vocabulary), ABSENT)
     label_of[[task.vocabulary.index(symbol) for symbol in own["writes"]]] = range(len(own["writes"]))
     label, label_before = label_of[named[count, 0]], label_of[named[count, -1]]
@@ -1386,6 +1398,7 @@ def find_task(described: dict[str, Any], table: dict[str, Any] | None = None, en
         task = Task(of_table, window_of(table), "columns", name=name, table=table, described=described)
         if not encoder:
             check_operation(task)
+            check_reach(task)
             return task
         own = table["passes"][0]
         known = len(table["passes"]) == 1 and own.get("reads", [*range(table["operands"])]) == [*range(table["operands"])]
@@ -1394,6 +1407,7 @@ def find_task(described: dict[str, Any], table: dict[str, Any] | None = None, en
         window = tuple((relation,) for relation in range(relations))
         task = task._replace(cases=labels_of_table, window=window, relation_range=[-100, 100], encoder=True)
         check_operation(task)
+        check_reach(task)
         return task
     require(name in TASKS, f"certificate.json: the task {name!r} is not known here, only {', '.join(TASKS)}")
     task = TASKS[name]
@@ -1409,6 +1423,10 @@ def window_of(table: dict[str, Any]) -> tuple[tuple[int, int], ...]:
     operands, between_operands = [*range(table["operands"])], table["sign"]
     legal = operands == [0] or (len(between_operands) == 1 and between_operands not in table["alphabet"] + "$=>")
     require(legal, f"transducer: sign {between_operands!r} is no character of its own")
+    for symbols in (table["alphabet"], *(own.get("writes") for own in table["passes"] if is_object(own))):
+        own_characters = isinstance(symbols, str) and 0 < len(symbols) == len({*symbols})
+        legal = own_characters and not {*symbols} & {*"$=>", *between_operands}
+        require(legal, f"transducer: {symbols!r} are no symbols of their own, different from each other and from $, = and >")
     rows, sizes, window = rows_of(table), [len(table["alphabet"])] * len(operands), []
     for place, own in enumerate(table["passes"], len(operands)):
         compare(f"transducer: pass {place - len(operands) + 1}", own, PASS, ignored=("reads",))
@@ -1473,6 +1491,7 @@ def tabulate(columns: Columns) -> np.ndarray:
             if numbers.setdefault(after, len(numbers)) == len(states):
                 states.append(after)
             entries.append((numbers[state], numbers[after], *words))
+            require(len(entries) <= MOST_ENTRIES, f"a run meets more than {MOST_ENTRIES:,} pairs of a state and a symbol")
     table, alive, known = np.array(entries), np.arange(len(numbers)) == numbers[END], 0
     while known != (known := int(alive.sum())):
         np.logical_or.at(alive, table[:, 0], alive[table[:, 1]])
@@ -1511,6 +1530,8 @@ def windows(columns: Columns, lows: list[int], high: int) -> Iterator[dict[Any, 
         new = table[one_each[one_each >= len(seen)]]
         seen = np.concatenate([seen, new])
         ways = first[new[:, 0] + 1] - first[new[:, 0]]
+        numbers = (len(seen) + int(ways.sum())) * (1 + len(names))
+        require(numbers <= MOST_NUMBERS, f"there are too many windows: more than {MOST_NUMBERS:,} numbers")
         parent = np.repeat(np.arange(len(new)), ways)
         entry = np.arange(len(parent)) - np.repeat(np.cumsum(ways) - ways, ways) + first[new[parent, 0]]
         full = np.empty((len(parent), 1 + len(names)), np.int32)
@@ -1565,6 +1586,25 @@ def list_cases(task: Task) -> Iterator[Case]:
             yield case
 
 
+def sink_of(task: Task) -> int:
+    """The number of what every token sees: the sink, which comes after all pairs of tokens and labels, or `$`."""
+    return len(pairs_of(task.table)[0]) if task.encoder else BEGIN
+
+
+def check_reach(task: Task) -> None:
+    """Refuse a task of which this program cannot list what is seen, before it begins."""
+    numbers = max(sink_of(task), len(task.vocabulary))
+    require(
+        numbers < RELATED, f"transducer: {numbers} tokens, with labels, are more than the {RELATED - 1} that are told apart"
+    )
+    require(len(task.window) < MOST_RELATIONS, f"transducer: its passes see more than {MOST_RELATIONS - 1} relations")
+    if task.table:
+        passes = task.table["passes"]
+        guessed = math.prod(len(passes[place]["write"]) for place in from_the_top(task.table))
+        count = len(task.table["alphabet"]) ** task.table["operands"] * guessed
+        require(count <= MOST_SYMBOLS, f"transducer: a column may hold {count:,} symbols, more than {MOST_SYMBOLS:,}")
+
+
 def list_neighbourhoods(task: Task) -> np.ndarray:
     """All neighbourhoods, each once, (count, 2 + keys): the token, what is right next, and the keys in any order.
 
@@ -1573,8 +1613,7 @@ def list_neighbourhoods(task: Task) -> np.ndarray:
 
     Raises Refused if a key sees more than `$` in a task that is known with several layers.
     """
-    sink = len(pairs_of(task.table)[0]) if task.encoder else BEGIN
-    require(max(sink, len(task.vocabulary)) < RELATED and len(task.window) < 120, "there are too many tokens or relations")
+    sink = sink_of(task)
     tables = []
     for case in list_cases(task):
         table = np.stack(np.broadcast_arrays(*case, see(len(task.window), sink)), axis=-1).astype(np.uint16)
