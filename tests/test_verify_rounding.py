@@ -12,7 +12,9 @@ from longhand.data import Multiplication
 from longhand.data.certificates import verify_certificate
 from longhand.data.certificates.network_rounding import DecoderRounding, EncoderRounding
 from longhand.data.certificates.verify_certificate import RELATED, Network, bound_leads
+from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
 from longhand.hub_cards.checkpoints.load import unpack
+from longhand.hub_cards.research import worked_example
 from longhand.modeling.vocabulary import BOS, PAD
 
 
@@ -69,6 +71,16 @@ def test_leads_of_encoders_are_those_of_the_package_and_rounding_keeps_to_the_bo
         others = np.isfinite(leads)
         moved = np.abs(computed - leads)[others]
         assert (moved <= bounds[others]).all() and (moved / bounds[others]).max() > 1e-4
+
+
+def test_the_example_on_the_page_of_proofs_has_the_numbers_that_the_verifier_finds():
+    """If this fails, take over what `python -m longhand.hub_cards.research.worked_example` prints, and the sentence above it."""
+    page, table = (VERIFIER.parents[2] / "hub_cards" / "PROOF.md").read_text(), worked_example.render()
+    lead, bound, ratio = (cell.strip() for cell in table.splitlines()[3].split("|")[-4:-1])
+    assert table in page
+    sentence = " ".join(page.split())
+    for number in (f"by {lead.split()[0]}, and", f"move this lead by {bound} at", f"the lead is {ratio} times"):
+        assert number in sentence
 
 
 LONG = (
