@@ -74,7 +74,7 @@ def test_leads_of_encoders_are_those_of_the_package_and_rounding_keeps_to_the_bo
 
 
 def test_the_example_on_the_page_of_proofs_has_the_numbers_that_the_verifier_finds():
-    """If this fails, take over what `python -m longhand.hub_cards.research.worked_example` prints, and the sentence above it."""
+    """If this fails, take over what hub_cards/research/worked_example.py prints, and the sentence above it."""
     page, table = (VERIFIER.parents[2] / "hub_cards" / "PROOF.md").read_text(), worked_example.render()
     lead, bound, ratio = (cell.strip() for cell in table.splitlines()[3].split("|")[-4:-1])
     assert table in page
