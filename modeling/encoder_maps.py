@@ -291,7 +291,7 @@ def derive_pair_map(
 def relate_ids(
     name: str,
     ids: Tensor,
-    input_ids: Tensor | None,
+    input_ids: Tensor,
     relation_range: Sequence[int],
     windowed: bool,
     max_multiplier_length: int,

@@ -120,7 +120,7 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             limits = (kwargs.get("max_new_tokens"), kwargs.get("max_length"), settings.max_new_tokens, settings.max_length)
             if plan is not None and all(limit is None for limit in limits):
                 kwargs["max_new_tokens"] = plan.columns - prompt_ids.shape[1]
-        return super().generate(inputs, generation_config, *args, **kwargs)  # type: ignore[misc]
+        return super().generate(inputs, generation_config, *args, **kwargs)
 
     def _read_plan(self, prompt: Tensor, position_ids: Tensor | None, pair_map: Tensor | None) -> GenerationPlan | None:
         """Return the caller's plan; None for an encoding that reads neither ids nor a map, if none is given.
@@ -141,7 +141,8 @@ class CoupledGPTGenerationMixin(GenerationMixin):
                 "response too"
             )
         if own_map is not None or not self.model.are_derived(prompt, own_ids):
-            self.warn_of_structure(["pair_map" if own_ids is None else "position_ids"])
+            own: Any = self
+            own.warn_of_structure(["pair_map" if own_ids is None else "position_ids"])
         return GenerationPlan(own_ids, own_map, is_given=True)
 
     # Each hook below overrides the method of this name in GenerationMixin.
@@ -224,9 +225,11 @@ class CoupledGPTGenerationMixin(GenerationMixin):
     def _plan_neighbours(self, plan: GenerationPlan, columns: int) -> Neighbours:
         """Return the neighbours of every column of a plan, and of at least this many columns."""
         beyond = (0, max(0, columns - plan.columns))
-        present = nn.functional.pad(plan.present, beyond)
+        shown: Any = plan.present
+        present = nn.functional.pad(shown, beyond)
         if plan.pair_map is None:
-            position_ids = nn.functional.pad(plan.position_ids, beyond)
+            planned: Any = plan.position_ids
+            position_ids = nn.functional.pad(planned, beyond)
             own_columns = torch.arange(position_ids.shape[-1], device=position_ids.device)
             return self.model.neighbours(position_ids, own_columns, present)
         pair_map = nn.functional.pad(plan.pair_map[:, 0], (*beyond, *beyond), value=NOT_RELATED)

@@ -113,7 +113,7 @@ class CoupledGPTAttention(nn.Module):
         position_bias: Tensor | None = None,
         sees_none: Tensor | None = None,
         position_encoding: PositionEncoding | None = None,
-        position_ids: Tensor | None = None,
+        coupled_ids: Tensor | None = None,
         kept: Tokens = slice(None),
         row_index: Tensor | None = None,
         neighbourhoods: Neighbourhoods | None = None,
@@ -130,6 +130,7 @@ class CoupledGPTAttention(nn.Module):
             position_bias: added to the scaled scores; (batch or 1, heads or 1, kept, keys) for all keys, or None; else
                 (batch or 1, kept, neighbours, heads) or (distinct, neighbours, heads), the lowest value for missing keys.
             sees_none: whether a query sees no key, as `visible_keys`, so that it reads nothing; None if each sees one.
+            coupled_ids: position ids (batch or 1, levels, tokens) that `position_encoding` rotates queries and keys by.
             row_index: (batch, tokens), the row of every token.
 
         Returns:
@@ -137,27 +138,28 @@ class CoupledGPTAttention(nn.Module):
         """
         is_rows = row_index is not None or neighbourhoods is not None
         query, key, value = self._project(hidden_states if is_rows else hidden_states[:, kept], hidden_states)
+        bias: Any = position_bias
         if neighbourhoods is not None:
             query = self._scale_by_length(expand_rows(query, neighbourhoods.queries), visible_keys)
-            output = attend_to_rows(query, key, value, neighbourhoods.keys, position_bias.to(query.dtype), self.scaling)
+            output = attend_to_rows(query, key, value, neighbourhoods.keys, bias.to(query.dtype), self.scaling)
             return self._mix_heads(output, sees_none), None
         if row_index is not None:
             rows = zip((query, key, value), (row_index[:, kept], row_index, row_index), strict=True)
             query, key, value = (expand_rows(states, index) for states, index in rows)
         query = self._scale_by_length(query, visible_keys)
         query, key, value = (states.transpose(1, 2) for states in (query, key, value))
-        if position_encoding is not None and position_ids is not None:
-            query = position_encoding.rotate(query, position_ids[..., kept])
-            key = position_encoding.rotate(key, position_ids)
+        if position_encoding is not None and coupled_ids is not None:
+            query = position_encoding.rotate(query, coupled_ids[..., kept])
+            key = position_encoding.rotate(key, coupled_ids)
         if cache is not None:
             key, value = cache.update(key, value, self.layer_idx)
         if neighbours is not None:
             columns = neighbours.columns.clamp(min=0)
             if isinstance(cache, WindowedCache):
                 columns = cache.slots(columns, self.layer_idx)
-            output = attend_to_columns(query, key, value, columns, position_bias, self.scaling)
+            output = attend_to_columns(query, key, value, columns, bias, self.scaling)
             return self._mix_heads(output, sees_none), None
-        bias = None if position_bias is None else position_bias.to(query.dtype)
+        bias = None if bias is None else bias.to(query.dtype)
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
         output, weights = attend(attention, self, query, key, value, attention_mask, bias, self.scaling, **kwargs)
         return self._mix_heads(output, sees_none), weights
@@ -295,8 +297,9 @@ class Pairs(NamedTuple):
 
     def select(self, queries: Tokens) -> "Pairs":
         """Keep only the given queries."""
-        visible, relations, bias = (part if part is None else part[:, :, queries] for part in self[:3])
-        return Pairs(visible, relations, bias, self.is_given_map)
+        relations = None if self.relations is None else self.relations[:, :, queries]
+        bias = None if self.bias is None else self.bias[:, :, queries]
+        return Pairs(self.visible[:, :, queries], relations, bias, self.is_given_map)
 
 
 def _count_keys(visible_keys: Tensor, is_given: bool) -> dict[str, Tensor]:
@@ -397,7 +400,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         if neighbours is not None and cache is None and not every_token:
             hidden_states = self._forward_distinct(hidden_states, row_index, kept, neighbours, is_given)
         else:
-            kwargs |= {"position_encoding": self.position_encoding, "position_ids": own_ids, "cache": cache}
+            kwargs |= {"position_encoding": self.position_encoding, "coupled_ids": own_ids, "cache": cache}
             pairs = None
             if neighbours is None:
                 bias = None if position_bias is None else read_position_bias(position_bias, shape)
@@ -458,11 +461,12 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             is_given: whether a caller says who sees whom, so that a token may see none.
             arguments: further arguments of every layer.
         """
+        seen: dict[str, Any]
         for index, own, queries in self._steps(kept):
             if pairs is not None:
                 pairs = pairs.select(queries)
                 seen = self._all_keys(index, pairs, hidden_states.dtype, is_given)
-            else:
+            elif neighbours is not None:
                 neighbours = neighbours.select(queries)
                 seen = self._few_keys(index, neighbours.relations, hidden_states.dtype, is_given)
             hidden_states = self.layers[index](
@@ -538,7 +542,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         Args:
             has_relations: whether relations are given, so that an encoding that reads these alone needs no ids.
         """
-        encoding, levels = self.position_encoding, self.config.position_levels
+        encoding, levels = self.position_encoding, self.config.position_levels or 1
         batch, _, tokens, keys = shape
         if position_ids is not None:
             position_ids = read_position_ids(position_ids, batch, levels, (tokens, keys))
@@ -589,9 +593,10 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         if pair_map is not None:
             return pair_map[:, :, queries]
         key_ids = self._check_key_ids(key_ids, keys)
-        return self.position_encoding.pair_map(key_ids[..., columns], key_ids).unsqueeze(1)
+        relations: Any = self.position_encoding.pair_map(key_ids[..., columns], key_ids)
+        return relations.unsqueeze(1)
 
-    def _check_key_ids(self, key_ids: Tensor, keys: int) -> Tensor:
+    def _check_key_ids(self, key_ids: Any, keys: int) -> Tensor:
         """Return ids; raise ValueError unless they are those of all keys."""
         if keys > key_ids.shape[-1]:
             given = key_ids.shape[-1]
@@ -671,7 +676,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             bias = encoding.bias(read.squeeze(1), layer)
             bias = None if bias is None else bias.permute(0, 3, 1, 2)
         else:
-            own = [encoding.bias(read[:, head], layer) for head in range(heads)]
+            own: list[Any] = [encoding.bias(read[:, head], layer) for head in range(heads)]
             bias = torch.stack([each[..., head] for head, each in enumerate(own)], dim=1)
         return bias.masked_fill(relations < 0, 0.0) if is_given and bias is not None else bias
 
@@ -681,7 +686,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         Missing neighbours have the lowest bias, whose weight after softmax is exactly zero.
         """
         visible = relations >= 0
-        bias = self.position_encoding.bias(relations, layer)
+        bias: Any = self.position_encoding.bias(relations, layer)
         bias = torch.where(visible.unsqueeze(-1), bias.to(dtype), torch.finfo(dtype).min)
         return {"position_bias": bias, **_count_keys(visible.sum(-1, keepdim=True), is_given)}
 

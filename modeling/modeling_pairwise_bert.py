@@ -190,10 +190,10 @@ class PairwiseBertAttention(nn.Module):
         if self.config.sink:
             key, value = (nn.functional.pad(states, (0, 0, 0, 1)) for states in (key, value))
         if neighbours is not None:
-            bias = self._window_bias(query * self.scaling, neighbours.relations)
+            few = self._window_bias(query * self.scaling, neighbours.relations)
             columns = neighbours.columns.clamp(min=0)
-            return self.o_proj(attend_to_columns(query, key, value, columns, bias, self.scaling).flatten(2)), None
-        bias = self._bias(query * self.scaling, key, pair_maps, position_bias)
+            return self.o_proj(attend_to_columns(query, key, value, columns, few, self.scaling).flatten(2)), None
+        bias = self._bias(query * self.scaling, key, pair_maps or {}, position_bias)
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
         output, weights = attend(attention, self, query, key, value, attention_mask, bias, self.scaling, dropout, **kwargs)
@@ -214,11 +214,12 @@ class PairwiseBertAttention(nn.Module):
         batch, heads, tokens, _ = query.shape
         if self.config.where_relations_enter == "query":
             key = key * self.scaling
-        if len(self.relations) == 1 and len(self.relations[0].heads) == heads:
-            bias = self.relations[0](query, key, pair_maps[self.relations[0].name])
+        every: list[Any] = list(self.relations)
+        if len(every) == 1 and len(every[0].heads) == heads:
+            bias = every[0](query, key, pair_maps[every[0].name])
         else:
             bias = query.new_zeros(batch, heads, tokens, tokens + self.config.sink)
-            for relations in self.relations:
+            for relations in every:
                 own = relations.heads
                 bias[:, own] = relations(query[:, own], key[:, own], pair_maps[relations.name])
         return bias if position_bias is None else bias + position_bias.to(bias.dtype)
@@ -366,9 +367,10 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             raise ValueError(f"states are for a model with label_states, and needed there: it is {self.config.label_states}")
         if states is not None:
             check_settles_alone(attention_mask, position_ids, pair_map, position_bias, inputs_embeds)
-            self.check_states(states, input_ids.shape)
         embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         batch, tokens, _ = embeddings.shape
+        if states is not None:
+            self.check_states(states, embeddings.shape[:2])
         if not is_pair_mask(attention_mask):
             check_mask(attention_mask, batch, tokens)
         inputs = EncoderInputs(input_ids, _find_present(attention_mask), tokens, embeddings.device)
@@ -508,7 +510,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         """
         config, input_ids = self.config, inputs.input_ids
         window: Any = (config.relation_range, config.windowed)
-        uniform = (config.max_multiplier_length, config.with_self)
+        uniform: Any = (config.max_multiplier_length, config.with_self)
         numbers_tokens = name == "relative" and not config.has_text
         if name == GIVEN:
             if ids is None or config.num_relations:
@@ -521,7 +523,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         elif input_ids is None:
             raise ValueError(f"the rule {name!r} reads input_ids: with inputs_embeds, give its map as pair_map")
         elif name in PAIR_MAP_RULES:
-            return self._follow_rule(PAIR_MAP_RULES[name], inputs)
+            return self._follow_rule(PAIR_MAP_RULES[name], input_ids, inputs.present)
         elif name in (GRID, COLUMNS):
             relations = answer_relations(self.find_answers(input_ids), input_ids.shape)
         elif ids is None:
@@ -531,11 +533,12 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             relations = relate_ids(name, own, input_ids, *window, *uniform)
         return relations.long().unsqueeze(1)
 
-    def _follow_rule(self, rule: PairMapRule, inputs: EncoderInputs) -> Tensor:
+    def _follow_rule(self, rule: PairMapRule, input_ids: Tensor, present: Tensor | None) -> Tensor:
         """Return the map (batch or 1, 1, tokens, tokens) of a plugin's rule; raise ValueError if it is not legal."""
-        present = torch.ones_like(inputs.input_ids, dtype=torch.bool) if inputs.present is None else inputs.present
-        shape = PairShape(len(present), 1, inputs.tokens, inputs.tokens)
-        return read_pair_map(rule.derive(inputs.input_ids, present), shape, rule.relations, f"map of the rule {rule.name!r}")
+        batch, tokens = input_ids.shape
+        present = torch.ones_like(input_ids, dtype=torch.bool) if present is None else present
+        shape = PairShape(batch, 1, tokens, tokens)
+        return read_pair_map(rule.derive(input_ids, present), shape, rule.relations, f"map of the rule {rule.name!r}")
 
     def _attention_arguments(
         self,
@@ -557,10 +560,10 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         hidden = [] if present is None else [~present[:, None, None]]
         bias = None if position_bias is None else read_position_bias(position_bias, shape)
         if is_pair_mask(attention_mask):
-            mask = read_pair_mask(attention_mask, shape)
-            hidden.append(~mask.visible)
-            if mask.bias is not None:
-                bias = mask.bias if bias is None else bias + mask.bias
+            visible, added = read_pair_mask(attention_mask, shape)
+            hidden.append(~visible)
+            if added is not None:
+                bias = added if bias is None else bias + added
         if config.windowed:
             (related,) = pair_maps.values()
             hidden.append(related == NOT_RELATED)
@@ -694,7 +697,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         if self.config.label_states and self.training and labels is not None:
             return self._label_some(input_ids, attention_mask, labels, states, **kwargs)
         if self.config.label_states and states is None:
-            return self._settle(input_ids, attention_mask, labels, **kwargs)
+            return self._settle(input_ids, attention_mask, labels, **kwargs)  # type: ignore[arg-type]  # checked above
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,

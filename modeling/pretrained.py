@@ -77,7 +77,8 @@ def _warn_of_given_structure(model: "LonghandPreTrainedModel", arguments: tuple,
     names = [name for name in ("pair_map", "position_bias", "inputs_embeds") if given.get(name) is not None]
     if is_pair_mask(given.get("attention_mask")):
         names.append("attention_mask")
-    position_ids, base = given.get("position_ids"), model.base_model
+    position_ids = given.get("position_ids")
+    base: Any = model.base_model
     if position_ids is not None and not base.are_derived(given.get("input_ids"), position_ids):
         names.append("position_ids")
     if names:

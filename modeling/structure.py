@@ -9,7 +9,7 @@ that a model cannot read is refused, with a message that says what would fit.
     attention_mask  (batch, keys), or bool or additive float (batch or 1, heads or 1, queries, keys), used as it is
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor
@@ -131,7 +131,7 @@ def _check_pairs(values: Tensor, shape: PairShape, name: str) -> None:
         )
 
 
-def is_pair_mask(attention_mask: Tensor | None) -> bool:
+def is_pair_mask(attention_mask: Tensor | None) -> TypeGuard[Tensor]:
     """Return whether a mask has an axis of queries, so that it says by itself who sees whom."""
     return attention_mask is not None and attention_mask.ndim == 4
 
