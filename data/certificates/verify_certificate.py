@@ -68,8 +68,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "a40ed03106940599191739ad39a53bcff6a1006e77b35f5222b3b2318aec2956",
-    "pairwise_bert": "ab2f8aaf871fb20834afd20cda1bce0e1a0b30ebc57835142dffb4f3c6138764",
+    "coupled_gpt": "d3542a33e00b9b10739d2df8ad210357a2360d9691d6dcd03cfa4e536aa761d2",
+    "pairwise_bert": "8b4da314f739d9802c223ed21f913494aadd56a593509890bb7660df7e5d60ce",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
