@@ -226,7 +226,7 @@ def what_next(run: Run) -> list[str]:
 def going_on(arguments: list[str], run: Run) -> str:
     """Return the command that trains a run again for twice as many steps, beside it, with sizes that show everything."""
     changed = {"--max_steps": str(2 * run.training.max_steps), "--output_dir": f"{run.folder}-{2 * run.training.max_steps}"}
-    if run.data.max_length < run.task.trained_length and isinstance(run.task, ColumnTask):
+    if isinstance(run.task, ColumnTask) and run.data.max_length < run.task.trained_length:
         changed["--max_length"] = str(run.task.trained_length)
     kept, words = [], iter(arguments)
     for word in words:

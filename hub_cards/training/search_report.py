@@ -60,10 +60,10 @@ def describe_problems(task: Task, longest: int) -> list[str]:
     """Return lines with problems of a task, each with its response or labels."""
     lengths = np.tile(np.array(task.operand_lengths(min(longest, 4))), (WORKED_PROBLEMS, 1))
     examples = task.examples(make_generator("dry run", task.name), lengths, "train")
-    names: Any = getattr(task, "tokens", None) or task.family.tokenizer(task).convert_ids_to_tokens(range(64))
+    tokenizer = task.family.tokenizer(task)
     lines = []
     for row in range(len(lengths)):
-        text = "".join(names[token] for token in examples.tokens[row])
+        text = "".join(tokenizer.convert_ids_to_tokens(examples.tokens[row].tolist()))
         if isinstance(examples, LabelledTokens):
             text += "   labels " + " ".join("." if label < 0 else str(label) for label in examples.labels[row].tolist())
         lines.append(f"  {text}")
