@@ -95,7 +95,8 @@ def show_help(arguments: list[str]) -> None:
 
 def train(arguments: list[str]) -> None:
     """Go from a recipe to a trained, certified and evaluated model with a card, and push it."""
-    began, finished = time.perf_counter(), None
+    began = time.perf_counter()
+    finished = None
     with ExitStack() as held:
         if note := lacking_processes(os.environ):
             print(note, file=sys.stderr)
@@ -216,7 +217,8 @@ def what_next(run: Run) -> list[str]:
     """Return commands of eval.py to try next."""
     task = run.task
     options = [f'--ask "{part.example_question}"' for part in task.parts if part.answers_questions]
-    options += ["--certify"] * run.training.until_certified
+    if run.training.until_certified:
+        options.append("--certify")
     options.append(f"--lengths {run.data.test_lengths[-1]}")
     # A checkpoint that holds its task as a table needs no plugin.
     plugins = "".join(f" --plugin {run.folder / plugin.name}" for plugin in run.plugins if task.transducer is None)
@@ -315,7 +317,9 @@ def look(run: Run, held: ExitStack) -> Start:
         ValueError, CannotPush: the folder is in use, holds something else or is finished, or the Hub refuses the push.
     """
     held.enter_context(holding(run.folder))
-    checkpoint, complete, repo_id = claim_folder(run), is_complete(run.folder), None
+    checkpoint = claim_folder(run)
+    complete = is_complete(run.folder)
+    repo_id = None
     if place := run.publishing:
         api = HfApi(token=place.hub_token)
         repo_id = own_repo_id(place.hub_model_id or run.folder.resolve().name, api)

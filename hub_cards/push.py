@@ -192,8 +192,8 @@ def generated_dataset(options: argparse.Namespace) -> GeneratedDataset:
     """
     if options.output is not None:
         others = ("yes", "private", "revision", "commit_message", "num_shards", "shard")
-        if given := [name for name in others if getattr(options, name) not in (None, False)]:
-            raise ValueError(f"--{given[0]} is for a push, and --output pushes nothing: leave out one of them")
+        if pushing := [name for name in others if getattr(options, name) not in (None, False)]:
+            raise ValueError(f"--{pushing[0]} is for a push, and --output pushes nothing: leave out one of them")
     elif options.repo_id is None:
         raise ValueError("give the repository USER/NAME to push to, or --output FOLDER to write to")
     if options.shard is not None and options.revision is not None:

@@ -188,8 +188,9 @@ def test_recipe_is_legal_and_is_what_the_run_keeps(name, tmp_path):
     assert given == {name: run.recipe.get(name, getattr(run.training, name, None)) for name in given}
 
 
-def test_unset_takes_back_what_the_recipe_gives(tmp_path):
-    run = parse_run(["encoder-multiplication-3", "--muon_learning_rate", "unset", "--output_dir", str(tmp_path)])
+@pytest.mark.parametrize("words", [["--muon_learning_rate", "unset"], ["--muon_learning_rate=unset"]])
+def test_unset_takes_back_what_the_recipe_gives(words, tmp_path):
+    run = parse_run(["encoder-multiplication-3", *words, "--output_dir", str(tmp_path)])
     assert run.training.muon_learning_rate is None
 
 

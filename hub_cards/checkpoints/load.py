@@ -241,8 +241,8 @@ def _check_loadable(folder: Path) -> None:
         modules = {f"{name.rpartition('--')[2].partition('.')[0]}.py" for name in names}
     held = {file.name for file in folder.iterdir() if file.is_file()}
     code = {name: (folder / name).read_bytes() for name in held if name.endswith(".py")}
-    modules = sorted({name for module in modules for name in verify_certificate.imported_by(module, code)})
-    if missing := [repr(name) for name in ("tokenizer.json", *modules) if name not in held]:
+    imported = sorted({name for module in modules for name in verify_certificate.imported_by(module, code)})
+    if missing := [repr(name) for name in ("tokenizer.json", *imported) if name not in held]:
         raise ValueError(
             f"{folder} is incomplete: it lacks {', '.join(missing)} (config.json names the code); save model and tokenizer "
             "into it again"

@@ -318,9 +318,10 @@ def dataset_publication(
         waiting = _waiting_files(dataset, repository) if shards else {}
         lacking = [index for index, own in enumerate(shards) if any(file.path not in waiting for file in own)]
         if lacking and repository is not None:
+            named = ", ".join(map(str, lacking[:20])) + (", ..." if len(lacking) > 20 else "")
             raise CannotPush(
                 f"nothing was published: {repo_id} lacks {len(lacking)} of {num_shards} shards of this dataset "
-                f"({', '.join(map(str, lacking[:20]))}{', ...' * (len(lacking) > 20)}); push each of them by --shard, with "
+                f"({named}); push each of them by --shard, with "
                 "all other options as they are here, and repeat this command"
             )
         made = {} if shards else dataset.make(files, place, num_proc)

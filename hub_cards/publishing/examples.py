@@ -81,9 +81,10 @@ class EncoderCard:
     def ask(self, task: Any) -> tuple[str, list[str]]:
         prompt = "".join(token for token, _ in encoder_example(task.for_evaluation))
         places, right = encoder_answer(task.for_evaluation)
-        tokens = f"-{len(places)}:" if places == [*range(len(prompt))][-len(places) :] else places
+        at_end = places == list(range(len(prompt) - len(places), len(prompt)))
+        index = f"-{len(places)}:" if at_end else str(places)
         return prompt, [
-            f"labels = model(**inputs).logits[0, {tokens}].argmax(-1)",
+            f"labels = model(**inputs).logits[0, {index}].argmax(-1)",
             'answer = "".join(model.config.id2label[label] for label in labels.tolist())',
             f"print({task.reader.code('answer')})  # right is {task.reader.read(right)}",
         ]
@@ -103,7 +104,9 @@ def snippet(task: Task, source: str, shipped: bool = False) -> str:
     """
     prompt, answering = family_card(task).ask(task)
     where = f'longhand.zoo("{source}")' if shipped else f'"{source}", trust_remote_code=True'
-    imports = [*task.parts[0].reader.imports, *["longhand"] * shipped]
+    imports = list(task.parts[0].reader.imports)
+    if shipped:
+        imports.append("longhand")
     values = {"task": task, "imports": imports, "where": where, "prompt": prompt, "answering": answering}
     return ENVIRONMENT.get_template("snippet.md").render(**values)
 

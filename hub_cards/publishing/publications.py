@@ -142,9 +142,13 @@ def preview(publication: Publication) -> str:
 def push_command(folder: Path, repo_id: str, private: bool = False, revision: str | None = None) -> str:
     """The command that pushes a checkpoint's folder, with the plugins in it."""
     words = ["python", "-m", "longhand.hub_cards.push", "model", str(folder), repo_id]
-    words += ["--private"] * private + (["--revision", revision] if revision else []) + ["--yes"]
-    plugins = [str(folder / name) for name in named_plugins(read_recipe(folder / RECIPE_FILE))]
-    words += ["--plugin", *plugins] if plugins else []
+    if private:
+        words.append("--private")
+    if revision:
+        words += ["--revision", revision]
+    words.append("--yes")
+    if plugins := [str(folder / name) for name in named_plugins(read_recipe(folder / RECIPE_FILE))]:
+        words += ["--plugin", *plugins]
     return shlex.join(words)
 
 
@@ -198,7 +202,8 @@ def _check_private(files: Mapping[str, Path | bytes], folder: Path) -> None:
         if path.endswith(TEXT_SUFFIXES):
             text = content.decode() if isinstance(content, bytes) else content.read_text(encoding="utf-8", errors="replace")
             if found := private.search(text):
-                line, what = text.count("\n", 0, found.start()) + 1, "a token" if found["token"] else f"the path {found[0]}"
+                line = text.count("\n", 0, found.start()) + 1
+                what = "a token" if found["token"] else f"the path {found[0]}"
                 raise ValueError(f"{path}, line {line}, holds {what} and would be published: remove it")
 
 

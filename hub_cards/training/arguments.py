@@ -352,9 +352,7 @@ def read_arguments(arguments: list[str]) -> Given:
     kinds = (task, DataArguments, model, *filter(None, [own]), RunArguments, Publishing)
     parser = Parser(kinds, usage=argparse.SUPPRESS, description=title)
     parser._optionals.title = f"format of the task {task.name}"
-    following = list(zip(words, [*words, None][1:], strict=True))
-    unset = {word.removeprefix("--") for word, value in following if value == UNSET}
-    words = [word for word, value in following if UNSET not in (word, value)]
+    words, unset = _take_unset(words)
     recipe = {name: value for name, value in recipe.items() if value is not None and name not in unset}
     try:
         parser.set_defaults(**parser.read(_words(recipe)))
@@ -365,6 +363,21 @@ def read_arguments(arguments: list[str]) -> Given:
     parser.set_defaults(**{name: value for name, value in suggested.items() if name not in recipe})
     values = join_launched(parser.read(words), launched_arguments(os.environ), recipe, words) | {"task": task.name}
     return Given(name, description, tuple(dict.fromkeys([*plugins, *needed])), task, model, parser, values)
+
+
+def _take_unset(words: list[str]) -> tuple[list[str], set[str]]:
+    """Return a command line without the arguments whose value is `unset`, and the names of these arguments."""
+    kept: list[str] = []
+    unset = set()
+    for word in words:
+        name, _, value = word.partition("=")
+        if name.startswith("--") and value == UNSET:
+            unset.add(name.removeprefix("--"))
+        elif word == UNSET and kept and kept[-1].startswith("--"):
+            unset.add(kept.pop().removeprefix("--"))
+        else:
+            kept.append(word)
+    return kept, unset
 
 
 def _own_column_task(recipe: dict[str, Any], plugins: list[Plugin]) -> str | None:

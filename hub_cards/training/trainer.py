@@ -160,7 +160,9 @@ class UntilCertified(TrainerCallback):
     """
 
     def __init__(self, run: Run, model: Any, batches: Any):
-        self.task, self.ratio, self.batches = run.task.for_evaluation, run.training.certified_ratio, batches
+        self.task = run.task.for_evaluation
+        self.ratio = run.training.certified_ratio
+        self.batches = batches
         try:
             coverings(model, self.task)
         except CannotCertify as error:
@@ -213,7 +215,8 @@ def training_batches(run: Run) -> FreshBatches | FixedBatches:
 
 def validation_batches(run: Run) -> dict[str, EvaluationBatches]:
     """Return one batch of problems for each validated size, by its name in metrics. All processes have equal shares."""
-    task, samples = run.task.for_evaluation, run.training.per_device_eval_batch_size * run.training.world_size
+    task = run.task.for_evaluation
+    samples = run.training.per_device_eval_batch_size * run.training.world_size
     options = {"collator": task.family.collator(run.config), **_share(run)}
     return {
         size: EvaluationBatches(
