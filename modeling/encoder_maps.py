@@ -192,15 +192,28 @@ def grid_keys(input_ids: Tensor, indices: Tensor) -> Tensor:
     return keys * is_cell.unsqueeze(-1)
 
 
+def _of_operator(sign: int) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return virtual indices of the rows with this operator; 0 for the other rows, in which no tokens are related."""
+
+    def indices_of(input_ids: Tensor, indices: Tensor) -> Tensor:
+        return indices.masked_fill(~(input_ids == sign).any(1, keepdim=True), 0)
+
+    return indices_of
+
+
 RULE_IDS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "relative": lambda input_ids, indices: indices,
     "uniform": lambda input_ids, indices: indices,
     "coupled": digit_columns,
+    "add": _of_operator(PLUS),
+    "multiply": _of_operator(TIMES),
 }
 """`(input_ids, virtual indices)` -> ids (rows, tokens), whose differences are the relations: RPE; RPE, with UPE for the
-multiplier; columns."""
+multiplier; columns; RPE in sums alone; RPE, with UPE for the multiplier, in products alone (paper 2, Fig. 6)."""
 
-UNIFORM = "uniform"
+UNIFORM = ("uniform", "multiply")
+"""Rules by which the digits of a multiplier have relations of their own."""
+
 GRID = "grid"
 COLUMNS = "columns"
 
@@ -254,7 +267,7 @@ def num_relations(name: str, relation_range: Sequence[int], max_multiplier_lengt
     """Return the number of distinct values of the maps of a rule by ids or in a grid, without `NOT_RELATED`."""
     if name == GRID:
         return GRID_RELATIONS
-    return relation_range[1] - relation_range[0] + 1 + max_multiplier_length * (name == UNIFORM)
+    return relation_range[1] - relation_range[0] + 1 + max_multiplier_length * (name in UNIFORM)
 
 
 def derive_pair_map(
@@ -281,7 +294,7 @@ def derive_pair_map(
         ValueError: a row is not two numbers with an operator between them (for rules other than `relative`), or its
             multiplier is too long.
     """
-    operator = (input_ids == PLUS) | (input_ids == TIMES)
+    operator = input_ids.masked_fill((input_ids != PLUS) & (input_ids != TIMES), 0)
     if (indices == indices[:1]).all() and (operator == operator[:1]).all():
         input_ids, indices = input_ids[:1], indices[:1]
     ids = RULE_IDS[name](input_ids, indices)
@@ -303,10 +316,17 @@ def relate_ids(
         input_ids: (batch, tokens), which only `uniform` reads, for the multiplier.
     """
     relations = relative_relations(ids, relation_range, windowed)
-    if name != UNIFORM:
+    if name not in UNIFORM:
         return relations
-    first = num_relations(name, relation_range, 0)
-    indices = virtual_indices(input_ids)
+    first, indices = num_relations(name, relation_range, 0), virtual_indices(input_ids)
+    if name == "multiply":
+        # A sum has no multiplier.
+        is_product = (input_ids == TIMES).any(1)
+        if is_product.any():
+            relations = relations.expand(len(input_ids), -1, -1).clone()
+            of_products = (relations[is_product], input_ids[is_product], indices[is_product])
+            relations[is_product] = with_uniform_keys(*of_products, first, max_multiplier_length, with_self)
+        return relations
     return with_uniform_keys(relations, input_ids, indices, first, max_multiplier_length, with_self)
 
 

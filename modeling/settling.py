@@ -116,7 +116,7 @@ def _keys_by_ids(name, input_ids, indices, answers, relation_range, max_multipli
     is_answer = torch.zeros_like(input_ids, dtype=torch.bool).index_put(answers, torch.tensor(True, device=rows.device))
     ids = RULE_IDS[name](input_ids, indices)
     slots, sides = [], [is_answer]
-    if name == UNIFORM:
+    if name in UNIFORM:
         find = _Finder(multiplier_places(input_ids, indices))
         if (longest := find.largest) > max_multiplier_length:
             raise ValueError(f"multipliers may have max_multiplier_length = {max_multiplier_length} digits, got {longest}")

@@ -100,10 +100,10 @@ def literal_map(name: str, text: str, relation_range: tuple[int, int], windowed:
             index[column] = next(numbers)
 
     def relation(query: int, key: int) -> int:
-        if query not in index or key not in index:
+        if query not in index or key not in index or {"add": "+", "multiply": "*"}.get(name, "") not in text:
             return NOT_RELATED
         number, place = places[index[key]]
-        if name == "uniform" and number == "multiplier":
+        if name in ("uniform", "multiply") and number == "multiplier":
             return high - low + place
         difference = places[index[query]][1] - place if name == "coupled" else index[query] - index[key]
         if windowed and not low <= difference <= high:
@@ -140,12 +140,16 @@ def test_batch_of_one_layout_has_one_map(name):
     # As long, but the numbers meet elsewhere.
     moved = derive(name, "12+34", "1+234").expand(2, -1, -1)
     assert torch.equal(moved, torch.cat([derive(name, "12+34"), derive(name, "1+234")]))
+    # Sums and products of one layout have maps of their own where a rule is for one of them.
+    both = derive(name, "12+34", "12*34").expand(2, -1, -1)
+    assert torch.equal(both, torch.cat([derive(name, "12+34"), derive(name, "12*34")]))
     assert len(derive(name, "12+34", "a1+34")) == 2
 
 
 @every_rule
 def test_values_are_numbered_without_a_gap(name):
-    values = derive(name, "123*____4", relation_range=(-2, 2)).unique().tolist()
+    text = "123+____4" if name == "add" else "123*____4"
+    values = derive(name, text, relation_range=(-2, 2)).unique().tolist()
     assert values == list(range(num_relations(name, (-2, 2), max_multiplier_length=3)))
 
 

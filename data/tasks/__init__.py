@@ -16,6 +16,7 @@ from longhand.data.tasks.chomsky import OddsFirst as OddsFirst
 from longhand.data.tasks.column_task import ColumnPass as ColumnPass
 from longhand.data.tasks.column_task import ColumnTask as ColumnTask
 from longhand.data.tasks.composite import Calculator as Calculator
+from longhand.data.tasks.composite import EncoderCalculator as EncoderCalculator
 from longhand.data.tasks.division import Division as Division
 from longhand.data.tasks.encoder_addition import EncoderAddition as EncoderAddition
 from longhand.data.tasks.encoder_multiplication import EncoderMultiplication as EncoderMultiplication

@@ -1,50 +1,55 @@
 """Tasks made of other tasks: one model learns them all, and each is validated, tested and certified by itself."""
 
 from dataclasses import dataclass, field, fields
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from longhand.data.families import DECODER
+from longhand.data.families import DECODER, ENCODER
 from longhand.data.lengths import rows_of_groups
 from longhand.data.splits import problem_keys
 from longhand.data.tasks.addition_scratchpad import AdditionScratchpad
-from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.encoder_addition import EncoderAddition
+from longhand.data.tasks.encoder_multiplication import EncoderMultiplication
 from longhand.data.tasks.multiplication_scratchpad import MultiplicationScratchpad
 from longhand.data.tasks.registry import register_task
 from longhand.data.tasks.subtraction import SignedSubtraction
 from longhand.data.tasks.task import Task
 from longhand.modeling.coupling import COUPLING_RULES, CouplingRule
 from longhand.modeling.inputs import PromptFormats
+from longhand.modeling.vocabulary import STATES
+
+
+def _field_of(member: type[Any], name: str) -> dict[str, Any]:
+    """The metadata of a field that is handed on to a member."""
+    return dict(member.__dataclass_fields__[name].metadata)
 
 
 @dataclass(frozen=True)
-class CompositeTask(Task):
+class TaskOfTasks(Task):
     """Base of the tasks of several kinds of problems, whose prompts tell which kind a problem is of.
 
-    A subclass names its members and a coupling rule that joins theirs (`modeling/coupling.py`). Its fields are handed on
-    to the members that have fields of these names; members' other fields have their defaults. Every batch of training holds
-    problems of one task. All else is done part by part: `Task.parts`.
+    A subclass names its members. Its fields are handed on to the members that have fields of these names; members' other
+    fields have their defaults. Every batch of training holds problems of one task. All else is done part by part:
+    `Task.parts`.
 
     Attributes:
         members: classes of the tasks, of one family.
         trained: how often each is trained, in proportion. Subclasses of a member may draw its problems in other ways.
-        coupling: name of the coupling rule.
     """
 
-    members: ClassVar[tuple[type[DecoderTask], ...]]
-    trained: ClassVar[dict[type[DecoderTask], float]]
-    coupling: ClassVar[str]
+    members: ClassVar[tuple[type[Any], ...]]
+    trained: ClassVar[dict[type[Any], float]]
 
     def __post_init__(self):
         super().__post_init__()
         _ = self.parts  # Every part checks its own fields.
 
     @property
-    def parts(self) -> tuple[DecoderTask, ...]:
+    def parts(self) -> tuple[Any, ...]:
         return tuple(map(self._make, self.members))
 
-    def _make(self, member: type[DecoderTask]) -> DecoderTask:
+    def _make(self, member: type[Any]) -> Any:
         """The task of a class, with the fields that it has too."""
         own = {option.name: getattr(self, option.name) for option in fields(self)}
         return member(**{option.name: own[option.name] for option in fields(member) if option.name in own})
@@ -67,20 +72,8 @@ class CompositeTask(Task):
         raise ValueError(f"the question {question!r} is not one that the task {self.name!r} answers, such as {examples}")
 
     @property
-    def couplings(self) -> tuple[str, ...]:
-        return (self.coupling,)
-
-    @property
-    def rule(self) -> CouplingRule:
-        return COUPLING_RULES[self.coupling]
-
-    @property
     def tokens(self) -> tuple[str, ...]:
         return max((part.tokens for part in self.parts), key=len)
-
-    @property
-    def end_token(self) -> int:
-        return self.parts[0].end_token
 
     @property
     def most_digits(self) -> int:  # type: ignore[override]
@@ -121,6 +114,47 @@ class CompositeTask(Task):
         raise ValueError(f"the task {self.name!r} {reason}: choose one of {', '.join(part.name for part in self.parts)}")
 
 
+@dataclass(frozen=True)
+class CompositeTask(TaskOfTasks):
+    """Base of the tasks of several tasks of decoders. A subclass also names a coupling rule that joins those of its members.
+
+    Attributes:
+        coupling: name of the coupling rule, see `joined_rule` of `modeling/coupling.py`.
+    """
+
+    family = DECODER
+    coupling: ClassVar[str]
+
+    @property
+    def couplings(self) -> tuple[str, ...]:
+        return (self.coupling,)
+
+    @property
+    def rule(self) -> CouplingRule:
+        return COUPLING_RULES[self.coupling]
+
+    @property
+    def end_token(self) -> int:
+        return self.parts[0].end_token
+
+
+@dataclass(frozen=True)
+class CompositeEncoderTask(TaskOfTasks):
+    """Base of the tasks of several tasks of encoders, told apart by the operators of their problems."""
+
+    family = ENCODER
+    labels: ClassVar[tuple[str, ...]] = STATES
+    settling_map: ClassVar[str | None] = None
+
+    @property
+    def most_text(self) -> int:
+        return max(part.most_text for part in self.parts)
+
+    def check_settling(self) -> None:
+        """Raise ValueError: an encoder that settles has the cases of one task."""
+        self._by_part("has no cases of its own, so no encoder with label_states learns it")
+
+
 class LargeSums(AdditionScratchpad):
     """Sums of as many numbers as training has, of one length, whose digits are large in part of the problems.
 
@@ -146,7 +180,6 @@ class LargeSums(AdditionScratchpad):
 class Calculator(CompositeTask):
     """The three operations that are local: each is written with the work that a person would write on paper."""
 
-    family = DECODER
     name: ClassVar[str] = "calculator"
     coupling: ClassVar[str] = "calculator"
     members = (AdditionScratchpad, SignedSubtraction, MultiplicationScratchpad)
@@ -154,3 +187,20 @@ class Calculator(CompositeTask):
 
     separate_eos: bool = field(default=False, metadata={"help": "end sequences with a token of their own, not `$`"})
     max_operands: int = field(default=10, metadata={"help": "most operands of a drawn sum, 2 to 10,000"})
+
+
+@register_task
+@dataclass(frozen=True)
+class EncoderCalculator(CompositeEncoderTask):
+    """Sums of two numbers, and products of one digit and a number, within random text (paper 2, Sec. 3.3, Fig. 6).
+
+    In Fig. 6 some heads have the pair map of sums and some that of products: `pair_maps` "add" and "multiply".
+    """
+
+    name: ClassVar[str] = "encoder_calculator"
+    members = (EncoderAddition, EncoderMultiplication)
+    trained = {EncoderAddition: 1, EncoderMultiplication: 1}  # noqa: RUF012
+
+    field_width: int | None = field(default=None, metadata=_field_of(EncoderAddition, "field_width"))
+    text_tokens: int = field(default=0, metadata=_field_of(EncoderAddition, "text_tokens"))
+    multiplier_length: int = field(default=1, metadata=_field_of(EncoderMultiplication, "multiplier_length"))

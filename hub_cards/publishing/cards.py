@@ -60,6 +60,8 @@ PAIR_MAPS = {
     "relative": "by their distance",
     "uniform": "by their distance and, if one is a digit of the multiplier, by this digit's place",
     "coupled": "by the columns that they stand in",
+    "add": "by the difference of their places, in sums alone",
+    "multiply": "by the difference of their places or, for a digit of the multiplier, by its place, in products alone",
     "columns": "by the columns that they stand in",
     "grid": "by the cells of the grid that they stand in",
     "none": "not at all",

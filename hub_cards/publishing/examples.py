@@ -79,6 +79,7 @@ class EncoderCard:
         return draw_labels(task, config) if config.windowed else None
 
     def ask(self, task: Any) -> tuple[str, list[str]]:
+        task = task.parts[0]
         prompt = "".join(token for token, _ in encoder_example(task.for_evaluation))
         places, right = encoder_answer(task.for_evaluation)
         at_end = places == list(range(len(prompt) - len(places), len(prompt)))
@@ -196,6 +197,8 @@ def draw_labels(task: EncoderTask, config: Any = None) -> str:
         config: of a model with a window; a last line then marks by `^` what one labelled token sees in one layer,
             marked `?`, which sees the most.
     """
+    if len(task.parts) > 1:
+        return "\n\n".join(draw_labels(part, config) for part in task.parts)
     columns = encoder_example(task.drawn_on_cards)
     if config is None:
         return _draw(columns, ["input", "label"])
