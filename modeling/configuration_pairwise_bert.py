@@ -230,7 +230,7 @@ class PairwiseBertConfig(PluginConfig):
             raise ValueError(f"pair_maps must be one name, or one for each of {heads} heads, got {names}")
 
         self._check_given()
-        if not self.with_self and UNIFORM not in self.pair_maps:
+        if not self.with_self and not {*UNIFORM} & {*self.pair_maps}:
             raise ValueError(f"with_self False is for pair_maps 'uniform', got {self.pair_maps}")
         if self.where_relations_enter != "key" and self.relation_init == "one_per_head":
             raise ValueError(
