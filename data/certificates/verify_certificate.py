@@ -69,7 +69,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
     "coupled_gpt": "d3542a33e00b9b10739d2df8ad210357a2360d9691d6dcd03cfa4e536aa761d2",
-    "pairwise_bert": "8b4da314f739d9802c223ed21f913494aadd56a593509890bb7660df7e5d60ce",
+    "pairwise_bert": "298f1f56f95a2f925119e8f7c37bf782835f88ba1e00c24396fae4a6dee505ec",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
