@@ -1,0 +1,580 @@
+"""What the digits that do not matter do to a lead: a bound for one layer whose tokens see all tokens before them.
+
+Few tokens decide what is right next. In a *case* these are fixed; the others, *open*, may hold any of their tokens. An open
+key moves the output of a head away from that of the case, as a rounding error does, and further. The bound below has four
+parts, each proved in a lemma of hub_cards/PROOF.md, "Attention to all tokens":
+
+- `lead`: that of the right token where every open key has its mean weight and value;
+- `effects`: what each token at an open place does to it, to first order, exactly;
+- `bent`: at most what is not linear in them;
+- `rounding`: at most what rounding adds.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from longhand.data.certificates.rounding import (
+    FUNCTION,
+    LARGEST,
+    MOST_TERMS,
+    SMALL,
+    BENT,
+    STEEPEST,
+    TINY,
+    UNIT,
+    Arithmetic,
+    Pair,
+    Weight,
+    _gelu,
+    _gelu_tanh,
+)
+
+ROWS_AT_ONCE = 256
+"""Tokens whose queries, keys and values are bounded at once."""
+
+SHORTEST = 1e-6
+"""Queries and keys that are scaled to length 1 must be longer."""
+
+MOST_CHANGE = 0.5
+"""Largest relative change of the square of a norm's root for which Lemma 16 is used."""
+
+ROUNDING_FACTOR = 10
+"""How many times what rounding does is taken off a lead, as in certificates of models with a window."""
+
+
+def _relu(x: Tensor) -> Pair:
+    return x.clamp(min=0), (x > 0).to(x.dtype)
+
+
+ACTIVATIONS = {"gelu_pytorch_tanh": _gelu_tanh, "gelu": _gelu, "relu": _relu}
+"""Values and derivatives of the activations that have a bound here."""
+
+BOUNDED = {
+    "position_encoding": ("learned", "none", "rotary"),
+    "num_hidden_layers": (1,),
+    "norm": ("rms", "none"),
+    "final_norm": (None, "rms"),
+    "norm_placement": ("pre_post", "post", "pre"),
+    "mlp": ("geglu", "plain"),
+    "hidden_act": tuple(ACTIVATIONS),
+    "attention_scale": ("sqrt", "none", "log_length"),
+}
+"""Settings of the configuration, and the values that have a bound here."""
+
+
+def check_bounded(model: Any) -> None:
+    """Raise ValueError if the model has a part that has no bound; the message names it."""
+    config = model.config
+    for name, legal in BOUNDED.items():
+        if (value := getattr(config, name)) not in legal:
+            known = ", ".join(map(str, legal))
+            raise ValueError(f"{name} {value!r} has no bound with attention to all tokens: choose one of {known}")
+    if model.dtype not in UNIT:
+        raise ValueError(f"rounding in {model.dtype} has no bound: choose one of {', '.join(map(str, UNIT))}")
+    if max(max(weight.shape) for weight in model.state_dict().values()) > MOST_TERMS:
+        raise ValueError(f"the rounding of sums has a bound for {MOST_TERMS:,} terms at most")
+
+
+class Tables(NamedTuple):
+    """What every token that may stand at a place gives attention, exactly, with radii of its rounding.
+
+    Attributes:
+        states: (places, tokens, hidden) what enters the layer, and the residual stream.
+        query, key, value: (places, tokens, heads, width) each, with radii; queries are not yet scaled by the length.
+    """
+
+    states: Pair
+    query: Pair
+    key: Pair
+    value: Pair
+
+
+class Cases(NamedTuple):
+    """Cases of one place of the text, the query.
+
+    Attributes:
+        own: (cases,) which of its tokens the query holds.
+        held: (cases, seen) which of its tokens each seen place holds, the query's own among them; -1 where it is open.
+        right: (cases,) the token of the vocabulary that is right next.
+    """
+
+    own: Tensor
+    held: Tensor
+    right: Tensor
+
+    def take(self, rows: Tensor) -> "Cases":
+        """Some of the cases."""
+        return Cases(*(part[rows] for part in self))
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A vector `weight * a / root(q)` of the sum a of residual and attention, with q = sum of form * a**2, plus a constant.
+
+    Attributes:
+        weight: (hidden,).
+        form: (hidden,); None if nothing is divided, so that the vector is weight * a.
+        constant: what q has besides.
+    """
+
+    weight: Tensor
+    form: Tensor | None
+    constant: float
+
+
+class AttendedLayer:
+    """The layer of a model in exact arithmetic, and its rounding."""
+
+    def __init__(self, model: Any):
+        check_bounded(model)
+        self.model, self.config = model, model.config
+        self.unit = UNIT[model.dtype]
+        self.arithmetic = Arithmetic(self.unit, effort=2)
+        self.weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
+        self.proved = all(bool((weight.abs() <= LARGEST).all()) for weight in self.weights.values())
+        self.heads, self.width = self.config.num_attention_heads, self.config.head_dim
+        self.scaling = 1.0 if self.config.attention_scale == "none" else self.width**-0.5
+        layer = "model.layers.0."
+        ones, eps = torch.ones(self.config.hidden_size, dtype=torch.float64), self.config.norm_eps
+        self.output = self.weights[f"{layer}self_attn.o_proj.weight"]
+        up = self.weights[f"{layer}mlp.up_proj.weight"]
+        self.units = len(up)
+        gate = self.weights.get(f"{layer}mlp.gate_proj.weight")
+        self.inner = up if gate is None else torch.cat([up, gate])
+        self.down = self.weights[f"{layer}mlp.down_proj.weight"]
+        self.input_norm = self.weights.get(f"{layer}attention_norms.input.weight")
+        of_sum, of_input = (self.weights.get(f"{layer}{name}.weight") for name in ("attention_norms.sum", "mlp_norms.input"))
+        # The vectors that are added up and that the MLP reads.
+        square = ones / len(ones)
+        self.residual = Norm(ones, None, 0.0) if of_sum is None else Norm(of_sum, square, eps)
+        self.read = self.residual
+        if of_input is not None and of_sum is None:
+            self.read = Norm(of_input, square, eps)
+        elif of_input is not None and of_sum is not None:
+            self.read = Norm(of_input * of_sum, (of_sum.square() + eps) / len(ones), eps**2)
+        self.norms_before_mlp = sum(weight is not None for weight in (of_sum, of_input))
+        # With the place of each among the lengths of `QueryPlace`.
+        self.norms_read = ((0, self.residual), (int(self.residual.form is not None), self.read))
+        last = [self.weights.get(f"{layer}mlp_norms.sum.weight"), self.weights.get("model.norm.weight")]
+        self.last_norms = [weight for weight in last if weight is not None]
+        self.head = self.weights["lm_head.weight"].clone()
+        for weight in self.last_norms:
+            self.head = self.head * weight
+        self.behind = self.head @ self.down  # (vocabulary, units)
+        self.by_head = self.output.unflatten(1, (self.heads, self.width))  # (hidden, heads, width)
+
+    def gamma(self, roundings: float) -> float:
+        return self.arithmetic.gamma(roundings)
+
+    # Tables of what may stand at each place.
+
+    def tables(self, tokens: Tensor, ids: Tensor | None) -> Tables:
+        """Tables for tokens (places, tokens) and ids (levels, places), None for an encoding that reads none."""
+        places, count = tokens.shape
+        levels = torch.zeros(1, places, dtype=torch.long) if ids is None else ids
+        every = torch.cat([tokens.flatten()[None], levels.repeat_interleave(count, dim=1)])
+        rows, where = every.unique(dim=1, return_inverse=True)
+        parts = [self._rows(rows[0, some], rows[1:, some]) for some in torch.arange(rows.shape[1]).split(ROWS_AT_ONCE)]
+        found = []
+        for field in range(4):
+            pair = tuple(torch.cat([part[field][side] for part in parts])[where].unflatten(0, tokens.shape) for side in (0, 1))
+            found.append(pair)
+        return Tables(*found)
+
+    def _rows(self, tokens: Tensor, ids: Tensor) -> tuple[Pair, ...]:
+        """States, queries, keys and values of tokens (rows,) with ids (levels, rows), as in `Tables`."""
+        layer, arithmetic = "model.layers.0.", Arithmetic(self.unit, effort=2)
+        exact = self.weights["model.embed_tokens.weight"][tokens]
+        state = arithmetic.leaf(exact, torch.zeros_like(exact))
+        if self.config.position_encoding == "learned":
+            encoding = self.model.model.position_encoding
+            for level, own in enumerate(ids):
+                table = self.weights[f"model.position_encoding.tables.{level % encoding.num_tables}.weight"][own]
+                state = arithmetic.add(state, arithmetic.leaf(table, torch.zeros_like(table)))
+        normed = state
+        if self.input_norm is not None:
+            normed = arithmetic.norm(state, self.input_norm, self.config.norm_eps)
+        query, key, value = (
+            arithmetic.tabulate(
+                arithmetic.product(normed, Weight(self.weights[f"{layer}self_attn.{name}_proj.weight"])), self.heads
+            )
+            for name in "qkv"
+        )
+        if self.config.qk_norm:
+            factor = self.weights[f"{layer}self_attn.qk_norm_factor"].unsqueeze(1) / self.scaling
+            query, key = self._to_unit_length(query, factor), self._to_unit_length(key, torch.ones_like(factor))
+        if self.config.position_encoding == "rotary":
+            query, key = self._rotated(query, ids), self._rotated(key, ids)
+        return (state.exact, state.radius), query, key, value
+
+    def _to_unit_length(self, x: Pair, factor: Tensor) -> Pair:
+        """Vectors (..., heads, width) divided by their lengths, times a factor: Lemma 6 without a mean."""
+        exact, radius = x
+        length = exact.norm(dim=-1, keepdim=True)
+        relative = radius.norm(dim=-1, keepdim=True) / length
+        size = exact.abs() / length
+        moved = radius / length * (1 + 1.5 * relative) + size * (relative + 3 * relative**2)
+        moved = moved.where(relative <= SMALL, torch.inf)
+        rounding = self.gamma(self.width / 2 + 3 * FUNCTION + 16) * (size + moved)
+        moved = moved.where(length > SHORTEST, torch.inf)
+        return exact / length * factor, (moved + rounding) * factor.abs() + TINY
+
+    def _rotated(self, x: Pair, ids: Tensor) -> Pair:
+        """Vectors (rows, heads, width) turned by the ids of their rows; angles, cosines and sines are rounded too."""
+        exact, radius = [], []
+        for values, radii, own in zip(*(part.chunk(len(ids), dim=-1) for part in x), ids, strict=True):
+            half = values.shape[-1] // 2
+            exponent = torch.arange(half, dtype=torch.float64) / half
+            angle = own.double()[:, None, None] * self.config.rotary_base**-exponent
+            off = angle * self.gamma(2 * FUNCTION + 4 + 16) + FUNCTION * self.unit
+            (first, second), (r, s) = values.split(half, -1), radii.split(half, -1)
+            cosine, sine = angle.cos(), angle.sin()
+            exact.append(torch.cat([first * cosine - second * sine, second * cosine + first * sine], -1))
+            size = first.abs() + r + second.abs() + s
+            spread = torch.cat([r * cosine.abs() + s * sine.abs(), s * cosine.abs() + r * sine.abs()], -1)
+            radius.append(spread + (size * (off + self.gamma(3))).repeat(1, 1, 2) + TINY)
+        return torch.cat(exact, -1), torch.cat(radius, -1)
+
+
+class Bounds(NamedTuple):
+    """What is known of pairs of a case and a rival, a token that must not lead.
+
+    All numbers are differences of logits before the last norms divide by their roots, which changes no order.
+
+    Attributes:
+        case, rival: (pairs,).
+        lead: (pairs,) at the centre of the case, where every open key has its mean weight and its mean product of both.
+        effects: (pairs, open, tokens) what each token at an open place adds to first order.
+        bent: (pairs,) at most all else that open tokens do; infinite where a condition of a lemma does not hold.
+        rounding: (pairs,) at most what rounding does.
+        scale: (pairs,) by this a logit is larger at the centre.
+    """
+
+    case: Tensor
+    rival: Tensor
+    lead: Tensor
+    effects: Tensor
+    bent: Tensor
+    rounding: Tensor
+    scale: Tensor
+
+    @property
+    def left(self) -> Tensor:
+        """(pairs,) what is left of the leads at least, where each place holds the token that takes most."""
+        return self.lead + self.effects.amin(2).sum(1) - self.bent - ROUNDING_FACTOR * self.rounding
+
+    def take(self, rows: Tensor) -> "Bounds":
+        """Some of the pairs."""
+        return Bounds(*(part[rows] for part in self))
+
+
+@dataclass(frozen=True)
+class Here:
+    """The centres of some cases.
+
+    Attributes:
+        own: (cases,) which of its tokens the query holds.
+        is_open: (cases, open) 1 where the case leaves a place open, else 0.
+        below: (cases, heads) the sums of weights.
+        output: (cases, heads, width) the outputs.
+        stretch: (cases, heads) how far 1 / (the sum of weights) can be from that of the centre, relatively.
+        rounding: (cases, hidden) how far rounding moves the sum of residual and attention.
+    """
+
+    own: Tensor
+    is_open: Tensor
+    below: Tensor
+    output: Tensor
+    stretch: Tensor
+    rounding: Tensor
+
+    def take(self, rows: Tensor) -> "Here":
+        return Here(*(getattr(self, part.name)[rows] for part in fields(self)))
+
+    def by_query(self) -> Iterator[tuple[int, Tensor]]:
+        """The tokens that queries hold, each with its cases."""
+        for query in self.own.unique().tolist():
+            yield query, (self.own == query).nonzero().squeeze(1)
+
+
+class Normed(NamedTuple):
+    """A vector behind a norm, at the centre, and what its dependence on open tokens is not linear in.
+
+    Attributes:
+        exact: (cases, hidden).
+        root: (cases, 1).
+        radial, scaled: (cases, 1); Lemma 16.
+        size: (cases, hidden) the largest absolute values.
+    """
+
+    exact: Tensor
+    root: Tensor
+    radial: Tensor
+    scaled: Tensor
+    size: Tensor
+
+
+class QueryPlace:
+    """Bounds of the leads at one place of the text, the query, which sees the places up to itself.
+
+    Args:
+        layer: the model.
+        tables: of all places.
+        place: the query.
+        cases: all cases without further held tokens. A place that all of them hold is never open.
+    """
+
+    def __init__(self, layer: AttendedLayer, tables: Tables, place: int, cases: Cases):
+        self.layer, self.seen = layer, place + 1
+        self.states = tuple(part[place] for part in tables.states)
+        self.value = tables.value[0][: self.seen]
+        self._weigh(tables, place)
+        self.open = (cases.held < 0).any(0).nonzero().squeeze(1)
+        self.always = (cases.held >= 0).all(0).nonzero().squeeze(1)
+        self.open_weight = self.weight[:, :, self.open]
+        self.mean_weight = self.open_weight.mean(3)
+        self.apart = self.open_weight - self.mean_weight.unsqueeze(3)
+        self.share = self.apart.abs().amax(3)
+        product = torch.einsum("qhjd,jdhe->qhjde", self.open_weight, self.value[self.open])
+        self.mean_product = product.mean(3)
+        self.product_apart = product - self.mean_product.unsqueeze(3)
+        self._tabulate(tables, cases)
+
+    def _weigh(self, tables: Tables, place: int) -> None:
+        """Find weights (queries, heads, seen, tokens), up to a factor, and how far rounding moves outputs."""
+        layer = self.layer
+        factor: Tensor | float = 1.0
+        query, radius = (part[place] for part in tables.query)
+        if layer.config.attention_scale == "log_length":
+            by_head = layer.weights["model.layers.0.self_attn.log_length_factor"].unsqueeze(1)
+            factor = torch.tensor(float(self.seen), dtype=torch.float64).log() * by_head
+            # A query may be rotated after its product with the factor.
+            radius = radius * factor.abs() + layer.gamma(FUNCTION + 4) * (query * factor).norm(dim=-1, keepdim=True)
+        query = query * factor
+        key, value = (tuple(part[: self.seen] for part in pair) for pair in (tables.key, tables.value))
+        by_pair, key_size = "qhe,jdhe->qhjd", key[0].abs() + key[1]
+        score = torch.einsum(by_pair, query, key[0]) * layer.scaling
+        size = torch.einsum(by_pair, query.abs() + radius, key_size) * layer.scaling
+        moved = torch.einsum(by_pair, radius, key_size) + torch.einsum(by_pair, query.abs(), key[1])
+        moved = moved * layer.scaling + layer.gamma(layer.width + 2 * FUNCTION + 8) * size
+        moved = moved + layer.unit * (score.abs() + moved) + TINY
+        off, highest = moved.amax((2, 3)), score.amax((2, 3), keepdim=True)
+        below = (highest - score).amax((2, 3)) + 2 * off
+        roundings = 4 * layer.unit * below + layer.gamma(2 * (self.seen + 1) * (FUNCTION + 3))
+        self.proved = ((off <= SMALL) & (roundings <= SMALL) & (size.amax((2, 3)) <= LARGEST)).all(1)
+        self.weight = (score - highest).exp()
+        # A mean of values is no larger than the largest of them.
+        self.largest = (value[0].abs() + value[1]).amax((0, 1))
+        several = 1.25 * layer.gamma(2 * self.seen + 4)
+        relative = (2.3 * off + 1.5 * roundings).unsqueeze(-1) + several
+        self.output_rounding = relative * self.largest + value[1].amax((0, 1)) + TINY  # (queries, heads, width)
+
+    def _tabulate(self, tables: Tables, cases: Cases) -> None:
+        """Find how far the tokens of each open place move components and hidden units at most.
+
+        Moves are those of values relative to a reference, the mean output of the cases with the same query.
+        """
+        layer = self.layer
+        output = self._centres(cases)[1]
+        queries = self.weight.shape[0]
+        count = output.new_zeros(queries).index_add(0, cases.own, output.new_ones(len(output)))
+        total = output.new_zeros(queries, *output.shape[1:]).index_add(0, cases.own, output)
+        self.reference = total / count.clamp(min=1)[:, None, None]
+        inner = layer.inner * layer.read.weight
+        by_component = torch.einsum("jdhe,khe->hjdk", self.value[self.open], layer.by_head)
+        by_unit = by_component @ inner.T
+        reference = torch.einsum("qhe,khe->qhk", self.reference, layer.by_head)
+        roots = [norm.form.sqrt() for norm in (layer.residual, layer.read) if norm.form is not None]
+        lengths, components, units = [], [], []
+        for query in range(queries):
+            weight = self.open_weight[query].unsqueeze(-1)
+            move = weight * (by_component - reference[query][:, None, None])
+            move = move - move.mean(2, keepdim=True)
+            components.append(move.abs().amax(2))
+            lengths.append(torch.stack([(move * root).norm(dim=-1).amax(2) for root in roots], -1) if roots else None)
+            move = weight * (by_unit - (reference[query] @ inner.T)[:, None, None])
+            units.append((move - move.mean(2, keepdim=True)).abs().amax(2))
+        self.components, self.units = torch.stack(components), torch.stack(units)
+        self.lengths = torch.stack(lengths) if roots else None
+
+    def _centres(self, cases: Cases) -> tuple[Tensor, Tensor, Tensor]:
+        """Sums of weights (cases, heads), outputs (cases, heads, width) and which places are open (cases, open)."""
+        own = cases.own
+        below, above = self.mean_weight.sum(2)[own], self.mean_product.sum(2)[own]
+        for place in self.always.tolist():
+            weight = self.weight[own, :, place, cases.held[:, place]]
+            below = below + weight
+            above = above + weight.unsqueeze(-1) * self.value[place, cases.held[:, place]]
+        held = cases.held[:, self.open]
+        case, place = (held >= 0).nonzero(as_tuple=True)
+        if len(case):
+            token = held[case, place]
+            below = below.index_add(0, case, self.apart[own[case], :, place, token])
+            above = above.index_add(0, case, self.product_apart[own[case], :, place, token])
+        return below, above / below.unsqueeze(-1), (held < 0).double()
+
+    def bounds(self, cases: Cases) -> Bounds:
+        """The bounds of all pairs of a case and a rival that a first look does not close."""
+        layer = self.layer
+        here, a, proved = self._start(cases)
+        (y, proved_y), (u, proved_u) = (self._norm(norm, a, here, place) for place, norm in layer.norms_read)
+        proved = proved & proved_y & proved_u
+        per_norm = layer.gamma(a.shape[1] / 2 + 3 * FUNCTION + 11)
+        u_rounding = 1.1 * layer.norms_before_mlp * per_norm * u.size + TINY
+        y_rounding = 1.1 * per_norm * y.size * (layer.residual.form is not None)
+
+        # Sums of products, and hidden units.
+        inner = layer.inner * layer.read.weight
+        sums = u.exact @ layer.inner.T
+        reach = self._reach_by_tables(self.units, inner, here) + here.rounding @ inner.abs().T
+        sums_rounding = u_rounding @ layer.inner.abs().T + TINY
+        sums_rounding = sums_rounding + layer.gamma(a.shape[1] + 6) * (u.size @ layer.inner.abs().T)
+        radius = reach / u.root * (1 + u.scaled) + sums.abs() * u.scaled + sums_rounding
+        hidden, by_sums, bent, hidden_rounding, hidden_size = self._hidden(sums, radius, sums_rounding)
+        moved = (by_sums.abs() * radius).unflatten(1, (-1, layer.units)).sum(1) + bent + hidden_rounding
+
+        # Logits before the last norms.
+        z = y.exact + hidden @ layer.down.T
+        z_size = y.size + hidden_size @ layer.down.abs().T
+        z_rounding = y_rounding + layer.gamma(layer.units + 8) * z_size + TINY
+        logits, scale = z @ layer.head.T, torch.ones_like(z[:, 0])
+        last = z
+        for weight in layer.last_norms:
+            root = (last.square().mean(-1) + layer.config.norm_eps).rsqrt()
+            last, scale = last * root.unsqueeze(1) * weight, scale * root
+        proved = proved & (torch.stack([part.amax(1) for part in (u.size, hidden_size, z_size)]) <= LARGEST).all(0)
+        ends = layer.gamma(len(layer.last_norms) * (FUNCTION + 6) + a.shape[1] + 8)
+        y_reach = self._reach_by_tables(self.components, None, here) + here.rounding
+        y_reach = y_reach * layer.residual.weight.abs() / y.root
+
+        found = []
+        for right in cases.right.unique().tolist():
+            rows = (cases.right == right).nonzero().squeeze(1)
+            slopes, down = layer.head[right] - layer.head, layer.behind[right] - layer.behind
+            rounding = z_rounding[rows] @ slopes.abs().T + hidden_rounding[rows] @ down.abs().T
+            rounding = rounding + ends * (z_size[rows] @ (layer.head.abs() + layer.head[right].abs()).T)
+            rounding = rounding + TINY / scale[rows].unsqueeze(1)
+            lead = logits[rows, right].unsqueeze(1) - logits[rows]
+            reach = moved[rows] @ down.abs().T + (y.exact[rows] @ slopes.T).abs() * y.scaled[rows]
+            reach = reach + (y_reach[rows] @ slopes.abs().T) * (1 + y.scaled[rows])
+            left = torch.where(proved[rows].unsqueeze(1), lead - reach - ROUNDING_FACTOR * rounding, -torch.inf)
+            left[:, right] = torch.inf
+            place, rival = (~(left > 0)).nonzero(as_tuple=True)
+            if not len(place):
+                continue
+            row, here_row = rows[place], here.take(rows[place])
+            by_inner = (down[rival].repeat(1, len(layer.inner) // layer.units) * by_sums[row]) @ layer.inner
+            curved, back = (down[rival].abs() * bent[row]).sum(1), 0.0
+            for (_, norm), vector, slope in zip(layer.norms_read, (y, u), (slopes[rival], by_inner), strict=True):
+                direct = slope * norm.weight / vector.root[row]
+                back = back + direct
+                if norm.form is not None:
+                    along = (slope * vector.exact[row]).sum(1, keepdim=True)
+                    curved = curved + vector.radial[row, 0] * along.squeeze(1).abs()
+                    curved = curved + vector.scaled[row, 0] * self._reach(direct, here_row)
+                    back = back - along * norm.form * a[row] / vector.root[row].square()
+            own_rounding = (by_inner.abs() * u_rounding[row]).sum(1) + (back.abs() * here_row.rounding).sum(1)
+            effects = self._effects(back, here_row)
+            curved = curved + (here_row.stretch * effects.abs().amax(3).sum(2)).sum(1)
+            curved = torch.where(proved[row] & torch.tensor(layer.proved), curved, torch.inf)
+            found.append(
+                Bounds(row, rival, lead[place, rival], effects.sum(1), curved, rounding[place, rival] + own_rounding, scale[row])
+            )
+        if not found:
+            rows, none = torch.zeros(0, dtype=torch.long), a.new_zeros(0)
+            return Bounds(rows, rows, none, none.view(0, len(self.open), self.weight.shape[3]), none, none, none)
+        return Bounds(*map(torch.cat, zip(*found, strict=True)))
+
+    def _start(self, cases: Cases) -> tuple[Here, Tensor, Tensor]:
+        """The centres, the sums a of residual and attention there (cases, hidden), and whether conditions hold."""
+        layer, own = self.layer, cases.own
+        below, output, is_open = self._centres(cases)
+        state, state_radius = (part[own] for part in self.states)
+        a = state + output.flatten(1) @ layer.output.T
+        size = state.abs() + state_radius + layer.output.abs() @ self.largest.flatten()
+        rounding = self.output_rounding[own].flatten(1) @ layer.output.abs().T + state_radius
+        rounding = rounding + layer.gamma(layer.output.shape[1] + 8) * size + TINY
+        here = Here(own, is_open, below, output, below, rounding)
+        share = self._total(self.share.unsqueeze(-1), here).squeeze(-1) / below
+        here = Here(own, is_open, below, output, share / (1 - share.clamp(max=0.9)), rounding)
+        return here, a, self.proved[own] & (share < 0.9).all(1) & (size.amax(1) <= LARGEST)
+
+    def _norm(self, norm: Norm, a: Tensor, here: Here, place: int) -> tuple[Normed, Tensor]:
+        """A vector behind a norm, and whether the conditions of Lemma 16 hold; `place` is that of its lengths."""
+        reach = (self._reach_by_tables(self.components, None, here) + here.rounding) * norm.weight.abs()
+        if norm.form is None:
+            none, exact = torch.zeros_like(a[:, :1]), a * norm.weight
+            return Normed(exact, none + 1, none, none, exact.abs() + reach), torch.tensor(True)
+        root = ((norm.form * a.square()).sum(1, keepdim=True) + norm.constant).sqrt()
+        by_root = norm.form.sqrt()
+        along = (torch.einsum("che,khe->chk", here.output - self.reference[here.own], self.layer.by_head) * by_root).norm(dim=-1)
+        lengths = self._total(self.lengths[..., place : place + 1], here).squeeze(-1)
+        lengths = lengths + along * self._total(self.share.unsqueeze(-1), here).squeeze(-1)
+        far = ((1 + here.stretch) / here.below * lengths).sum(1, keepdim=True)
+        far = (far + (here.rounding * by_root).norm(dim=1, keepdim=True)) / root
+        toward = self._reach(norm.form * a, here).unsqueeze(1) / root.square()
+        change = 2 * torch.minimum(toward, far) + far.square()
+        holds = (change.squeeze(1) < MOST_CHANGE) & (root.squeeze(1) >= SHORTEST)
+        change = change.clamp(max=MOST_CHANGE)
+        radial = 0.375 * change.square() * (1 - change) ** -2.5 + far.square() / 2
+        scaled = change / 2 * (1 - change) ** -1.5
+        exact = norm.weight * a / root
+        return Normed(exact, root, radial, scaled, (exact.abs() + reach / root) * (1 + scaled)), holds
+
+    def _hidden(self, sums: Tensor, radius: Tensor, rounding: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Hidden units, their derivatives by the sums, what is not linear, rounding, and the largest absolute values.
+
+        Args:
+            sums: (cases, 1 or 2 times units), with their radii, rounding included, and rounding alone.
+        """
+        layer, units = self.layer, self.layer.units
+        p, p_radius = sums[:, :units], radius[:, :units]
+        exact, slopes = ACTIVATIONS[layer.config.hidden_act](p)
+        if layer.config.hidden_act == "relu":
+            own, bent, moved = torch.zeros_like(p), (p_radius - p.abs()).clamp(min=0), p_radius
+        else:
+            own = 3 * FUNCTION * layer.unit * (p.abs() + p_radius)
+            bent, moved = BENT * p_radius.square(), STEEPEST * p_radius + own
+        rounded = own + slopes.abs() * rounding[:, :units]
+        if len(layer.inner) == units:
+            return exact, slopes, bent, rounded, exact.abs() + moved
+        g, g_radius = sums[:, units:], radius[:, units:]
+        size = (exact.abs() + moved) * (g.abs() + g_radius)
+        rounded = g.abs() * rounded + exact.abs() * rounding[:, units:] + layer.unit * size
+        bent = bent * g.abs() + moved * g_radius
+        return exact * g, torch.cat([slopes * g, exact], 1), bent, rounded, size
+
+    def _total(self, table: Tensor, here: Here) -> Tensor:
+        """Sums over the open places of a table (queries, heads, open, ...), as (cases, heads, ...)."""
+        flat = table.transpose(1, 2).flatten(2)
+        found = flat.new_empty(len(here.own), flat.shape[2])
+        for query, rows in here.by_query():
+            found[rows] = here.is_open[rows] @ flat[query]
+        return found.unflatten(1, (table.shape[1], -1))
+
+    def _reach_by_tables(self, table: Tensor, rows: Tensor | None, here: Here) -> Tensor:
+        """The most that open tokens do to components of a, or to its products with rows, (cases, components or rows)."""
+        along = torch.einsum("che,khe->chk", here.output - self.reference[here.own], self.layer.by_head)
+        along = along if rows is None else along @ rows.T
+        share = self._total(self.share.unsqueeze(-1), here)
+        every = self._total(table, here) + along.abs() * share
+        return (((1 + here.stretch) / here.below).unsqueeze(-1) * every).sum(1)
+
+    def _effects(self, slopes: Tensor, here: Here) -> Tensor:
+        """What tokens add to sums of a's components, slopes (count, hidden), to first order: (count, heads, open, tokens)."""
+        by_head = (slopes @ self.layer.output).unflatten(1, (self.layer.heads, -1))
+        found = torch.einsum("che,jdhe->chjd", by_head, self.value[self.open])
+        found = found - (by_head * here.output).sum(-1)[:, :, None, None]
+        for query, rows in here.by_query():
+            found[rows] = found[rows] * self.open_weight[query]
+        found = found - found.mean(3, keepdim=True)
+        return found * here.is_open[:, None, :, None] / here.below[:, :, None, None]
+
+    def _reach(self, slopes: Tensor, here: Here) -> Tensor:
+        """The most (count,) that open tokens and rounding do to sums of a's components with slopes (count, hidden)."""
+        effects = self._effects(slopes, here).abs().amax(3).sum(2)
+        return ((1 + here.stretch) * effects).sum(1) + (slopes.abs() * here.rounding).sum(1)
