@@ -10,6 +10,7 @@ parts, each proved in a lemma of hub_cards/PROOF.md, "Attention to all tokens":
 - `rounding`: at most what rounding adds.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
@@ -18,11 +19,11 @@ import torch
 from torch import Tensor
 
 from longhand.data.certificates.rounding import (
+    BENT,
     FUNCTION,
     LARGEST,
     MOST_TERMS,
     SMALL,
-    BENT,
     STEEPEST,
     TINY,
     UNIT,
@@ -42,8 +43,8 @@ SHORTEST = 1e-6
 MOST_CHANGE = 0.5
 """Largest relative change of the square of a norm's root for which Lemma 16 is used."""
 
-ROUNDING_FACTOR = 10
-"""How many times what rounding does is taken off a lead, as in certificates of models with a window."""
+ROUNDING_FACTOR = 2
+"""How many times what rounding does is taken off a lead: once for the processor, once for what finds the lead."""
 
 
 def _relu(x: Tensor) -> Pair:
@@ -52,6 +53,24 @@ def _relu(x: Tensor) -> Pair:
 
 ACTIVATIONS = {"gelu_pytorch_tanh": _gelu_tanh, "gelu": _gelu, "relu": _relu}
 """Values and derivatives of the activations that have a bound here."""
+
+STEADY = 2.5
+"""From here on, bounds of second derivatives fall (Lemma 17)."""
+
+
+def half_curvature(least: Tensor, activation: str) -> Tensor:
+    """Half of the largest second derivative of a smooth activation at numbers of at least this size, or more (Lemma 17)."""
+    x = least.clamp(min=STEADY)
+    if activation == "gelu":
+        bound = (x.square() - 2) * (-x.square() / 2).exp() / (2 * math.pi) ** 0.5
+    else:
+        factor = (2 / math.pi) ** 0.5
+        z, first, second = (
+            factor * part for part in (x + 0.044715 * x**3, 1 + 3 * 0.044715 * x.square(), 6 * 0.044715 * x)
+        )
+        bound = (1 - z.tanh().square()) * (first + x / 2 * (second + 2 * first.square()))
+    return torch.where(least >= STEADY, bound / 2 + TINY, BENT)
+
 
 BOUNDED = {
     "position_encoding": ("learned", "none", "rotary"),
@@ -158,6 +177,7 @@ class AttendedLayer:
             self.read = Norm(of_input * of_sum, (of_sum.square() + eps) / len(ones), eps**2)
         self.norms_before_mlp = sum(weight is not None for weight in (of_sum, of_input))
         # With the place of each among the lengths of `QueryPlace`.
+        self.norms_with_root = [norm for norm in (self.residual, self.read) if norm.form is not None]
         self.norms_read = ((0, self.residual), (int(self.residual.form is not None), self.read))
         last = [self.weights.get(f"{layer}mlp_norms.sum.weight"), self.weights.get("model.norm.weight")]
         self.last_norms = [weight for weight in last if weight is not None]
@@ -279,17 +299,21 @@ class Here:
     Attributes:
         own: (cases,) which of its tokens the query holds.
         is_open: (cases, open) 1 where the case leaves a place open, else 0.
+        held: (cases, always) which of its tokens each place holds that every case holds.
         below: (cases, heads) the sums of weights.
         output: (cases, heads, width) the outputs.
         stretch: (cases, heads) how far 1 / (the sum of weights) can be from that of the centre, relatively.
-        rounding: (cases, hidden) how far rounding moves the sum of residual and attention.
+        off: (cases, heads) the largest relative error of a weight by rounding of its score.
+        rounding: (cases, hidden) how far all other rounding moves the sum of residual and attention.
     """
 
     own: Tensor
     is_open: Tensor
+    held: Tensor
     below: Tensor
     output: Tensor
     stretch: Tensor
+    off: Tensor
     rounding: Tensor
 
     def take(self, rows: Tensor) -> "Here":
@@ -342,7 +366,7 @@ class QueryPlace:
         product = torch.einsum("qhjd,jdhe->qhjde", self.open_weight, self.value[self.open])
         self.mean_product = product.mean(3)
         self.product_apart = product - self.mean_product.unsqueeze(3)
-        self._tabulate(tables, cases)
+        self._tabulate(cases)
 
     def _weigh(self, tables: Tables, place: int) -> None:
         """Find weights (queries, heads, seen, tokens), up to a factor, and how far rounding moves outputs."""
@@ -367,16 +391,19 @@ class QueryPlace:
         roundings = 4 * layer.unit * below + layer.gamma(2 * (self.seen + 1) * (FUNCTION + 3))
         self.proved = ((off <= SMALL) & (roundings <= SMALL) & (size.amax((2, 3)) <= LARGEST)).all(1)
         self.weight = (score - highest).exp()
+        self.off = 1.04 * off
         # A mean of values is no larger than the largest of them.
         self.largest = (value[0].abs() + value[1]).amax((0, 1))
-        several = 1.25 * layer.gamma(2 * self.seen + 4)
-        relative = (2.3 * off + 1.5 * roundings).unsqueeze(-1) + several
+        relative = 1.5 * roundings.unsqueeze(-1) + 1.25 * layer.gamma(2 * self.seen + 4)
         self.output_rounding = relative * self.largest + value[1].amax((0, 1)) + TINY  # (queries, heads, width)
 
-    def _tabulate(self, tables: Tables, cases: Cases) -> None:
-        """Find how far the tokens of each open place move components and hidden units at most.
+    def _tabulate(self, cases: Cases) -> None:
+        """Find how far the tokens of each place move components and hidden units at most.
 
-        Moves are those of values relative to a reference, the mean output of the cases with the same query.
+        Moves are those of values relative to a reference, the mean output of the cases with the same query. For open places,
+        `components`, `units` and `lengths` hold what differs between their tokens, (queries, heads, open, ...). `whole` holds
+        the moves themselves, the sum of the largest of open places (queries, heads, ...), and those of places that every
+        case holds (queries, heads, always, tokens, ...); of these a rounding of scores takes a small part.
         """
         layer = self.layer
         output = self._centres(cases)[1]
@@ -385,21 +412,23 @@ class QueryPlace:
         total = output.new_zeros(queries, *output.shape[1:]).index_add(0, cases.own, output)
         self.reference = total / count.clamp(min=1)[:, None, None]
         inner = layer.inner * layer.read.weight
-        by_component = torch.einsum("jdhe,khe->hjdk", self.value[self.open], layer.by_head)
-        by_unit = by_component @ inner.T
+        by_component = torch.einsum("jdhe,khe->hjdk", self.value, layer.by_head)
         reference = torch.einsum("qhe,khe->qhk", self.reference, layer.by_head)
-        roots = [norm.form.sqrt() for norm in (layer.residual, layer.read) if norm.form is not None]
-        lengths, components, units = [], [], []
+        roots = [norm.form.sqrt() for norm in layer.norms_with_root]
+
+        def sizes(move: Tensor) -> dict[str, Tensor]:
+            by_root = [(move * root).norm(dim=-1) for root in roots] or [move[..., 0].abs()]
+            return {"components": move.abs(), "units": (move @ inner.T).abs(), "lengths": torch.stack(by_root, -1)}
+
+        tables: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {"components": [], "units": [], "lengths": []}
         for query in range(queries):
-            weight = self.open_weight[query].unsqueeze(-1)
-            move = weight * (by_component - reference[query][:, None, None])
-            move = move - move.mean(2, keepdim=True)
-            components.append(move.abs().amax(2))
-            lengths.append(torch.stack([(move * root).norm(dim=-1).amax(2) for root in roots], -1) if roots else None)
-            move = weight * (by_unit - (reference[query] @ inner.T)[:, None, None])
-            units.append((move - move.mean(2, keepdim=True)).abs().amax(2))
-        self.components, self.units = torch.stack(components), torch.stack(units)
-        self.lengths = torch.stack(lengths) if roots else None
+            move = self.weight[query].unsqueeze(-1) * (by_component - reference[query][:, None, None])
+            far = move[:, self.open]
+            whole, apart, held = sizes(far), sizes(far - far.mean(2, keepdim=True)), sizes(move[:, self.always])
+            for name, found in tables.items():
+                found.append((apart[name].amax(2), whole[name].amax(2).sum(1), held[name]))
+        stacked = {name: tuple(map(torch.stack, zip(*found, strict=True))) for name, found in tables.items()}
+        self.components, self.units, self.lengths = (stacked[name] for name in ("components", "units", "lengths"))
 
     def _centres(self, cases: Cases) -> tuple[Tensor, Tensor, Tensor]:
         """Sums of weights (cases, heads), outputs (cases, heads, width) and which places are open (cases, open)."""
@@ -430,7 +459,8 @@ class QueryPlace:
         # Sums of products, and hidden units.
         inner = layer.inner * layer.read.weight
         sums = u.exact @ layer.inner.T
-        reach = self._reach_by_tables(self.units, inner, here) + here.rounding @ inner.abs().T
+        along = self._along(here)
+        reach = self._reach_by_tables(self.units, (along @ inner.T).abs(), here) + here.rounding @ inner.abs().T
         sums_rounding = u_rounding @ layer.inner.abs().T + TINY
         sums_rounding = sums_rounding + layer.gamma(a.shape[1] + 6) * (u.size @ layer.inner.abs().T)
         radius = reach / u.root * (1 + u.scaled) + sums.abs() * u.scaled + sums_rounding
@@ -448,7 +478,7 @@ class QueryPlace:
             last, scale = last * root.unsqueeze(1) * weight, scale * root
         proved = proved & (torch.stack([part.amax(1) for part in (u.size, hidden_size, z_size)]) <= LARGEST).all(0)
         ends = layer.gamma(len(layer.last_norms) * (FUNCTION + 6) + a.shape[1] + 8)
-        y_reach = self._reach_by_tables(self.components, None, here) + here.rounding
+        y_reach = self._reach_by_tables(self.components, along.abs(), here) + here.rounding
         y_reach = y_reach * layer.residual.weight.abs() / y.root
 
         found = []
@@ -478,8 +508,9 @@ class QueryPlace:
                     curved = curved + vector.scaled[row, 0] * self._reach(direct, here_row)
                     back = back - along * norm.form * a[row] / vector.root[row].square()
             own_rounding = (by_inner.abs() * u_rounding[row]).sum(1) + (back.abs() * here_row.rounding).sum(1)
-            effects = self._effects(back, here_row)
+            effects, by_scores = self._effects(back, here_row)
             curved = curved + (here_row.stretch * effects.abs().amax(3).sum(2)).sum(1)
+            own_rounding = own_rounding + ((1 + here_row.stretch) * by_scores).sum(1)
             curved = torch.where(proved[row] & torch.tensor(layer.proved), curved, torch.inf)
             found.append(
                 Bounds(row, rival, lead[place, rival], effects.sum(1), curved, rounding[place, rival] + own_rounding, scale[row])
@@ -498,23 +529,23 @@ class QueryPlace:
         size = state.abs() + state_radius + layer.output.abs() @ self.largest.flatten()
         rounding = self.output_rounding[own].flatten(1) @ layer.output.abs().T + state_radius
         rounding = rounding + layer.gamma(layer.output.shape[1] + 8) * size + TINY
-        here = Here(own, is_open, below, output, below, rounding)
-        share = self._total(self.share.unsqueeze(-1), here).squeeze(-1) / below
-        here = Here(own, is_open, below, output, share / (1 - share.clamp(max=0.9)), rounding)
+        off, held = self.off[own], cases.held[:, self.always]
+        here = Here(own, is_open, held, below, output, below, off, rounding)
+        share = self._total(self.share.unsqueeze(-1), here).squeeze(-1) / below + off * 1.1
+        here = Here(own, is_open, held, below, output, share / (1 - share.clamp(max=0.9)), off, rounding)
         return here, a, self.proved[own] & (share < 0.9).all(1) & (size.amax(1) <= LARGEST)
 
     def _norm(self, norm: Norm, a: Tensor, here: Here, place: int) -> tuple[Normed, Tensor]:
         """A vector behind a norm, and whether the conditions of Lemma 16 hold; `place` is that of its lengths."""
-        reach = (self._reach_by_tables(self.components, None, here) + here.rounding) * norm.weight.abs()
+        along = self._along(here)
+        reach = (self._reach_by_tables(self.components, along.abs(), here) + here.rounding) * norm.weight.abs()
         if norm.form is None:
             none, exact = torch.zeros_like(a[:, :1]), a * norm.weight
             return Normed(exact, none + 1, none, none, exact.abs() + reach), torch.tensor(True)
         root = ((norm.form * a.square()).sum(1, keepdim=True) + norm.constant).sqrt()
         by_root = norm.form.sqrt()
-        along = (torch.einsum("che,khe->chk", here.output - self.reference[here.own], self.layer.by_head) * by_root).norm(dim=-1)
-        lengths = self._total(self.lengths[..., place : place + 1], here).squeeze(-1)
-        lengths = lengths + along * self._total(self.share.unsqueeze(-1), here).squeeze(-1)
-        far = ((1 + here.stretch) / here.below * lengths).sum(1, keepdim=True)
+        lengths = tuple(table[..., place : place + 1] for table in self.lengths)
+        far = self._reach_by_tables(lengths, (along * by_root).norm(dim=-1, keepdim=True), here)
         far = (far + (here.rounding * by_root).norm(dim=1, keepdim=True)) / root
         toward = self._reach(norm.form * a, here).unsqueeze(1) / root.square()
         change = 2 * torch.minimum(toward, far) + far.square()
@@ -538,7 +569,8 @@ class QueryPlace:
             own, bent, moved = torch.zeros_like(p), (p_radius - p.abs()).clamp(min=0), p_radius
         else:
             own = 3 * FUNCTION * layer.unit * (p.abs() + p_radius)
-            bent, moved = BENT * p_radius.square(), STEEPEST * p_radius + own
+            bent = half_curvature(p.abs() - p_radius, layer.config.hidden_act) * p_radius.square()
+            moved = torch.minimum(slopes.abs() * p_radius + bent, STEEPEST * p_radius) + own
         rounded = own + slopes.abs() * rounding[:, :units]
         if len(layer.inner) == units:
             return exact, slopes, bent, rounded, exact.abs() + moved
@@ -556,25 +588,43 @@ class QueryPlace:
             found[rows] = here.is_open[rows] @ flat[query]
         return found.unflatten(1, (table.shape[1], -1))
 
-    def _reach_by_tables(self, table: Tensor, rows: Tensor | None, here: Here) -> Tensor:
-        """The most that open tokens do to components of a, or to its products with rows, (cases, components or rows)."""
-        along = torch.einsum("che,khe->chk", here.output - self.reference[here.own], self.layer.by_head)
-        along = along if rows is None else along @ rows.T
-        share = self._total(self.share.unsqueeze(-1), here)
-        every = self._total(table, here) + along.abs() * share
+    def _along(self, here: Here) -> Tensor:
+        """What the outputs add to the components of a beyond the reference, (cases, heads, hidden)."""
+        return torch.einsum("che,khe->chk", here.output - self.reference[here.own], self.layer.by_head)
+
+    def _reach_by_tables(self, tables: tuple[Tensor, ...], along: Tensor, here: Here) -> Tensor:
+        """The most (cases, rows) that open tokens, and rounding of scores, do to sums of a's components.
+
+        Args:
+            tables: of `_tabulate`, whose last dimension are the rows.
+            along: (cases, heads, rows) the absolute sums of `_along`.
+        """
+        apart, whole, held = tables
+        every = self._total(apart, here) + along * self._total(self.share.unsqueeze(-1), here)
+        by_scores = whole[here.own]
+        for place in range(held.shape[2]):
+            by_scores = by_scores + held[here.own, :, place, here.held[:, place]]
+        weights = (self.open_weight.amax(3).sum(2)[here.own] + here.below).unsqueeze(-1)
+        every = every + here.off.unsqueeze(-1) * (by_scores + along * weights)
         return (((1 + here.stretch) / here.below).unsqueeze(-1) * every).sum(1)
 
-    def _effects(self, slopes: Tensor, here: Here) -> Tensor:
-        """What tokens add to sums of a's components, slopes (count, hidden), to first order: (count, heads, open, tokens)."""
+    def _effects(self, slopes: Tensor, here: Here) -> tuple[Tensor, Tensor]:
+        """What tokens add to sums of a's components with slopes (count, hidden), to first order: (count, heads, open, tokens);
+        and at most what rounding of scores adds, (count, heads)."""
         by_head = (slopes @ self.layer.output).unflatten(1, (self.layer.heads, -1))
-        found = torch.einsum("che,jdhe->chjd", by_head, self.value[self.open])
-        found = found - (by_head * here.output).sum(-1)[:, :, None, None]
+        mean = (by_head * here.output).sum(-1)[:, :, None, None]
+        found = torch.einsum("che,jdhe->chjd", by_head, self.value[self.open]) - mean
+        held = torch.einsum("che,jdhe->chjd", by_head, self.value[self.always]) - mean
         for query, rows in here.by_query():
             found[rows] = found[rows] * self.open_weight[query]
-        found = found - found.mean(3, keepdim=True)
-        return found * here.is_open[:, None, :, None] / here.below[:, :, None, None]
+            held[rows] = held[rows] * self.weight[query][:, self.always]
+        chosen = held.gather(3, here.held[:, None, :, None].expand(-1, held.shape[1], -1, 1))
+        by_scores = found.abs().amax(3).sum(2) + chosen.abs().sum((2, 3))
+        found = (found - found.mean(3, keepdim=True)) * here.is_open[:, None, :, None]
+        return found / here.below[:, :, None, None], by_scores * here.off / here.below
 
     def _reach(self, slopes: Tensor, here: Here) -> Tensor:
         """The most (count,) that open tokens and rounding do to sums of a's components with slopes (count, hidden)."""
-        effects = self._effects(slopes, here).abs().amax(3).sum(2)
-        return ((1 + here.stretch) * effects).sum(1) + (slopes.abs() * here.rounding).sum(1)
+        effects, by_scores = self._effects(slopes, here)
+        far = effects.abs().amax(3).sum(2) + by_scores
+        return ((1 + here.stretch) * far).sum(1) + (slopes.abs() * here.rounding).sum(1)

@@ -19,6 +19,7 @@ from longhand.data.tasks.reader import NUMBER, NUMBER_ONES_FIRST, ONES_FIRST, An
 from longhand.data.tasks.registry import register_task
 from longhand.data.tasks.search import ABSENT, ENDING, HERE, NEXT, Columns, Graph, Number, grow
 from longhand.data.tasks.task import Task
+from longhand.data.tasks.text_runs import TextRuns
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, EQUALS, FIRST_HINT, HINTS, PLUS
 
@@ -120,6 +121,14 @@ class Addition(LongestOperandLengths, DecoderTask):
         )
         return search_covering([sight], self)
 
+    def text_runs(self, ordered):
+        if not self.zero_padding:
+            raise ValueError("without zero_padding, sums of one length have several layouts")
+        if self.order == "plain":
+            raise ValueError("with the order 'plain' the next digit needs a carry from below, which no few digits decide")
+        runs = _runs(2, True, ABSENT, self.end_token, ordered)
+        return TextRuns(runs, (0, 1), 2, 2, last_first=self.order != "all_reversed", zero_on_top=False)
+
     def vary(self, generator, digits, max_length):
         """Extend half of the problems by random columns above; the columns below do not see them."""
         return extend_digits(generator, digits, max_length)
@@ -129,11 +138,12 @@ class Addition(LongestOperandLengths, DecoderTask):
 
 
 @lru_cache(maxsize=4)
-def _runs(operands: int, zero_padding: bool, beyond: int, end_token: int) -> Graph:
+def _runs(operands: int, zero_padding: bool, beyond: int, end_token: int, ordered: bool = False) -> Graph:
     """All sums. Words: the operands and the sum. A state is the carry, and what has been read of each operand.
 
     Args:
         beyond: what padded operands hold in the column above the longest one: 0, or nothing, `ABSENT`.
+        ordered: whether the digits in a column of padded operands come in every order.
     """
 
     def step(state, digits):
@@ -161,10 +171,11 @@ def _runs(operands: int, zero_padding: bool, beyond: int, end_token: int) -> Gra
         return (*[ABSENT] * operands, end_token)
 
     starts = {(0, (Number.BEFORE,) * operands): (*[PLUS] * (operands - 1), ABSENT, EQUALS)}
-    # Of padded numbers a token cannot tell the order of the digits in a column; others end one by one.
+    # In most formats a token cannot tell the order of padded digits in a column; other numbers end one by one.
     columns = [*product(range(ABSENT, 10), repeat=operands)]
     if zero_padding:
-        columns = [*combinations_with_replacement(range(10), operands), (ABSENT,) * operands]
+        digits = product(range(10), repeat=operands) if ordered else combinations_with_replacement(range(10), operands)
+        columns = [*digits, (ABSENT,) * operands]
     return Columns(starts, columns, step, ends).graph
 
 
@@ -257,6 +268,7 @@ class IndexHintedAddition(Addition):
 
     # The task numbers its tokens one by one: the longer the operands, the farther apart are digits of one significance.
     covering = Task.covering
+    text_runs = Task.text_runs
 
 
 @register_task
@@ -313,6 +325,11 @@ class MultiOperandAddition(LongestOperandLengths, DecoderTask):
             unordered=operands,
         )
         return search_covering([sight], self)
+
+    def text_runs(self, ordered):
+        operands = tuple(range(self.operands))
+        runs = _runs(self.operands, True, 0, self.end_token, ordered)
+        return TextRuns(runs, operands, self.operands, self.operands, last_first=True, padding=1, zero_on_top=False)
 
     def vary(self, generator, digits, max_length):
         """Shuffle the digits of every column; half of the time, also extend the problems by random columns above."""

@@ -42,6 +42,7 @@ from longhand.data.tasks.covering import SEARCHED, Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.search import Graph
+from longhand.data.tasks.text_runs import TextRuns
 from longhand.modeling.transducer import Pass, Transducer, read_transducer, table_of
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER
 
@@ -262,6 +263,15 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         """Every neighbourhood, by search."""
         self.check_window(window, layers)
         return replace(search_covering(sights_of(self), self), argument=_ARGUMENT)
+
+    def text_runs(self, ordered):
+        table, graph = _transducer(self)
+        if len(table.passes) > 1:
+            raise ValueError(f"the task {self.name!r} makes {len(table.passes)} passes, and one is known")
+        (own,), operands = table.passes, self.operands
+        words = tuple(range(operands, 2 * operands))
+        seen = 2 * operands
+        return TextRuns(graph, words, seen, seen + 1, last_first=own.direction == "ones_first", low=min(0, own.window[0]))
 
     @property
     def columns_needed(self) -> np.ndarray:

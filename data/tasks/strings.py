@@ -13,7 +13,8 @@ from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AS_WRITTEN, AnswerReader
 from longhand.data.tasks.registry import register_task
-from longhand.data.tasks.search import ABSENT, NEXT, Columns
+from longhand.data.tasks.search import ABSENT, NEXT, Columns, Graph
+from longhand.data.tasks.text_runs import TextRuns
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS
 
@@ -56,6 +57,11 @@ class StringTask(DecoderTask):
     def covering(self, window, layers):
         """Every neighbourhood, by search: a token sees the symbol that comes next."""
         self.check_window(window, layers)
+        read, written = range(2)
+        return search_covering([Sight(self._runs(), word=written, sees=((NEXT, read),), relations=(0,))], self)
+
+    def _runs(self) -> Graph:
+        """All strings. Words: the string and the response."""
 
         def step(state, symbol):
             symbol_written, following = self.step(state, symbol)
@@ -64,9 +70,10 @@ class StringTask(DecoderTask):
         def ends(state):
             return ABSENT, self.end_token
 
-        read, written = range(2)
-        columns = Columns({0: (ABSENT, EQUALS)}, range(self.symbols), step, ends)
-        return search_covering([Sight(columns.graph, word=written, sees=((NEXT, read),), relations=(0,))], self)
+        return Columns({0: (ABSENT, EQUALS)}, range(self.symbols), step, ends).graph
+
+    def text_runs(self, ordered):
+        return TextRuns(self._runs(), (0,), 1, 1, last_first=not self.ones_come_first)
 
     def prompt(self, question):
         match = re.fullmatch(rf"\s*([0-{self.symbols - 1}]+)\s*=?\s*", question, flags=re.ASCII)
@@ -138,3 +145,8 @@ class Parity(StringTask):
         if not self.scratchpad:
             raise ValueError("without a scratchpad the parity depends on the whole string, which no window can hold")
         return super().covering(window, layers)
+
+    def text_runs(self, ordered):
+        if not self.scratchpad:
+            raise ValueError("without a scratchpad the parity depends on the whole string, which no few symbols decide")
+        return super().text_runs(ordered)

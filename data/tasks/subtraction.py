@@ -15,6 +15,7 @@ from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
 from longhand.data.tasks.search import ABSENT, HERE, NEXT, Columns, Graph
+from longhand.data.tasks.text_runs import TextRuns
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, MINUS, PAD
 
@@ -77,6 +78,9 @@ class Subtraction(LongestOperandLengths, DecoderTask):
         first, second, difference = range(3)
         sees = ((HERE, first), (HERE, second), (NEXT, first), (NEXT, second))
         return search_covering([Sight(_runs(self.end_token), word=difference, sees=sees, relations=range(4))], self)
+
+    def text_runs(self, ordered):
+        return TextRuns(_runs(self.end_token), (0, 1), 2, 2, last_first=True, zero_on_top=False)
 
     def vary(self, generator, digits, max_length):
         """Extend half of the problems by random columns above, in which the first number is not smaller."""

@@ -20,6 +20,7 @@ from longhand.data.lengths import Lengths, rows_of_groups
 from longhand.data.splits import PARTITIONED_DIGITS, SPLITS, make_generator, problem_keys, split_of
 from longhand.data.tasks.covering import CoveringCases, CoveringNeighbourhoods
 from longhand.data.tasks.reader import AnswerReader
+from longhand.data.tasks.text_runs import TextRuns
 from longhand.modeling.inputs import PromptFormat, PromptFormats
 from longhand.modeling.relations import Window
 from longhand.modeling.transducer import Transducer
@@ -226,6 +227,17 @@ class Task(Lengths, ABC):
             ValueError: the neighbourhoods are not known, or no model with this window can be right.
         """
         raise ValueError(f"the neighbourhoods of the task {self.name!r} have not been worked out")
+
+    def text_runs(self, ordered: bool) -> TextRuns:
+        """The runs as texts of one length, for a proof up to a length (hub_cards/PROOF.md, "Attention to all tokens").
+
+        Args:
+            ordered: whether a token can tell the operands of a column apart; if not, one order of its symbols is enough.
+
+        Raises:
+            ValueError: problems of one length have no single layout of columns.
+        """
+        raise ValueError(f"the task {self.name!r} has no texts of columns, one layout for each length")
 
     def drawn_lengths(self, digits: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Lengths (count, operands) with which `draw` would draw these operands; they differ if a format pads."""

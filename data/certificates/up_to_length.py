@@ -1,0 +1,435 @@
+"""Proofs of one length after the other, for models with one layer whose tokens see all tokens before them.
+
+For each length there is one of three verdicts: *proved*, every problem of this length is answered rightly, rounding included;
+*refuted*, a problem is not, which the model was asked by greedy decoding; *open*, neither was found.
+
+A token of the response has the symbols of few columns to go by. Each choice of them is a case, and all other tokens are far:
+`attention_error.py` bounds what they do. Where the worst far symbols of each place by itself would eat a lead, a shortest path
+over columns, with the transducer's state, finds the worst that a legal problem has. Where that and the bound of what is not
+linear still eat the lead, the case is split: one more token is held, in each way. hub_cards/PROOF.md has the theorem.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from longhand.data.certificates.attention_error import (
+    ROUNDING_FACTOR,
+    AttendedLayer,
+    Cases,
+    QueryPlace,
+    Tables,
+    check_bounded,
+)
+from longhand.data.certificates.check import CannotCertify
+from longhand.data.tasks.task import Task
+from longhand.data.tasks.text_runs import TextRuns
+from longhand.modeling.inputs import read_format
+from longhand.modeling.vocabulary import EQUALS, decode
+
+MOST_CASES = 500_000
+"""More cases at one token are refused."""
+
+NUMBERS_AT_ONCE = 2**24
+"""Effects of tokens, or costs of columns, that are held at once."""
+
+SPLITS = 6
+"""How many more tokens a case may hold."""
+
+SPLIT_CASES = 8192
+"""Most cases of one token of the response that are split further, the others stay open."""
+
+ASKED = 64
+"""Most problems of one token of the response that the model is asked."""
+
+
+@dataclass(frozen=True)
+class LengthVerdict:
+    """What is known of all problems of one length.
+
+    Attributes:
+        length: the length; see `Task.operand_lengths`.
+        verdict: `"proved"`, `"refuted"` or `"open"`.
+        cases: how many choices of the few symbols were bounded, those of split ones among them.
+        open: how many of these were not closed.
+        lead: the smallest lead that is left after all bounds, in logits; below 0 if it is open; None if it was not bounded.
+        problem, answer, right: a problem that the model gets wrong, what it writes, and what is right; None if there is none.
+        seconds: what it took.
+    """
+
+    length: int
+    verdict: str
+    cases: int
+    open: int
+    lead: float | None
+    problem: str | None
+    answer: str | None
+    right: str | None
+    seconds: float
+
+
+class Layout(NamedTuple):
+    """The texts of one length.
+
+    Attributes:
+        length, columns: of the operands, and of the response without the end token.
+        tokens: (places, most tokens) what may stand at each place; a row repeats its first token at the end.
+        ids: (levels, places), or None.
+        layers: see `TextRuns.layers`.
+        response: the place of `=`.
+        places: (words, columns) where a word's column stands, -1 if it has none.
+        choice: (places, vocabulary) the place of a token in a row of `tokens`, -1 if it is not there.
+    """
+
+    length: int
+    columns: int
+    tokens: Tensor
+    ids: Tensor | None
+    layers: list[np.ndarray]
+    response: int
+    places: dict[tuple[int, int], int]
+    choice: np.ndarray
+
+
+class LengthProver:
+    """A model and a task, for which lengths are proved.
+
+    Raises:
+        CannotCertify: the model or the task is none for which this is possible; the message says why.
+    """
+
+    def __init__(self, model: Any, task: Task):
+        self.model, self.task = model, task
+        try:
+            self._check()
+            task.text_runs(ordered=True)
+            self.layer = AttendedLayer(model)
+        except ValueError as error:
+            raise CannotCertify(f"no certificate up to a length: {error}") from error
+
+    def _check(self) -> None:
+        model, task = self.model, self.task
+        if not model.can_generate():
+            raise ValueError("an encoder reads all tokens in one pass, so no token has few others to go by")
+        if len(task.parts) > 1:
+            raise ValueError(f"name one of the tasks {', '.join(part.name for part in task.parts)} with --task")
+        if model.model.position_encoding.windowed:
+            raise ValueError("the model has a window: --certify without --lengths proves every length")
+        task.family.check_greedy(task, model)
+        stated = model.config.prompt_format and read_format(model.config.prompt_format)
+        if stated is not None and task.prompt_format not in (stated, *getattr(stated, "formats", ())):
+            raise ValueError(f"prompt_format of the model's config is not that of the task {task.name!r}")
+        check_bounded(model)
+
+    def verdict(self, length: int, seconds: float = math.inf) -> LengthVerdict:
+        """Prove or refute one length.
+
+        Args:
+            seconds: after so long, the rest of the cases stay open.
+
+        Raises:
+            ValueError: the model cannot take the length, or there are too many cases.
+        """
+        began = time.perf_counter()
+        with torch.inference_mode():
+            found = self._verdict(length, began + seconds)
+        verdict, count, left_open, lead, wrong = found
+        problem, answer, right = wrong or (None, None, None)
+        took = round(time.perf_counter() - began, 1)
+        lead = None if lead is None or not math.isfinite(lead) else lead
+        return LengthVerdict(length, verdict, count, left_open, lead, problem, answer, right, took)
+
+    def _verdict(self, length: int, until: float):
+        runs = self.task.text_runs(ordered=False)
+        layout = self.layout(runs, length)
+        if not _alike(layout, runs):
+            runs = self.task.text_runs(ordered=True)
+            layout = self.layout(runs, length)
+        tables = self.layer.tables(layout.tokens, layout.ids)
+        count, left_open, lowest = 0, 0, math.inf
+        columns = range(-1, layout.columns)
+        for column in tqdm(columns, desc=f"length {length}", disable=None, leave=False, delay=1):
+            if time.perf_counter() > until:
+                return "open", count, left_open + 1, None, None
+            found = Column(self, runs, layout, tables, column, until).search()
+            count, left_open, lowest = count + found.cases, left_open + found.open, min(lowest, found.lead)
+            if found.wrong:
+                return "refuted", count, left_open, lowest, found.wrong
+        return "open" if left_open else "proved", count, left_open, lowest, None
+
+    def layout(self, runs: TextRuns, length: int) -> Layout:
+        """The texts of one length.
+
+        Raises:
+            ValueError: the model cannot take the length.
+        """
+        task, operands = self.task, self.task.operand_lengths(length)
+        digits = np.zeros((1, len(operands), length), dtype=np.uint8)
+        text = torch.from_numpy(task.format(digits, np.array([operands])).tokens.astype(np.int64))
+        response = len(runs.operands) * (length + runs.padding + 1)
+        columns = text.shape[1] - response - 2
+        layers = runs.layers(length, columns)
+        if text[0, response] != EQUALS or not all(map(len, layers)):
+            raise ValueError(f"the texts of the task {task.name!r} of the length {length} are not of the form of its runs")
+        may_hold: list[list[int]] = [[token] for token in text[0].tolist()]
+        places = {}
+        for column, edges in enumerate(layers[1:-1]):
+            for word in (*runs.operands, runs.response):
+                held = np.unique(runs.graph.labels[edges, word])
+                if held[0] >= 0:
+                    places[word, column] = place = runs.place(word, column, length)
+                    may_hold[place] = held.tolist()
+        most = max(map(len, may_hold))
+        tokens = torch.tensor([held + held[:1] * (most - len(held)) for held in may_hold])
+        choice = np.full((len(tokens), len(task.tokens) + 1), -1)
+        for place, held in enumerate(may_hold):
+            choice[place, held] = range(len(held))
+        ids = None
+        if self.model.model.position_encoding.uses_position_ids:
+            planned = self.model.model.plan_position_ids(text.to(self.model.device), text.shape[1])
+            self.model.model.position_encoding.check(planned)
+            ids = planned[0].cpu()
+        return Layout(length, columns, tokens, ids, layers, response, places, choice)
+
+    def ask(self, query: list[int], response: list[int]) -> tuple[str, str, str] | None:
+        """Ask the model by greedy decoding. Return problem, answer and right response as text if it is wrong."""
+        given = torch.tensor([query], device=self.model.device)
+        with torch.inference_mode():
+            said = self.model.generate(input_ids=given, attention_mask=torch.ones_like(given), do_sample=False)
+        written = said[0, len(query) :].tolist()
+        if written == response:
+            return None
+        return tuple(decode(np.array(tokens), self.task.tokens) for tokens in (query[1:], written, response))
+
+
+def _alike(layout: Layout, runs: TextRuns) -> bool:
+    """Whether the operands of each column have the same ids, so that their order cannot matter; without ids none has."""
+    if layout.ids is None:
+        return True
+    columns = range(layout.columns)
+    rows = [[layout.places[word, column] for column in columns if (word, column) in layout.places] for word in runs.operands]
+    return all(bool((layout.ids[:, row] == layout.ids[:, rows[0]]).all()) for row in rows)
+
+
+class ColumnFound(NamedTuple):
+    """What the search at one token of the response found; see `LengthVerdict`."""
+
+    cases: int
+    open: int
+    lead: float
+    wrong: tuple[str, str, str] | None
+
+
+class Column:
+    """The proof at the token of the response in one column, -1 for `=`."""
+
+    def __init__(self, prover: LengthProver, runs: TextRuns, layout: Layout, tables: Tables, column: int, until: float):
+        self.prover, self.runs, self.layout, self.column, self.until = prover, runs, layout, column, until
+        self.place = layout.response + 1 + column
+        self.cases = self._list_cases()
+        self.query = QueryPlace(prover.layer, tables, self.place, self.cases)
+        self._prepare_paths()
+
+    def _list_cases(self) -> Cases:
+        """Each choice of the symbols in the columns that decide what is right next."""
+        runs, layout, graph = self.runs, self.layout, self.runs.graph
+        held = np.zeros((1, self.place + 1), dtype=np.int64)
+        for place in {at for at in layout.places.values() if at <= self.place}:
+            held[:, place] = -1
+        vertices, right = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+        first = max(-1, self.column + runs.low)
+        for column in range(first, self.column + 2):
+            edges = layout.layers[column + 1]
+            if column == first:
+                pairs = np.zeros(len(edges), dtype=np.int64), np.arange(len(edges))
+            else:
+                pairs = np.nonzero(vertices[:, None] == graph.source[edges][None])
+            before, after = pairs[0], edges[pairs[1]]
+            held, vertices = held[before], graph.target[after]
+            for word in (*runs.operands, runs.response):
+                place = layout.places.get((word, column), -1)
+                if 0 <= place <= self.place:
+                    held[:, place] = layout.choice[place, graph.labels[after, word]]
+            right = graph.labels[after, runs.following]
+            if column <= self.column:
+                right = np.zeros_like(right)
+            if len(held) > MOST_CASES:
+                raise ValueError(f"there are more than {MOST_CASES:,} cases at one token of the response")
+            own = held[:, (held >= 0).any(axis=0)]
+            distinct = np.unique(np.column_stack([own, vertices, right]), axis=0, return_index=True)[1]
+            held, vertices, right = held[distinct], vertices[distinct], right[distinct]
+        own = held[:, (held >= 0).any(axis=0)]
+        distinct = np.unique(np.column_stack([own, right]), axis=0, return_index=True)[1]
+        held, right = torch.from_numpy(held[distinct]), torch.from_numpy(right[distinct])
+        return Cases(held[:, self.place], held, right)
+
+    def _prepare_paths(self) -> None:
+        """For the edges of each column: their vertices, and which token they hold at which seen place."""
+        graph, layout, runs = self.runs.graph, self.layout, self.runs
+        self.steps = []
+        opened = {place: number for number, place in enumerate(self.query.open.tolist())}
+        for column, edges in enumerate(layout.layers, -1):
+            held = []
+            for word in (*runs.operands, runs.response):
+                place = layout.places.get((word, column), -1)
+                if 0 <= place <= self.place:
+                    choice = torch.from_numpy(layout.choice[place, graph.labels[edges, word]])
+                    held.append((place, opened.get(place), choice))
+            following = torch.from_numpy(graph.labels[edges, runs.following]) if column == self.column + 1 else None
+            source, target = (torch.from_numpy(part[edges]) for part in (graph.source, graph.target))
+            self.steps.append((source, target, held, following))
+        self.vertices = int(max(graph.source.max(), graph.target.max(), graph.end)) + 1
+
+    def _costs(self, cases: Cases, effects: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """For each column, the vertices of its edges and what each costs each case, (cases, edges)."""
+        for source, target, held, following in self.steps:
+            cost = effects.new_zeros(len(effects), len(source))
+            for place, number, choice in held:
+                if number is not None:
+                    cost = cost + effects[:, number][:, choice]
+                kept = (cases.held[:, place, None] < 0) | (cases.held[:, place, None] == choice)
+                cost = cost.masked_fill(~kept, math.inf)
+            if following is not None:
+                cost = cost.masked_fill(following != cases.right[:, None], math.inf)
+            yield source, target, cost
+
+    def least(self, cases: Cases, effects: Tensor) -> Tensor:
+        """(cases,) the least sum of effects that a problem with the symbols of a case has; infinite if there is none."""
+        cost = effects.new_full((len(effects), self.vertices), math.inf)
+        cost[:, 0] = 0
+        for source, target, step in self._costs(cases, effects):
+            through = cost[:, source] + step
+            cost = torch.full_like(cost, math.inf).scatter_reduce(1, target.expand_as(through), through, "amin")
+        return cost[:, self.runs.graph.end]
+
+    def worst_runs(self, cases: Cases, effects: Tensor) -> np.ndarray:
+        """(cases, columns + 2) the edges of the problems that `least` finds; every case has one."""
+        cost = effects.new_full((len(effects), self.vertices), math.inf)
+        cost[:, 0] = 0
+        costs, steps = [cost], list(self._costs(cases, effects))
+        for source, target, step in steps:
+            through = costs[-1][:, source] + step
+            costs.append(torch.full_like(cost, math.inf).scatter_reduce(1, target.expand_as(through), through, "amin"))
+        vertex = torch.full((len(effects),), self.runs.graph.end)
+        edges = []
+        for (source, target, step), before, own in zip(
+            reversed(steps), reversed(costs[:-1]), reversed(self.layout.layers), strict=True
+        ):
+            through = (before[:, source] + step).masked_fill(target != vertex[:, None], math.inf)
+            best = through.argmin(1)
+            edges.append(own[best.numpy()])
+            vertex = source[best]
+        return np.stack(edges[::-1], axis=1)
+
+    def search(self) -> ColumnFound:
+        """Bound all cases, split those that are not closed, and ask the model the worst problems."""
+        count, left_open, lowest, cases = 0, 0, math.inf, self.cases
+        for depth in range(SPLITS + 1):
+            count += len(cases.own)
+            open_cases, worst, first_order, problems = self._close(cases)
+            lowest = min(lowest, worst) if depth == 0 or not len(open_cases.own) else lowest
+            if not len(open_cases.own):
+                return ColumnFound(count, 0, worst if depth else lowest, None)
+            if wrong := self._ask(problems, first_order):
+                return ColumnFound(count, len(open_cases.own), float(worst), wrong)
+            is_last = depth == SPLITS or len(open_cases.own) > SPLIT_CASES or time.perf_counter() > self.until
+            cases = open_cases if is_last else self._split(open_cases)
+            if is_last or cases is None:
+                return ColumnFound(count, len(open_cases.own), float(worst), None)
+        raise AssertionError("the last depth returns")
+
+    def _close(self, cases: Cases) -> tuple[Cases, float, Tensor, np.ndarray]:
+        """Bound cases.
+
+        Returns:
+            Those that are not closed; the smallest lead that is left of those that a problem has, in logits; the leads to first
+            order of the problems that take most from one of each, the lowest first; and the runs of these problems.
+        """
+        tokens = self.query.weight.shape[3] * max(1, len(self.query.open)) * self.prover.layer.heads
+        at_once = max(16, NUMBERS_AT_ONCE // (4 * tokens))
+        lowest, kept, leads, runs = math.inf, [], [], []
+        for rows in torch.arange(len(cases.own)).split(at_once):
+            some = cases.take(rows)
+            bounds = self.query.bounds(some)
+            for pairs in torch.arange(len(bounds.case)).split(at_once):
+                part = bounds.take(pairs)
+                own = some.take(part.case)
+                taken = self._least_in_parts(own, part.effects)
+                left = (part.lead + taken - part.bent - ROUNDING_FACTOR * part.rounding) * part.scale
+                left = torch.where(taken == math.inf, math.inf, left)  # no problem has this case
+                lowest = min(lowest, float(left.nan_to_num(nan=-math.inf).min())) if len(left) else lowest
+                unclosed = (~(left > 0)).nonzero().squeeze(1)
+                if len(unclosed):
+                    kept.append(rows[part.case[unclosed]])
+                    first = (part.lead + taken)[unclosed] * part.scale[unclosed]
+                    order = first.argsort()[:ASKED]
+                    leads.append(first[order])
+                    runs.append(self.worst_runs(own.take(unclosed[order]), part.effects[unclosed[order]]))
+        if not kept:
+            return cases.take(torch.zeros(0, dtype=torch.long)), lowest, torch.zeros(0), np.zeros((0, 0))
+        order = torch.cat(leads).argsort()[:ASKED]
+        return cases.take(torch.cat(kept).unique()), lowest, torch.cat(leads)[order], np.concatenate(runs)[order.numpy()]
+
+    def _least_in_parts(self, cases: Cases, effects: Tensor) -> Tensor:
+        edges = max(len(step[0]) for step in self.steps)
+        at_once = max(16, NUMBERS_AT_ONCE // edges)
+        parts = [self.least(cases.take(rows), effects[rows]) for rows in torch.arange(len(effects)).split(at_once)]
+        return torch.cat(parts) if parts else effects.new_zeros(0)
+
+    def _ask(self, runs: np.ndarray, first_order: Tensor) -> tuple[str, str, str] | None:
+        """Ask the model the problems of runs; return the first that it gets wrong."""
+        graph, layout = self.runs.graph, self.layout
+        texts = layout.tokens[:, 0].repeat(len(runs), 1)
+        for (word, column), place in layout.places.items():
+            texts[:, place] = torch.from_numpy(graph.labels[runs[:, column + 1], word])
+        if self.runs.response != self.runs.following:
+            for column in range(layout.columns):
+                texts[:, layout.response + 1 + column] = torch.from_numpy(graph.labels[runs[:, column + 1], self.runs.following])
+        texts[:, -1] = torch.from_numpy(graph.labels[runs[:, -1], self.runs.following])
+        texts = texts.unique(dim=0)
+        said = []
+        for some in texts.split(16):
+            logits = self.prover.model(some.to(self.prover.model.device), use_cache=False).logits
+            said.append(logits[:, layout.response : -1].argmax(-1).cpu())
+        wrong = (torch.cat(said) != texts[:, layout.response + 1 :]).any(1)
+        for text in texts[wrong].tolist():
+            if found := self.prover.ask(text[: layout.response + 1], text[layout.response + 1 :]):
+                return found
+        return None
+
+    def _split(self, cases: Cases) -> Cases | None:
+        """Hold one more token of each case in every way, at the place that moves the layer's sums most; None if none is left."""
+        moves = self.query.components[0].norm(dim=-1).sum(1)[cases.own]  # (cases, open)
+        moves = moves.masked_fill(cases.held[:, self.query.open] >= 0, -1)
+        if not len(self.query.open) or float(moves.amax(1).min()) < 0:
+            return None
+        place = self.query.open[moves.argmax(1)]
+        tokens = torch.from_numpy((self.layout.choice >= 0).sum(1))[place]
+        rows = torch.arange(len(tokens)).repeat_interleave(tokens)
+        offset = torch.arange(len(rows)) - (tokens.cumsum(0) - tokens).repeat_interleave(tokens)
+        held = cases.held[rows].clone()
+        held[torch.arange(len(rows)), place[rows]] = offset
+        return Cases(cases.own[rows], held, cases.right[rows])
+
+
+def verdicts(
+    prover: LengthProver, lengths: Iterable[int], known: Iterable[LengthVerdict], done: Callable[[LengthVerdict], None]
+) -> list[LengthVerdict]:
+    """The verdicts of lengths in order; those that are known are not found again.
+
+    Args:
+        done: is called after each.
+    """
+    found = {verdict.length: verdict for verdict in known}
+    for length in lengths:
+        if length not in found:
+            found[length] = prover.verdict(length)
+            done(found[length])
+    return [found[length] for length in lengths]
