@@ -4,10 +4,11 @@ The story, from top to bottom: options, loading, then one of three acts: answer 
 """
 
 import argparse
+import math
 import re
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from itertools import chain, product
 from pathlib import Path
@@ -17,11 +18,12 @@ from transformers.utils import logging
 
 from longhand.data import Task, build_task
 from longhand.data.batches import check_lengths
-from longhand.data.certificates import CannotCertify, coverings
+from longhand.data.certificates import CannotCertify, LengthProver, coverings
 from longhand.data.checks import check_integer
 from longhand.data.tasks.plugins import add_plugin_option, load_plugin
 from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, check_certifiable, own_folder
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, Checkpoint, checkpoint_name, file_name
+from longhand.hub_cards.checkpoints.length_certificate import certify_lengths
 from longhand.hub_cards.checkpoints.load import OtherModel, describe_zoo, is_in_zoo, load_checkpoint, locate
 from longhand.hub_cards.commands import OneLineParser, holding, interruptible, refusing_in_one_line
 from longhand.hub_cards.evaluation.measure import (
@@ -41,17 +43,20 @@ from longhand.hub_cards.result_rows import CERTIFICATES_FILE, LARGEST, RESULTS_F
 EXAMPLES = """examples
   python eval.py addition --ask "653+49"
   python eval.py outputs/addition --lengths 10:200:10
+  python eval.py outputs/addition-absolute --lengths 10,30 --worst 20
   python eval.py user/name --ask "653+49"
   python eval.py outputs/addition --certify
+  python eval.py outputs/addition-absolute --certify --lengths 1:30
   python eval.py outputs/seed-0 outputs/seed-1 outputs/seed-2 --lengths 30,100
   python eval.py outputs/maximum --plugin my_task.py --ask "35>17"
   python eval.py Qwen/Qwen3-0.6B --lengths 1:20    prints how lm-evaluation-harness measures a model of others
 """
 
+LENGTHS = "10:100:10"
 MOST_LENGTHS = 10_000
 MEASURING = (
     *("lengths", "lengths_b", "num_samples", "seed", "sampling"),
-    *("decode", "output_places", "attentions", "position_maps"),
+    *("decode", "worst", "output_places", "attentions", "position_maps"),
 )
 """Options that only an evaluation takes, not a question or a certificate."""
 
@@ -78,10 +83,14 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--list", action=ListZoo, nargs=0, help="list the certified checkpoints that come with the package")
     add = parser.add_argument_group("what to do, if not to measure accuracy").add_argument
     add("--ask", metavar="QUESTION", help='print the answer to a question such as "653+49"; - reads it from standard input')
-    described = "check all neighbourhoods: exit status 0 only if the model is proved exact for every length"
+    described = (
+        "check all neighbourhoods: exit status 0 only if the model is proved exact for every length, or, with --lengths and "
+        "without a window, for each of these"
+    )
     add("--certify", **flag, help=described)
     add = parser.add_argument_group("what to evaluate on").add_argument
-    add("--lengths", default="10:100:10", help="digits, as START:STOP:STEP or a list (default: %(default)s)")
+    described = f"digits, as START:STOP:STEP or a list (default: {LENGTHS}); with --certify, lengths to prove one by one"
+    add("--lengths", help=described)
     add("--lengths_b", help="digits of the second operand, or class of sums: evaluate all pairs and plot a heatmap")
     add("--num_samples", type=int, default=200, help="problems of each length (default: %(default)s)")
     add("--seed", type=int, default=0, help="seed of the test problems (default: %(default)s)")
@@ -89,6 +98,11 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument_group("what to measure").add_argument
     described = "one forward pass, token by token, or in a few passes; all count the same event (default: %(default)s)"
     add("--decode", choices=("teacher_forced", "generate", "parallel"), default="teacher_forced", help=described)
+    described = (
+        "also search each size for this many seconds (default %(const)s) for the worst problem: one that the model gets wrong, "
+        "or the one with the lowest lead"
+    )
+    add("--worst", type=float, nargs="?", const=10.0, metavar="SECONDS", help=described)
     add("--output_places", **flag, help="also measure the accuracy of every digit of the answer")
     add("--attentions", **flag, help="also plot attention at the first length, and say which ids each head looks at")
     add("--position_maps", **flag, help="also draw an encoder's pairwise vectors, and measure how dispersed they are")
@@ -137,7 +151,7 @@ def parse_lengths(text: str, least: int = 1) -> list[int]:
 
 def parse_sizes(options: argparse.Namespace) -> list[tuple[int, ...]]:
     """Return the sizes to evaluate: (length,), or (length, second length) for a heatmap."""
-    lengths = parse_lengths(options.lengths)
+    lengths = parse_lengths(options.lengths or LENGTHS)
     if options.lengths_b is None:
         return [(length,) for length in lengths]
     # A class of sums may be 0. `operand_lengths` of other tasks refuses 0.
@@ -153,12 +167,15 @@ def check_options(options: argparse.Namespace) -> None:
     if options.lengths_b is not None and len(options.checkpoints) > 1:
         raise ValueError(f"--lengths_b draws one heatmap: give one checkpoint, got {len(options.checkpoints)}")
     check_integer("--num_samples", options.num_samples, 1)
+    if options.worst is not None and not 0 < options.worst < math.inf:
+        raise ValueError(f"--worst must be a number of seconds above 0 for each size, got {options.worst}")
     check_integer("--seed", options.seed, 0, LARGEST)
     if options.certify and options.ask is not None:
         raise ValueError("--certify and --ask are two questions: ask one at a time")
     if options.certify or options.ask is not None:
         asked, usual = "--certify" if options.certify else "--ask", parse_arguments([*options.checkpoints])
-        if ignored := [name for name in MEASURING if getattr(options, name) != getattr(usual, name)]:
+        of_measuring = [name for name in MEASURING if not (options.certify and name == "lengths")]
+        if ignored := [name for name in of_measuring if getattr(options, name) != getattr(usual, name)]:
             raise ValueError(f"--{ignored[0]} is for measuring accuracy: leave it out with {asked}")
     names = [checkpoint_name(source) for source in options.checkpoints]
     if options.ask is None and len(set(names)) < len(names):
@@ -187,7 +204,7 @@ def load_checkpoints(options: argparse.Namespace) -> list[Checkpoint]:
             checkpoint = load_checkpoint(source, options.revision, options.task, options.trust_remote_code)
         except OtherModel as error:
             how = {name: getattr(options, name) for name in ("task", "revision", "num_samples", "seed")}
-            command = command_for(error.pretrained, parse_lengths(options.lengths), **how)
+            command = command_for(error.pretrained, parse_lengths(options.lengths or LENGTHS), **how)
             raise ValueError(f"{error}; lm-evaluation-harness measures it on the same problems: {command}") from error
         if checkpoint.fault and not options.certify:
             print(f"warning: {checkpoint.fault}", file=sys.stderr)
@@ -219,9 +236,13 @@ def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
     for checkpoint in checkpoints:
         model: Any = checkpoint.model
         try:
-            coverings(model, checkpoint.task)
+            if options.lengths is not None:
+                LengthProver(model, checkpoint.task)
+            else:
+                coverings(model, checkpoint.task)
         except CannotCertify as error:
-            raise ValueError(f"{checkpoint.name}: {error}{remove_certificate(own_folder(checkpoint))}") from error
+            removed = "" if options.lengths is not None else remove_certificate(own_folder(checkpoint))
+            raise ValueError(f"{checkpoint.name}: {error}{removed}{by_length(checkpoint, options)}") from error
         check_certifiable(checkpoint)
     folder = output_folder(options)
     say_earlier(folder / CERTIFICATES_FILE)
@@ -229,14 +250,31 @@ def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
     for checkpoint in checkpoints:
         place = own_folder(checkpoint)
         elsewhere = folder / (CERTIFICATE_FILE if single else f"certificate-{file_name(checkpoint.name)}.json")
-        rows.append(
-            certify_checkpoint(checkpoint, place / CERTIFICATE_FILE if place else elsewhere, place, show_proof=single)
-        )
+        file = place / CERTIFICATE_FILE if place else elsewhere
+        if options.lengths is not None:
+            rows.append(certify_lengths(checkpoint, parse_lengths(options.lengths), file, place))
+            continue
+        rows.append(certify_checkpoint(checkpoint, file, place, show_proof=single))
         if not rows[-1]["certified"] and (stale := stale_card(place)):
             print(f"warning{stale}", file=sys.stderr)
     write_results(rows, folder / CERTIFICATES_FILE)
-    if not all(row["certified"] for row in rows):
+    proved = [row["certified"] or is_proved(row) for row in rows]
+    if not all(proved):
         raise SystemExit(1)
+
+
+def is_proved(row: Row) -> bool:
+    """Whether a row of certificates.jsonl is of single lengths, each of which is proved."""
+    return "lengths" in row and all(one["verdict"] == "proved" for one in row["lengths"])
+
+
+def by_length(checkpoint: Checkpoint, options: argparse.Namespace) -> str:
+    """Return that lengths of a checkpoint can be proved one by one, if that was not asked and is so."""
+    if options.lengths is None:
+        with suppress(CannotCertify):
+            LengthProver(checkpoint.model, checkpoint.task)
+            return "; --lengths 1:30 proves single lengths"
+    return ""
 
 
 def remove_certificate(folder: Path | None) -> str:
@@ -268,7 +306,7 @@ def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None
     rows: list[Row] = []
     how: dict[str, Any] = {name: getattr(options, name) for name in ("num_samples", "seed")}
     for checkpoint in tested:
-        rows += evaluate_lengths(checkpoint, lengths[checkpoint.task], decode=options.decode, **how)
+        rows += evaluate_lengths(checkpoint, lengths[checkpoint.task], decode=options.decode, worst=options.worst, **how)
     trained = next((checkpoint.trained_lengths for checkpoint in checkpoints if checkpoint.trained_lengths), None)
     report(rows, folder, trained, seeds=len(checkpoints) > 1)
     if options.output_places:

@@ -20,7 +20,7 @@ from transformers import (
 from longhand.data.collator import IGNORED, CouplingCollator, collate_labels
 from longhand.data.columns import NO_STRUCTURE, Structure, character_table, ids_column, list_column, text_column
 from longhand.data.digits import number_lengths
-from longhand.data.formatting import Examples
+from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.metrics import count_matches, right_tokens
 from longhand.data.tokenization import build_encoder_tokenizer, build_tokenizer, check_characters
 from longhand.modeling import CoupledGPTForCausalLM, PairwiseBertConfig, PairwiseBertForTokenClassification
@@ -106,6 +106,14 @@ class Family(ABC):
     @abstractmethod
     def check_config(self, task: "Task", config: PreTrainedConfig) -> None:
         """Raise ValueError if a model of this configuration cannot read the task. The message follows the model's name."""
+
+    @abstractmethod
+    def written(self, task: "Task", digits: np.ndarray, lengths: np.ndarray) -> Examples | LabelledTokens:
+        """Problems with these digits (count, operands, width), and their answers, as tokens.
+
+        Raises:
+            ValueError: a problem is not legal, or they cannot stand in one batch.
+        """
 
     @abstractmethod
     def check_inputs(self, task: "Task", model: PreTrainedModel, batch: dict[str, Any]) -> None:
@@ -333,6 +341,9 @@ class Decoder(Family):
         if changed := [f"{name}={value!r}" for name, value in settings.items() if name not in harmless]:
             raise ValueError(f"generation_config changes how tokens are chosen ({', '.join(changed)})")
 
+    def written(self, task, digits, lengths):
+        return task.format(digits, lengths)
+
     def rules(self, task):
         return legal_rules(task)
 
@@ -517,6 +528,9 @@ class Encoder(Family):
 
     def window(self, model):
         return model.config.relation_range
+
+    def written(self, task, digits, lengths):
+        return task.write(digits, *task.layout(lengths))
 
     def rules(self, task):
         others = ("relative",) if task.settling_map in (GRID, COLUMNS) else RULE_IDS

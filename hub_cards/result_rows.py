@@ -138,6 +138,8 @@ def _column(rows: list[Row], name: str) -> dict[str, list[str]]:
 def format_table(rows: list[Row]) -> str:
     """A table of accuracy by size, a line for each row."""
     columns = {**_column(rows, "model"), "size": list(map(describe_length, rows)), **accuracy_columns(rows)}
+    if any("worst_tried" in row for row in rows):
+        columns["worst problem"] = [describe_worst(row) for row in rows]
     columns |= {"samples": [str(row["num_samples"]) for row in rows], "seconds": [f"{row['seconds']:.1f}" for row in rows]}
     return align(columns)
 
@@ -209,6 +211,18 @@ def last_rows(rows: list[Row]) -> list[Row]:
 def by_class(rows: list[Row]) -> list[Row]:
     """Rows with the class in the place of the length."""
     return [{**row, "length": row["length_b"]} for row in rows]
+
+
+def describe_worst(row: Row) -> str:
+    """What a search for the worst problem found, in a few words; empty if there was none."""
+    if "worst_tried" not in row:
+        return ""
+    if row.get("worst_answer") is not None:
+        return f"wrong: {row['worst_problem']}{row['worst_answer']}"
+    if row["worst_tried"] is None:
+        return "none, proved"
+    lead = "" if row.get("worst_lead") is None else f", lowest lead {row['worst_lead']:.2f}"
+    return f"none found in {row['worst_tried']:,}{lead}"
 
 
 def describe_length(row: Row) -> str:

@@ -13,3 +13,5 @@ from longhand.data.certificates.check import Failure as Failure
 from longhand.data.certificates.check import check_neighbourhoods as check_neighbourhoods
 from longhand.data.certificates.check import covering as covering
 from longhand.data.certificates.check import coverings as coverings
+from longhand.data.certificates.up_to_length import LengthProver as LengthProver
+from longhand.data.certificates.up_to_length import LengthVerdict as LengthVerdict

@@ -65,9 +65,7 @@ def half_curvature(least: Tensor, activation: str) -> Tensor:
         bound = (x.square() - 2) * (-x.square() / 2).exp() / (2 * math.pi) ** 0.5
     else:
         factor = (2 / math.pi) ** 0.5
-        z, first, second = (
-            factor * part for part in (x + 0.044715 * x**3, 1 + 3 * 0.044715 * x.square(), 6 * 0.044715 * x)
-        )
+        z, first, second = (factor * part for part in (x + 0.044715 * x**3, 1 + 3 * 0.044715 * x.square(), 6 * 0.044715 * x))
         bound = (1 - z.tanh().square()) * (first + x / 2 * (second + 2 * first.square()))
     return torch.where(least >= STEADY, bound / 2 + TINY, BENT)
 
@@ -201,7 +199,9 @@ class AttendedLayer:
         parts = [self._rows(rows[0, some], rows[1:, some]) for some in torch.arange(rows.shape[1]).split(ROWS_AT_ONCE)]
         found = []
         for field in range(4):
-            pair = tuple(torch.cat([part[field][side] for part in parts])[where].unflatten(0, tokens.shape) for side in (0, 1))
+            pair = tuple(
+                torch.cat([part[field][side] for part in parts])[where].unflatten(0, tokens.shape) for side in (0, 1)
+            )
             found.append(pair)
         return Tables(*found)
 
@@ -400,10 +400,10 @@ class QueryPlace:
     def _tabulate(self, cases: Cases) -> None:
         """Find how far the tokens of each place move components and hidden units at most.
 
-        Moves are those of values relative to a reference, the mean output of the cases with the same query. For open places,
-        `components`, `units` and `lengths` hold what differs between their tokens, (queries, heads, open, ...). `whole` holds
-        the moves themselves, the sum of the largest of open places (queries, heads, ...), and those of places that every
-        case holds (queries, heads, always, tokens, ...); of these a rounding of scores takes a small part.
+        Moves are those of values relative to a reference, the mean output of the cases with the same query. `components`,
+        `units` and `lengths` hold three tables each: what differs between the tokens of open places, (queries, heads, open,
+        ...); the moves themselves, of which rounding of scores takes a small part, summed over open places (queries, heads,
+        ...); and these of places that every case holds (queries, heads, always, tokens, ...).
         """
         layer = self.layer
         output = self._centres(cases)[1]
@@ -446,8 +446,12 @@ class QueryPlace:
             above = above.index_add(0, case, self.product_apart[own[case], :, place, token])
         return below, above / below.unsqueeze(-1), (held < 0).double()
 
-    def bounds(self, cases: Cases) -> Bounds:
-        """The bounds of all pairs of a case and a rival that a first look does not close."""
+    def bounds(self, cases: Cases, nearest: bool) -> Bounds:
+        """The bounds of pairs of a case and a rival that a first look does not close.
+
+        Args:
+            nearest: whether only the rival is taken of which the first look leaves least.
+        """
         layer = self.layer
         here, a, proved = self._start(cases)
         (y, proved_y), (u, proved_u) = (self._norm(norm, a, here, place) for place, norm in layer.norms_read)
@@ -491,9 +495,15 @@ class QueryPlace:
             lead = logits[rows, right].unsqueeze(1) - logits[rows]
             reach = moved[rows] @ down.abs().T + (y.exact[rows] @ slopes.T).abs() * y.scaled[rows]
             reach = reach + (y_reach[rows] @ slopes.abs().T) * (1 + y.scaled[rows])
-            left = torch.where(proved[rows].unsqueeze(1), lead - reach - ROUNDING_FACTOR * rounding, -torch.inf)
+            left = lead - reach - ROUNDING_FACTOR * rounding
+            left = torch.where(proved[rows].unsqueeze(1), left.nan_to_num(nan=-torch.inf), -torch.inf)
             left[:, right] = torch.inf
-            place, rival = (~(left > 0)).nonzero(as_tuple=True)
+            unclosed = ~(left > 0)
+            if nearest:
+                unclosed &= left == left.amin(1, keepdim=True)
+                # The first of several that are alike.
+                unclosed &= unclosed.cumsum(1) == 1
+            place, rival = unclosed.nonzero(as_tuple=True)
             if not len(place):
                 continue
             row, here_row = rows[place], here.take(rows[place])
@@ -513,7 +523,9 @@ class QueryPlace:
             own_rounding = own_rounding + ((1 + here_row.stretch) * by_scores).sum(1)
             curved = torch.where(proved[row] & torch.tensor(layer.proved), curved, torch.inf)
             found.append(
-                Bounds(row, rival, lead[place, rival], effects.sum(1), curved, rounding[place, rival] + own_rounding, scale[row])
+                Bounds(
+                    row, rival, lead[place, rival], effects.sum(1), curved, rounding[place, rival] + own_rounding, scale[row]
+                )
             )
         if not found:
             rows, none = torch.zeros(0, dtype=torch.long), a.new_zeros(0)
@@ -609,8 +621,11 @@ class QueryPlace:
         return (((1 + here.stretch) / here.below).unsqueeze(-1) * every).sum(1)
 
     def _effects(self, slopes: Tensor, here: Here) -> tuple[Tensor, Tensor]:
-        """What tokens add to sums of a's components with slopes (count, hidden), to first order: (count, heads, open, tokens);
-        and at most what rounding of scores adds, (count, heads)."""
+        """What tokens add to sums of a's components with slopes (count, hidden), to first order.
+
+        Returns:
+            (count, heads, open, tokens); and at most what rounding of scores adds, (count, heads).
+        """
         by_head = (slopes @ self.layer.output).unflatten(1, (self.layer.heads, -1))
         mean = (by_head * here.output).sum(-1)[:, :, None, None]
         found = torch.einsum("che,jdhe->chjd", by_head, self.value[self.open]) - mean

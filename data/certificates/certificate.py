@@ -100,7 +100,7 @@ JOINED = (
 MEASURED = {"wrong": (0.01, 0.0), "margin": (0.01, 1e-3), "bound": (0.01, 0.0), "ratio": (0.01, 0.0)}
 """Fields that another processor measures a little differently, with a relative and an absolute tolerance."""
 
-LATER = ("transducer",)
+LATER = ("transducer", "lengths")
 """Fields that the first certificates and configurations did not have. A hash includes only those that are set; the same is
 true of `later_fields` of a configuration."""
 
@@ -123,6 +123,7 @@ class Certificate:
             problems have one size, the most symbols of an operand (`length`) with which every problem keeps to both.
         weights: `hash_weights` of the model.
         transducer: the table of a column task: what the model computes; None for other tasks.
+        lengths: the verdicts of single lengths of a model with full attention, see `LengthVerdict`; None for other models.
         files: SHA-256 of every file of the checkpoint that decides an answer, by name; None if it is not from a folder.
     """
 
@@ -142,6 +143,7 @@ class Certificate:
     weights: str
     files: dict[str, str] | None = None
     transducer: dict[str, Any] | None = None
+    lengths: list[dict[str, Any]] | None = None
 
 
 def certify(model: CoupledGPTForCausalLM, task: Task, anew: bool = True) -> Certificate:

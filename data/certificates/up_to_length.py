@@ -1,17 +1,17 @@
 """Proofs of one length after the other, for models with one layer whose tokens see all tokens before them.
 
-For each length there is one of three verdicts: *proved*, every problem of this length is answered rightly, rounding included;
-*refuted*, a problem is not, which the model was asked by greedy decoding; *open*, neither was found.
+For each length there is one of three verdicts. *Proved*: every problem of this length is answered rightly, rounding included.
+*Refuted*: a problem is not, which the model was asked by greedy decoding. *Open*: neither was found.
 
 A token of the response has the symbols of few columns to go by. Each choice of them is a case, and all other tokens are far:
-`attention_error.py` bounds what they do. Where the worst far symbols of each place by itself would eat a lead, a shortest path
-over columns, with the transducer's state, finds the worst that a legal problem has. Where that and the bound of what is not
-linear still eat the lead, the case is split: one more token is held, in each way. hub_cards/PROOF.md has the theorem.
+`attention_error.py` bounds what they do. A shortest path over columns, with the transducer's state, finds the worst far
+symbols that a legal problem has. Where these, and the bound of what is not linear, eat a lead, the case is split: one more
+token is held, in each way. hub_cards/PROOF.md has the theorem.
 """
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -40,7 +40,7 @@ MOST_CASES = 500_000
 NUMBERS_AT_ONCE = 2**24
 """Effects of tokens, or costs of columns, that are held at once."""
 
-SPLITS = 6
+SPLITS = 8
 """How many more tokens a case may hold."""
 
 SPLIT_CASES = 8192
@@ -59,7 +59,7 @@ class LengthVerdict:
         verdict: `"proved"`, `"refuted"` or `"open"`.
         cases: how many choices of the few symbols were bounded, those of split ones among them.
         open: how many of these were not closed.
-        lead: the smallest lead that is left after all bounds, in logits; below 0 if it is open; None if it was not bounded.
+        lead: of a length that is open, the smallest lead that is left after all bounds, in logits; None if there is none.
         problem, answer, right: a problem that the model gets wrong, what it writes, and what is right; None if there is none.
         seconds: what it took.
     """
@@ -141,6 +141,7 @@ class LengthProver:
         with torch.inference_mode():
             found = self._verdict(length, began + seconds)
         verdict, count, left_open, lead, wrong = found
+        lead = lead if verdict == "open" else None
         problem, answer, right = wrong or (None, None, None)
         took = round(time.perf_counter() - began, 1)
         lead = None if lead is None or not math.isfinite(lead) else lead
@@ -330,7 +331,7 @@ class Column:
 
     def search(self) -> ColumnFound:
         """Bound all cases, split those that are not closed, and ask the model the worst problems."""
-        count, left_open, lowest, cases = 0, 0, math.inf, self.cases
+        count, lowest, cases = 0, math.inf, self.cases
         for depth in range(SPLITS + 1):
             count += len(cases.own)
             open_cases, worst, first_order, problems = self._close(cases)
@@ -349,31 +350,44 @@ class Column:
         """Bound cases.
 
         Returns:
-            Those that are not closed; the smallest lead that is left of those that a problem has, in logits; the leads to first
-            order of the problems that take most from one of each, the lowest first; and the runs of these problems.
+            Those that are not closed; the smallest lead that is left, in logits; the leads to first order of the problems
+            that take most from one of each, the lowest first; and the runs of these problems.
         """
         tokens = self.query.weight.shape[3] * max(1, len(self.query.open)) * self.prover.layer.heads
         at_once = max(16, NUMBERS_AT_ONCE // (4 * tokens))
         lowest, kept, leads, runs = math.inf, [], [], []
         for rows in torch.arange(len(cases.own)).split(at_once):
-            some = cases.take(rows)
-            bounds = self.query.bounds(some)
-            for pairs in torch.arange(len(bounds.case)).split(at_once):
-                part = bounds.take(pairs)
-                own = some.take(part.case)
-                taken = self._least_in_parts(own, part.effects)
-                left = (part.lead + taken - part.bent - ROUNDING_FACTOR * part.rounding) * part.scale
-                left = torch.where(taken == math.inf, math.inf, left)  # no problem has this case
-                lowest = min(lowest, float(left.nan_to_num(nan=-math.inf).min())) if len(left) else lowest
-                unclosed = (~(left > 0)).nonzero().squeeze(1)
-                if len(unclosed):
-                    kept.append(rows[part.case[unclosed]])
-                    first = (part.lead + taken)[unclosed] * part.scale[unclosed]
-                    order = first.argsort()[:ASKED]
-                    leads.append(first[order])
-                    runs.append(self.worst_runs(own.take(unclosed[order]), part.effects[unclosed[order]]))
-        if not kept:
-            return cases.take(torch.zeros(0, dtype=torch.long)), lowest, torch.zeros(0), np.zeros((0, 0))
+            if time.perf_counter() > self.until:
+                kept.append(rows)
+                leads.append(torch.zeros(0, dtype=torch.float64))
+                runs.append(np.zeros((0, len(self.layout.layers)), dtype=np.int64))
+                continue
+            # If the nearest rival is not closed, the others tell nothing more.
+            for nearest in (True, False):
+                some = cases.take(rows)
+                bounds = self.query.bounds(some, nearest)
+                unclosed = torch.zeros(len(rows), dtype=torch.bool)
+                for pairs in torch.arange(len(bounds.case)).split(at_once) if len(bounds.case) else ():
+                    part = bounds.take(pairs)
+                    own = some.take(part.case)
+                    taken = self._least_in_parts(own, part.effects)
+                    left = (part.lead + taken - part.bent - ROUNDING_FACTOR * part.rounding) * part.scale
+                    left = torch.where(taken == math.inf, math.inf, left)  # no problem has this case
+                    lowest = min([lowest, *torch.where(left.isnan(), -math.inf, left).tolist()])
+                    failed = (~(left > 0)).nonzero().squeeze(1)
+                    if len(failed):
+                        unclosed[part.case[failed]] = True
+                        first = (part.lead + taken)[failed] * part.scale[failed]
+                        order = first.argsort()[:ASKED]
+                        leads.append(first[order])
+                        runs.append(self.worst_runs(own.take(failed[order]), part.effects[failed[order]]))
+                kept.append(rows[unclosed])
+                rows = rows[~unclosed][torch.isin((~unclosed).nonzero().squeeze(1), bounds.case)]
+                if not len(rows):
+                    break
+        if not leads:
+            none = cases.take(torch.zeros(0, dtype=torch.long))
+            return none, lowest, torch.zeros(0), np.zeros((0, 0))
         order = torch.cat(leads).argsort()[:ASKED]
         return cases.take(torch.cat(kept).unique()), lowest, torch.cat(leads)[order], np.concatenate(runs)[order.numpy()]
 
@@ -391,7 +405,9 @@ class Column:
             texts[:, place] = torch.from_numpy(graph.labels[runs[:, column + 1], word])
         if self.runs.response != self.runs.following:
             for column in range(layout.columns):
-                texts[:, layout.response + 1 + column] = torch.from_numpy(graph.labels[runs[:, column + 1], self.runs.following])
+                texts[:, layout.response + 1 + column] = torch.from_numpy(
+                    graph.labels[runs[:, column + 1], self.runs.following]
+                )
         texts[:, -1] = torch.from_numpy(graph.labels[runs[:, -1], self.runs.following])
         texts = texts.unique(dim=0)
         said = []
@@ -405,7 +421,7 @@ class Column:
         return None
 
     def _split(self, cases: Cases) -> Cases | None:
-        """Hold one more token of each case in every way, at the place that moves the layer's sums most; None if none is left."""
+        """Hold one more token of each case in every way, at the place that moves most; None if no place is left."""
         moves = self.query.components[0].norm(dim=-1).sum(1)[cases.own]  # (cases, open)
         moves = moves.masked_fill(cases.held[:, self.query.open] >= 0, -1)
         if not len(self.query.open) or float(moves.amax(1).min()) < 0:
@@ -417,19 +433,3 @@ class Column:
         held = cases.held[rows].clone()
         held[torch.arange(len(rows)), place[rows]] = offset
         return Cases(cases.own[rows], held, cases.right[rows])
-
-
-def verdicts(
-    prover: LengthProver, lengths: Iterable[int], known: Iterable[LengthVerdict], done: Callable[[LengthVerdict], None]
-) -> list[LengthVerdict]:
-    """The verdicts of lengths in order; those that are known are not found again.
-
-    Args:
-        done: is called after each.
-    """
-    found = {verdict.length: verdict for verdict in known}
-    for length in lengths:
-        if length not in found:
-            found[length] = prover.verdict(length)
-            done(found[length])
-    return [found[length] for length in lengths]

@@ -144,7 +144,7 @@ def imported_by(first: str, files: dict[str, bytes]) -> list[str]:
 
 def check_certificate(content: bytes) -> dict[str, Any]:
     """What certificate.json states, each field of a type that it may have."""
-    certificate = {"transducer": None} | read_json("certificate.json", content)
+    certificate = {"transducer": None, "lengths": None} | read_json("certificate.json", content)
     compare("certificate.json", certificate, FIELDS)
     return certificate
 
@@ -218,6 +218,7 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("proof", "failures"), of(list)),
     **dict.fromkeys(("task", "limits"), is_object),
     **dict.fromkeys(("files", "transducer"), of(dict, type(None))),
+    "lengths": of(list, type(None)),
     **dict.fromkeys(("predictions", "wrong"), of(int)),
     **dict.fromkeys(("problems", "neighbourhoods"), of(int, type(None))),
     **dict.fromkeys(("margin", "bound", "ratio"), of(float, int, type(None))),

@@ -22,6 +22,7 @@ from longhand.hub_cards.checkpoints.checkpoint import (
     changed_code,
     hash_files,
 )
+from longhand.hub_cards.checkpoints.length_certificate import find_other_verdict
 from longhand.hub_cards.commands import one_line, read_object, write_atomically
 from longhand.hub_cards.result_rows import Row, hardware
 
@@ -107,7 +108,10 @@ def read_certificate(checkpoint: Checkpoint) -> dict[str, Any] | None:
         check_certifiable(checkpoint)
     file, model, task = checkpoint.folder / CERTIFICATE_FILE, checkpoint.model, checkpoint.task
     try:
-        different = find_difference(checkpoint.certificate, model, task)  # type: ignore[arg-type]
+        if checkpoint.certificate["lengths"] is not None:
+            different = find_other_verdict(checkpoint.certificate["lengths"], checkpoint)
+        else:
+            different = find_difference(checkpoint.certificate, model, task)  # type: ignore[arg-type]
     except CannotCertify as error:
         raise ValueError(f"{file} does not hold ({error}): remove it") from error
     if different is not None:

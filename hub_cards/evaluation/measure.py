@@ -22,6 +22,7 @@ from longhand.data.metrics import generated_matches, measure, place_accuracy
 from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.checkpoints.checkpoint import PLOT_FILE, Checkpoint, file_name
 from longhand.hub_cards.evaluation.plots import plot_attention, plot_attention_of_response, plot_position_maps, plot_results
+from longhand.hub_cards.evaluation.worst import find_worst
 from longhand.hub_cards.result_rows import (
     ATTENTION_FILE,
     ATTENTION_KINDS,
@@ -75,6 +76,7 @@ def evaluate_lengths(
     seed: int = 0,
     split: str = "test",
     decode: str = "teacher_forced",
+    worst: float | None = None,
 ) -> list[Row]:
     """Measure every metric by operand lengths.
 
@@ -83,6 +85,7 @@ def evaluate_lengths(
         lengths: digits of every operand, as `check_lengths` returns them.
         decode: `"teacher_forced"` (one forward pass; the same event), `"generate"` (greedy decoding, token by token) or
             `"parallel"` (greedy decoding in few passes).
+        worst: seconds to search each size for the worst problem; None not to.
 
     Returns:
         One row of results.jsonl for each of `lengths`.
@@ -101,7 +104,8 @@ def evaluate_lengths(
         took["weights"] = checkpoint.weights
         if checkpoint.run_seconds is not None:
             took["run_seconds"] = checkpoint.run_seconds
-        rows.append({**describe(name, task, operands, num_samples, seed), "decode": decode, **accuracy, **took})
+        row = {**describe(name, task, operands, num_samples, seed), "decode": decode, **accuracy, **took}
+        rows.append(row if worst is None else row | find_worst(checkpoint, operands, worst, seed).fields)
     return rows
 
 

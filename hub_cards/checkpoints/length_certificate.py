@@ -1,0 +1,160 @@
+"""The certificate of a model whose tokens see all tokens before them: what is proved, length by length."""
+
+import json
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from longhand.data.certificates import Certificate, hash_weights
+from longhand.data.certificates.check import Failure
+from longhand.data.certificates.up_to_length import LengthProver, LengthVerdict
+from longhand.hub_cards.checkpoints.checkpoint import Checkpoint, hash_files
+from longhand.hub_cards.commands import read_object, write_atomically
+from longhand.hub_cards.result_rows import Row, hardware
+
+STATEMENT = (
+    "For {what} {lengths} {unit}s, greedy decoding with this model in {dtype} writes exactly the right response and its end "
+    "token ({task}), in whatever order a processor adds, if it rounds to nearest in {dtype} (no TF32) and its exp, log, tanh, "
+    "erf, sin, cos, roots and quotients are within 4 units in the last place."
+)
+
+NOT_VERIFIED = (
+    "No other code has verified this: verify_certificate.py knows models with a window only, and the bound of what tokens "
+    "far away do exists in longhand alone."
+)
+
+PROOF = (
+    "Cases. Few symbols decide what is right next. A case is each choice of them that some problem of the length has, by "
+    "the task's sequential transducer.",
+    "Far tokens. In each case, and for every other token of the vocabulary, the lead of the right token was found in exact "
+    "arithmetic where all other tokens have their mean weight and value. What they can take from it is bounded: to first "
+    "order exactly, by a shortest path over the columns with the transducer's state, and beyond it by hub_cards/PROOF.md, "
+    "Attention to all tokens. Where the bound was too large, one more token was held in each way.",
+    "Rounding. What rounding in {dtype} adds, in any order of summation, was taken off twice.",
+    "Induction. A lead was left in each case of the lengths that are called proved. Greedy decoding starts from a correct "
+    "prefix. If the first t tokens are right, the next one is right too, until the end token is written.",
+)
+
+
+def ranges(lengths: Iterable[int]) -> str:
+    """Whole numbers as text, such as "2 to 8, 10"."""
+    groups: list[list[int]] = []
+    for length in sorted(lengths):
+        if groups and length == groups[-1][-1] + 1:
+            groups[-1].append(length)
+        else:
+            groups.append([length])
+    return ", ".join(f"{own[0]} to {own[-1]}" if len(own) > 1 else str(own[0]) for own in groups)
+
+
+def describe_verdict(verdict: LengthVerdict) -> str:
+    """One line about a length."""
+    left = "" if verdict.lead is None else f", lowest lead left {verdict.lead:.3g}"
+    if verdict.verdict == "refuted":
+        return f"refuted: {verdict.problem}{verdict.answer} should be {verdict.right}"
+    if verdict.verdict == "open":
+        return f"open: {verdict.open:,} of {verdict.cases:,} cases are not closed{left}"
+    return f"proved: {verdict.cases:,} cases{left}"
+
+
+def known_verdicts(file: Path, weights: str, task: dict[str, Any]) -> list[LengthVerdict]:
+    """The verdicts that a certificate of the same weights and task holds already; none if there is no such certificate."""
+    if not file.is_file():
+        return []
+    try:
+        stated = read_object(file)
+        if stated.get("weights") != weights or stated.get("task") != task:
+            return []
+        return [LengthVerdict(**verdict) for verdict in stated.get("lengths") or []]
+    except (ValueError, TypeError):
+        return []
+
+
+def certify_lengths(checkpoint: Checkpoint, lengths: Sequence[int], file: Path, folder: Path | None) -> Row:
+    """Prove or refute lengths, one after the other, print each verdict, and write the certificate after each.
+
+    Lengths that the certificate in the file has proved or refuted for the same weights are not proved again, so that a run
+    that was stopped goes on.
+
+    Args:
+        file: where the certificate is written.
+        folder: that of the checkpoint, whose files the certificate names; None if it is written elsewhere.
+
+    Returns:
+        One row of certificates.jsonl.
+
+    Raises:
+        CannotCertify: as `LengthProver`.
+        ValueError: the model cannot take a length.
+    """
+    began = time.perf_counter()
+    prover = LengthProver(checkpoint.model, checkpoint.task)
+    files = hash_files(folder) if folder is not None else None
+    known = known_verdicts(file, checkpoint.weights, checkpoint.task.describe())
+    found = {verdict.length: verdict for verdict in known if verdict.verdict != "open"}
+    for length in lengths:
+        if length not in found:
+            found[length] = prover.verdict(length)
+            certificate = conclude(checkpoint, [found[place] for place in sorted(found)], files)
+            write_atomically(file, json.dumps(asdict(certificate), indent=2) + "\n")
+        print(f"{checkpoint.name}, {length:4}  {describe_verdict(found[length])}", flush=True)
+    certificate = conclude(checkpoint, [found[place] for place in sorted(found)], files)
+    write_atomically(file, json.dumps(asdict(certificate), indent=2) + "\n")
+    print(f"\n{checkpoint.name}: {certificate.statement}")
+    print(f"wrote {file} after {time.perf_counter() - began:.1f} seconds")
+    row: Row = {"model": checkpoint.name, "certified": False, "weights": checkpoint.weights}
+    row |= {"lengths": [asdict(found[length]) for length in lengths], "hardware": hardware(checkpoint.model.device)}
+    return row | {"seconds": round(time.perf_counter() - began, 1)}
+
+
+def conclude(checkpoint: Checkpoint, found: list[LengthVerdict], files: dict[str, str] | None) -> Certificate:
+    """What verdicts say together."""
+    task, model = checkpoint.task, checkpoint.model
+    by_verdict = {name: [one.length for one in found if one.verdict == name] for name in ("proved", "refuted", "open")}
+    proved, dtype = by_verdict["proved"], str(model.dtype).removeprefix("torch.")
+    described = ", ".join(f"{name} {value}" for name, value in task.describe().items())
+    what, unit = task.sized_problems
+    statement = "Nothing is proved."
+    if proved:
+        statement = STATEMENT.format(what=what, lengths=ranges(proved), unit=unit, dtype=dtype, task=described)
+    for name in ("refuted", "open"):
+        if by_verdict[name]:
+            statement += f" {name.capitalize()}: {ranges(by_verdict[name])}."
+    statement += f" {NOT_VERIFIED}" if proved else ""
+    wrong = [one for one in found if one.verdict == "refuted"]
+    leads = [one.lead for one in found if one.verdict == "proved" and one.lead is not None]
+    return Certificate(
+        certified=False,
+        statement=statement,
+        proof=[step.format(dtype=dtype) for step in PROOF] if proved else [],
+        task=task.describe(),
+        problems=None,
+        predictions=sum(one.cases for one in found),
+        neighbourhoods=None,
+        wrong=len(wrong),
+        margin=min(leads, default=None) if all(map(math.isfinite, leads)) else None,
+        bound=None,
+        ratio=None,
+        failures=[Failure(str(one.problem), str(one.right), str(one.answer), None) for one in wrong],
+        limits={},
+        weights=hash_weights(model),
+        files=files,
+        transducer=getattr(model.config, "transducer", None),
+        lengths=[asdict(one) for one in found],
+    )
+
+
+def find_other_verdict(stated: Sequence[dict[str, Any]], checkpoint: Checkpoint) -> str | None:
+    """Prove the lengths of a certificate again, and say which has another verdict; None if none has.
+
+    Raises:
+        CannotCertify: as `LengthProver`.
+    """
+    prover = LengthProver(checkpoint.model, checkpoint.task)
+    for one in stated:
+        if one["verdict"] != "open" and (found := prover.verdict(one["length"])).verdict != one["verdict"]:
+            return f"length {one['length']}: it is called {one['verdict']}, but a new proof finds it {found.verdict}"
+    return None
