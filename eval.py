@@ -99,8 +99,8 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     described = "one forward pass, token by token, or in a few passes; all count the same event (default: %(default)s)"
     add("--decode", choices=("teacher_forced", "generate", "parallel"), default="teacher_forced", help=described)
     described = (
-        "also search each size for this many seconds (default %(const)s) for the worst problem: one that the model gets wrong, "
-        "or the one with the lowest lead"
+        "also search each size for this many seconds (default %(const)s) for the worst problem: one that the model gets "
+        "wrong, or the one with the lowest lead"
     )
     add("--worst", type=float, nargs="?", const=10.0, metavar="SECONDS", help=described)
     add("--output_places", **flag, help="also measure the accuracy of every digit of the answer")

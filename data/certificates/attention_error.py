@@ -37,6 +37,9 @@ from longhand.data.certificates.rounding import (
 ROWS_AT_ONCE = 256
 """Tokens whose queries, keys and values are bounded at once."""
 
+UNITS_AT_ONCE = 2**24
+"""Moves of hidden units that are held at once."""
+
 SHORTEST = 1e-6
 """Queries and keys that are scaled to length 1 must be longer."""
 
@@ -87,7 +90,8 @@ def check_bounded(model: Any) -> None:
     """Raise ValueError if the model has a part that has no bound; the message names it."""
     config = model.config
     for name, legal in BOUNDED.items():
-        if (value := getattr(config, name)) not in legal:
+        is_idle = name == "norm_placement" and config.norm == "none"
+        if (value := getattr(config, name)) not in legal and not is_idle:
             known = ", ".join(map(str, legal))
             raise ValueError(f"{name} {value!r} has no bound with attention to all tokens: choose one of {known}")
     if model.dtype not in UNIT:
@@ -446,11 +450,12 @@ class QueryPlace:
             above = above.index_add(0, case, self.product_apart[own[case], :, place, token])
         return below, above / below.unsqueeze(-1), (held < 0).double()
 
-    def bounds(self, cases: Cases, nearest: bool) -> Bounds:
+    def bounds(self, cases: Cases, nearest: bool, exact: bool) -> Bounds:
         """The bounds of pairs of a case and a rival that a first look does not close.
 
         Args:
             nearest: whether only the rival is taken of which the first look leaves least.
+            exact: whether hidden units are followed in each case, at some hundred times the cost, not by tables.
         """
         layer = self.layer
         here, a, proved = self._start(cases)
@@ -464,7 +469,10 @@ class QueryPlace:
         inner = layer.inner * layer.read.weight
         sums = u.exact @ layer.inner.T
         along = self._along(here)
-        reach = self._reach_by_tables(self.units, (along @ inner.T).abs(), here) + here.rounding @ inner.abs().T
+        reach = self._reach_by_tables(self.units, (along @ inner.T).abs(), here)
+        if exact:
+            reach = torch.minimum(reach, self._reach_of_units(inner, along, here))
+        reach = reach + here.rounding @ inner.abs().T
         sums_rounding = u_rounding @ layer.inner.abs().T + TINY
         sums_rounding = sums_rounding + layer.gamma(a.shape[1] + 6) * (u.size @ layer.inner.abs().T)
         radius = reach / u.root * (1 + u.scaled) + sums.abs() * u.scaled + sums_rounding
@@ -543,7 +551,7 @@ class QueryPlace:
         rounding = rounding + layer.gamma(layer.output.shape[1] + 8) * size + TINY
         off, held = self.off[own], cases.held[:, self.always]
         here = Here(own, is_open, held, below, output, below, off, rounding)
-        share = self._total(self.share.unsqueeze(-1), here).squeeze(-1) / below + off * 1.1
+        share = self._total(self.share.unsqueeze(-1), here).squeeze(-1) / below + 2 * off
         here = Here(own, is_open, held, below, output, share / (1 - share.clamp(max=0.9)), off, rounding)
         return here, a, self.proved[own] & (share < 0.9).all(1) & (size.amax(1) <= LARGEST)
 
@@ -604,21 +612,43 @@ class QueryPlace:
         """What the outputs add to the components of a beyond the reference, (cases, heads, hidden)."""
         return torch.einsum("che,khe->chk", here.output - self.reference[here.own], self.layer.by_head)
 
-    def _reach_by_tables(self, tables: tuple[Tensor, ...], along: Tensor, here: Here) -> Tensor:
+    def _reach_by_tables(self, tables: tuple[Tensor, ...], along: Tensor, here: Here, far: bool = True) -> Tensor:
         """The most (cases, rows) that open tokens, and rounding of scores, do to sums of a's components.
 
         Args:
             tables: of `_tabulate`, whose last dimension are the rows.
             along: (cases, heads, rows) the absolute sums of `_along`.
+            far: whether open tokens count, not rounding of scores alone.
         """
         apart, whole, held = tables
-        every = self._total(apart, here) + along * self._total(self.share.unsqueeze(-1), here)
+        every = self._total(apart, here)
+        if far:
+            every = every + along * self._total(self.share.unsqueeze(-1), here)
         by_scores = whole[here.own]
         for place in range(held.shape[2]):
             by_scores = by_scores + held[here.own, :, place, here.held[:, place]]
         weights = (self.open_weight.amax(3).sum(2)[here.own] + here.below).unsqueeze(-1)
         every = every + here.off.unsqueeze(-1) * (by_scores + along * weights)
         return (((1 + here.stretch) / here.below).unsqueeze(-1) * every).sum(1)
+
+    def _reach_of_units(self, inner: Tensor, along: Tensor, here: Here) -> Tensor:
+        """As `_reach_by_tables` for the products with the rows of `inner`, (cases, rows), without its inequalities."""
+        by_unit = torch.einsum("jdhe,khe->hjdk", self.value[self.open], self.layer.by_head) @ inner.T
+        reference = torch.einsum("qhe,khe->qhk", self.reference, self.layer.by_head) @ inner.T
+        means = along @ inner.T + reference[here.own]  # (cases, heads, rows)
+        # Rounding of scores as in the tables.
+        none = torch.zeros_like(self.units[0])
+        found = self._reach_by_tables((none, *self.units[1:]), (along @ inner.T).abs(), here, far=False)
+        at_once = max(1, UNITS_AT_ONCE // max(1, by_unit.numel()))
+        for rows in torch.arange(len(here.own)).split(at_once):
+            some = here.take(rows)
+            moves = self.open_weight[some.own].unsqueeze(-1) * (by_unit - means[rows][:, :, None, None])
+            moves = (moves - moves.mean(3, keepdim=True)) / some.below[:, :, None, None, None]
+            moves = moves * some.is_open[:, None, :, None, None]
+            together = moves.sum(1).abs().amax(2).sum(1)
+            apart = (some.stretch.unsqueeze(-1) * moves.abs().amax(3).sum(2)).sum(1)
+            found[rows] += together + apart
+        return found
 
     def _effects(self, slopes: Tensor, here: Here) -> tuple[Tensor, Tensor]:
         """What tokens add to sums of a's components with slopes (count, hidden), to first order.

@@ -1,7 +1,7 @@
 """Proofs of one length after the other, for models with one layer whose tokens see all tokens before them.
 
-For each length there is one of three verdicts. *Proved*: every problem of this length is answered rightly, rounding included.
-*Refuted*: a problem is not, which the model was asked by greedy decoding. *Open*: neither was found.
+For each length there is one of three verdicts. *Proved*: every problem of this length is answered rightly, rounding
+included. *Refuted*: a problem is not, which the model was asked by greedy decoding. *Open*: neither was found.
 
 A token of the response has the symbols of few columns to go by. Each choice of them is a case, and all other tokens are far:
 `attention_error.py` bounds what they do. A shortest path over columns, with the transducer's state, finds the worst far
@@ -60,7 +60,7 @@ class LengthVerdict:
         cases: how many choices of the few symbols were bounded, those of split ones among them.
         open: how many of these were not closed.
         lead: of a length that is open, the smallest lead that is left after all bounds, in logits; None if there is none.
-        problem, answer, right: a problem that the model gets wrong, what it writes, and what is right; None if there is none.
+        problem, answer, right: a problem that the model gets wrong, what it writes and what is right; None if none is known.
         seconds: what it took.
     """
 
@@ -331,13 +331,14 @@ class Column:
 
     def search(self) -> ColumnFound:
         """Bound all cases, split those that are not closed, and ask the model the worst problems."""
-        count, lowest, cases = 0, math.inf, self.cases
+        count, cases = 0, self.cases
         for depth in range(SPLITS + 1):
             count += len(cases.own)
-            open_cases, worst, first_order, problems = self._close(cases)
-            lowest = min(lowest, worst) if depth == 0 or not len(open_cases.own) else lowest
+            open_cases, worst, first_order, problems = self._close(cases, exact=False)
+            if len(open_cases.own):
+                open_cases, worst, first_order, problems = self._close(open_cases, exact=True)
             if not len(open_cases.own):
-                return ColumnFound(count, 0, worst if depth else lowest, None)
+                return ColumnFound(count, 0, math.inf, None)
             if wrong := self._ask(problems, first_order):
                 return ColumnFound(count, len(open_cases.own), float(worst), wrong)
             is_last = depth == SPLITS or len(open_cases.own) > SPLIT_CASES or time.perf_counter() > self.until
@@ -346,8 +347,8 @@ class Column:
                 return ColumnFound(count, len(open_cases.own), float(worst), None)
         raise AssertionError("the last depth returns")
 
-    def _close(self, cases: Cases) -> tuple[Cases, float, Tensor, np.ndarray]:
-        """Bound cases.
+    def _close(self, cases: Cases, exact: bool) -> tuple[Cases, float, Tensor, np.ndarray]:
+        """Bound cases; `exact` as for `QueryPlace.bounds`.
 
         Returns:
             Those that are not closed; the smallest lead that is left, in logits; the leads to first order of the problems
@@ -365,7 +366,7 @@ class Column:
             # If the nearest rival is not closed, the others tell nothing more.
             for nearest in (True, False):
                 some = cases.take(rows)
-                bounds = self.query.bounds(some, nearest)
+                bounds = self.query.bounds(some, nearest, exact)
                 unclosed = torch.zeros(len(rows), dtype=torch.bool)
                 for pairs in torch.arange(len(bounds.case)).split(at_once) if len(bounds.case) else ():
                     part = bounds.take(pairs)

@@ -17,8 +17,8 @@ from longhand.hub_cards.result_rows import Row, hardware
 
 STATEMENT = (
     "For {what} {lengths} {unit}s, greedy decoding with this model in {dtype} writes exactly the right response and its end "
-    "token ({task}), in whatever order a processor adds, if it rounds to nearest in {dtype} (no TF32) and its exp, log, tanh, "
-    "erf, sin, cos, roots and quotients are within 4 units in the last place."
+    "token ({task}), in whatever order a processor adds, if it rounds to nearest in {dtype} (no TF32) and its exp, log, "
+    "tanh, erf, sin, cos, roots and quotients are within 4 units in the last place."
 )
 
 NOT_VERIFIED = (

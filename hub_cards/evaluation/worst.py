@@ -1,8 +1,8 @@
 """The worst problem of a size: the one that a model gets wrong, or is nearest to getting wrong, that a search finds.
 
 A score on drawn problems says little about the others. The search starts from drawn problems, keeps those whose lowest lead
-is least, and changes them: a column is taken from another problem, or repeated in the columns after it, as carries ask for. A
-problem is called wrong only if the model was asked: a decoder by greedy decoding, an encoder by its own passes.
+is least, and changes them: a column is taken from another problem, or repeated in the columns after it, as carries ask for.
+A problem is called wrong only if the model was asked: a decoder by greedy decoding, an encoder by its own passes.
 """
 
 import math
