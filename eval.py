@@ -241,8 +241,11 @@ def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
             else:
                 coverings(model, checkpoint.task)
         except CannotCertify as error:
-            removed = "" if options.lengths is not None else remove_certificate(own_folder(checkpoint))
-            raise ValueError(f"{checkpoint.name}: {error}{removed}{by_length(checkpoint, options)}") from error
+            # Without a window, the certificate in the folder may be one of single lengths.
+            advice = by_length(checkpoint, options)
+            kept = advice or options.lengths is not None
+            removed = "" if kept else remove_certificate(own_folder(checkpoint))
+            raise ValueError(f"{checkpoint.name}: {error}{removed}{advice}") from error
         check_certifiable(checkpoint)
     folder = output_folder(options)
     say_earlier(folder / CERTIFICATES_FILE)

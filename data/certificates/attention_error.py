@@ -645,7 +645,8 @@ class QueryPlace:
             moves = self.open_weight[some.own].unsqueeze(-1) * (by_unit - means[rows][:, :, None, None])
             moves = (moves - moves.mean(3, keepdim=True)) / some.below[:, :, None, None, None]
             moves = moves * some.is_open[:, None, :, None, None]
-            together = moves.sum(1).abs().amax(2).sum(1)
+            moves_of_all = moves.sum(1)
+            together = torch.maximum(moves_of_all.amax(2).sum(1), -moves_of_all.amin(2).sum(1))
             apart = (some.stretch.unsqueeze(-1) * moves.abs().amax(3).sum(2)).sum(1)
             found[rows] += together + apart
         return found
