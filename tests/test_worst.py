@@ -18,7 +18,7 @@ SIZES = {
     "reverse": (4,),
     "addition_scratchpad": (2, 2),
     "encoder_addition": (3,),
-    "encoder_multiplication": (2, 1),
+    "encoder_multiplication": (2,),
 }
 
 

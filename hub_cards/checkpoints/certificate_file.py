@@ -214,7 +214,7 @@ def copy_verifier(folder: Path) -> str | None:
 
 def certificate_row(values: dict[str, Any], name: str) -> Row:
     """Return what certificates.jsonl holds of a certificate; `name` is the model's."""
-    left_out = ("statement", "proof", "task", "limits", "files")
+    left_out = ("statement", "proof", "task", "limits", "files", "lengths")
     return {"model": name} | {field: value for field, value in values.items() if field not in left_out}
 
 
