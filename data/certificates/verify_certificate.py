@@ -10,13 +10,15 @@ weights. It imports nothing of the package that wrote the certificate and takes 
     5. So?               If the right token leads everywhere by ten times the bound, greedy decoding is right, by induction:
                          a prefix that is right has a last token in the list, so the next token is right too.
 
+Each part names the chapter of hub_cards/PROOF.md that it carries out, and functions name their lemmas.
+
 An encoder writes nothing: it labels its tokens, pass after pass, until no label changes. Tokens see labels of the pass
 before, and the induction is over passes: each gives the labels that are right after it, and the last ones are the answer.
 All parts are the same, with labels in place of next tokens.
 
-Lemmas are those of hub_cards/PROOF.md in longhand, the package that wrote the certificate. It says what is assumed of a
-processor. Assumed besides: the Python files whose hashes are printed, and the libraries that run them, compute the network
-of part 4 for the position ids of part 2. The exit status is 0 only if everything holds.
+PROOF.md is a page of longhand, the package that wrote the certificate. It says what is assumed of a processor. Assumed
+besides: the Python files whose hashes are printed, and the libraries that run them, compute the network of part 4 for the
+position ids of part 2. The exit status is 0 only if everything holds.
 
 Settings that no recipe of a certified model has are not known here and refused by name. The fields proof, weights, problems,
 predictions and failures of the certificate are the package's own account.
@@ -36,6 +38,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
+from enum import IntEnum
 from itertools import combinations_with_replacement, product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,7 +61,7 @@ def require(holds: Any, message: str) -> None:
         raise Refused(message)
 
 
-# ---- 1. Which files? --------------------------------------------------------------------------------------------------
+# ---- 1. Which files? (PROOF.md: What is assumed) ----------------------------------------------------------------------
 
 # Files that are read here; files that no library reads to answer; and all that a library might read.
 READ = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
@@ -243,29 +246,56 @@ def check_tokenizer(files: dict[str, bytes], encoder: bool, end: Any) -> list[st
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     sequence = [{"Sequence": {"id": part, "type_id": place}} for place, part in enumerate("AB")]
     begin = {} if encoder else {"begin": {"id": "begin", "ids": [BEGIN], "tokens": ["$"]}}
-    compare("tokenizer.json", tokenizer, {
-        "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "decoder": {"type": "Fuse"},
-        "added_tokens": [{"id": vocabulary.index(text), "content": text, **flags} for text in special],
-        "pre_tokenizer": {"type": "Split", "pattern": {"Regex": r"[\s\S]"}, "behavior": "Isolated", "invert": False},
-        "post_processor": {
-            "type": "TemplateProcessing", "pair": sequence, "special_tokens": begin,
-            "single": [*({"SpecialToken": {"id": name, "type_id": 0}} for name in begin), sequence[0]],
+    compare(
+        "tokenizer.json",
+        tokenizer,
+        {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "normalizer": None,
+            "decoder": {"type": "Fuse"},
+            "added_tokens": [{"id": vocabulary.index(text), "content": text, **flags} for text in special],
+            "pre_tokenizer": {"type": "Split", "pattern": {"Regex": r"[\s\S]"}, "behavior": "Isolated", "invert": False},
+            "post_processor": {
+                "type": "TemplateProcessing",
+                "pair": sequence,
+                "special_tokens": begin,
+                "single": [*({"SpecialToken": {"id": name, "type_id": 0}} for name in begin), sequence[0]],
+            },
+            "model": {
+                "type": "WordLevel",
+                "vocab": {text: place for place, text in enumerate(vocabulary)},
+                "unk_token": "<unk>",
+            },
         },
-        "model": {
-            "type": "WordLevel", "vocab": {text: place for place, text in enumerate(vocabulary)}, "unk_token": "<unk>",
-        },
-    })  # fmt: skip
+    )
     require(encoder or one_of(BEGIN, SEPARATE_END)(end), f"config.json: eos_token_id {end!r} is not known here")
-    ends = {} if encoder else {
-        "bos_token": "$", "eos_token": TOKENS[end], "extra_special_tokens": ["<eos>"] if end == BEGIN else [],
-    }  # fmt: skip
-    compare("tokenizer_config.json", read_json("tokenizer_config.json", files["tokenizer_config.json"]), {
-        **ends, "pad_token": "<pad>", "unk_token": "<unk>",
-        "padding_side": "right" if encoder else "left", "clean_up_tokenization_spaces": False,
-        "model_input_names": ["input_ids", "attention_mask"], "backend": "tokenizers",
-        "model_max_length": lambda length: is_number(length) and length >= MOST_TOKENS,
-        "tokenizer_class": one_of("TokenizersBackend", "PreTrainedTokenizerFast"),
-    }, ignored=("is_local", "local_files_only"))  # fmt: skip
+    ends = (
+        {}
+        if encoder
+        else {
+            "bos_token": "$",
+            "eos_token": TOKENS[end],
+            "extra_special_tokens": ["<eos>"] if end == BEGIN else [],
+        }
+    )
+    compare(
+        "tokenizer_config.json",
+        read_json("tokenizer_config.json", files["tokenizer_config.json"]),
+        {
+            **ends,
+            "pad_token": "<pad>",
+            "unk_token": "<unk>",
+            "padding_side": "right" if encoder else "left",
+            "clean_up_tokenization_spaces": False,
+            "model_input_names": ["input_ids", "attention_mask"],
+            "backend": "tokenizers",
+            "model_max_length": lambda length: is_number(length) and length >= MOST_TOKENS,
+            "tokenizer_class": one_of("TokenizersBackend", "PreTrainedTokenizerFast"),
+        },
+        ignored=("is_local", "local_files_only"),
+    )
     return vocabulary
 
 
@@ -273,21 +303,39 @@ def check_configuration(files: dict[str, bytes], config: dict[str, Any], task: "
     """Only settings for which parts 2 to 4 are right, and greedy decoding until the end token."""
     module, name, head = ("coupled_gpt", "CoupledGPT", "CausalLM")
     own: dict[str, Any] = {
-        "bos_token_id": BEGIN, "eos_token_id": task.end, "head_dim": is_size, "mlp": "geglu", "norm": "rms",
-        "norm_placement": one_of(*NORMS), "norm_eps": is_small, "hidden_act": "gelu_pytorch_tanh",
-        "tie_word_embeddings": is_flag, "attention_scale": one_of("sqrt", "zero"), "qk_norm": False,
-        "position_encoding": "pairwise", "coupling": task.coupling, "position_levels": len(task.window[0]),
-        "randomized_positions": False, "wrap_position_ids": False,
-    }  # fmt: skip
+        "bos_token_id": BEGIN,
+        "eos_token_id": task.end,
+        "head_dim": is_size,
+        "mlp": "geglu",
+        "norm": "rms",
+        "norm_placement": one_of(*NORMS),
+        "norm_eps": is_small,
+        "hidden_act": "gelu_pytorch_tanh",
+        "tie_word_embeddings": is_flag,
+        "attention_scale": one_of("sqrt", "zero"),
+        "qk_norm": False,
+        "position_encoding": "pairwise",
+        "coupling": task.coupling,
+        "position_levels": len(task.window[0]),
+        "randomized_positions": False,
+        "wrap_position_ids": False,
+    }
     if task.encoder:
         module, name, head = ("pairwise_bert", "PairwiseBert", "TokenClassification")
         own = {
-            "hidden_act": one_of(*ACTIVATIONS), "layer_norm_eps": is_small, "absolute_positions": "none",
-            "pair_maps": [task.coupling], "share_over_heads": True, "num_loops": 1, "settle_tolerance": None,
-            "max_multiplier_length": 1 if task.coupling == "uniform" else is_size, "label_states": True, "sink": True,
+            "hidden_act": one_of(*ACTIVATIONS),
+            "layer_norm_eps": is_small,
+            "absolute_positions": "none",
+            "pair_maps": [task.coupling],
+            "share_over_heads": True,
+            "num_loops": 1,
+            "settle_tolerance": None,
+            "max_multiplier_length": 1 if task.coupling == "uniform" else is_size,
+            "label_states": True,
+            "sink": True,
             "id2label": {str(place): label for place, label in enumerate(task.labels)},
             "label2id": {label: place for place, label in enumerate(task.labels)},
-        }  # fmt: skip
+        }
     places = {"AutoConfig": f"configuration_{module}.{name}Config", "AutoModel": f"modeling_{module}.{name}Model"}
     places[f"AutoModelFor{head}"] = f"modeling_{module}.{name}For{head}"
     # Scores of several layers must be those of relations alone.
@@ -301,28 +349,71 @@ def check_configuration(files: dict[str, bytes], config: dict[str, Any], task: "
         return named and all(task.described.get(key) == value for key, value in (stated | varied).items())
 
     check_prompt_format(config.get("prompt_format"), task.prompt_format)
-    compare("config.json", {"auto_map": None, "transducer": None} | config, {
-        **own, "auto_map": config.get("auto_map") and places, "transducer": task.table,
-        "architectures": [f"{name}For{head}"], "model_type": module, "dtype": "float32",
-        "vocab_size": len(task.vocabulary), "pad_token_id": PADDING, "hidden_size": is_size, "num_attention_heads": is_size,
-        "intermediate_size": is_size, "num_hidden_layers": one_of(*layers), "relation_range": task.relation_range,
-        "windowed": True, "task": names_task,
-    }, ignored=(
-        # Of initial weights, of training, and of position encodings that are not used here.
-        *("init", "log_length_init", "qk_norm_init", "relation_init", "position_init", "max_position_ids", "rotary_base"),
-        *("share_level_tables", "relative_attention_num_buckets", "relative_attention_max_distance", "initializer_range"),
-        *("hidden_dropout_prob", "attention_probs_dropout_prob", "settle_weight", "max_position_embeddings"),
-        # Of software.
-        *("transformers_version", "use_cache", "prompt_format"),
-    ))  # fmt: skip
+    compare(
+        "config.json",
+        {"auto_map": None, "transducer": None} | config,
+        {
+            **own,
+            "auto_map": config.get("auto_map") and places,
+            "transducer": task.table,
+            "architectures": [f"{name}For{head}"],
+            "model_type": module,
+            "dtype": "float32",
+            "vocab_size": len(task.vocabulary),
+            "pad_token_id": PADDING,
+            "hidden_size": is_size,
+            "num_attention_heads": is_size,
+            "intermediate_size": is_size,
+            "num_hidden_layers": one_of(*layers),
+            "relation_range": task.relation_range,
+            "windowed": True,
+            "task": names_task,
+        },
+        ignored=(
+            # Of initial weights, of training, and of position encodings that are not used here.
+            "init",
+            "log_length_init",
+            "qk_norm_init",
+            "relation_init",
+            "position_init",
+            "max_position_ids",
+            "rotary_base",
+            "share_level_tables",
+            "relative_attention_num_buckets",
+            "relative_attention_max_distance",
+            "initializer_range",
+            "hidden_dropout_prob",
+            "attention_probs_dropout_prob",
+            "settle_weight",
+            "max_position_embeddings",
+            # Of software.
+            "transformers_version",
+            "use_cache",
+            "prompt_format",
+        ),
+    )
     if not task.encoder:
-        compare("generation_config.json", read_json("generation_config.json", files["generation_config.json"]), {
-            "eos_token_id": task.end, "bos_token_id": BEGIN, "pad_token_id": PADDING, "do_sample": False,
-        }, ignored=(
-            # What is computed besides, and how.
-            *("use_cache", "return_dict_in_generate", "output_attentions", "output_hidden_states", "output_scores"),
-            *("output_logits", "transformers_version", "_from_model_config"),
-        ))  # fmt: skip
+        compare(
+            "generation_config.json",
+            read_json("generation_config.json", files["generation_config.json"]),
+            {
+                "eos_token_id": task.end,
+                "bos_token_id": BEGIN,
+                "pad_token_id": PADDING,
+                "do_sample": False,
+            },
+            ignored=(
+                # What is computed besides, and how.
+                "use_cache",
+                "return_dict_in_generate",
+                "output_attentions",
+                "output_hidden_states",
+                "output_scores",
+                "output_logits",
+                "transformers_version",
+                "_from_model_config",
+            ),
+        )
 
 
 def shapes_of_weights(config: dict[str, Any], task: "Task") -> dict[str, tuple[int, ...]]:
@@ -386,7 +477,7 @@ def rename(name: str) -> str:
     return name.removeprefix(LAYERS).replace(".mlp.", ".").removesuffix(".weight")
 
 
-# ---- 2. Which problems? -----------------------------------------------------------------------------------------------
+# ---- 2. Which problems? (PROOF.md: Definitions) -----------------------------------------------------------------------
 # The tokens of a problem stand in rows and columns, as on paper: a row for each operand, and for each part of the response,
 # a pass, which is written column by column. A sequential transducer says what: from a state, such as a carry, and what the
 # operands hold in a column, follow the tokens there and the next state. A task is such a step, the ids of its rows, and how
@@ -444,17 +535,35 @@ def alone(*ids: int) -> Ids:
     return lambda column: ids
 
 
-def grow(kind: int, digit: int | None) -> int | None:
-    """How a number without a 0 at its top, but for 0 itself, goes on from its ones: None if it may not go on so.
+class Number(IntEnum):
+    """How far a number is that is read from its ones on."""
 
-    Before the ones it is of kind 0; it is 0 so far (1), has a 0 at its top (2) or another digit (3), or has ended (4).
-    """
+    BEFORE = 0
+    ZERO = 1  # it is 0 so far
+    ZERO_ON_TOP = 2  # more than one digit, of which the last one read is 0
+    DIGIT = 3  # its last digit is not 0
+    ENDED = 4
+
+
+MAY_END = {Number.ZERO, Number.DIGIT, Number.ENDED}  # no further digit is needed: there is no 0 on top, but for 0 itself
+
+
+def grow(number: Number, digit: int | None) -> Number | None:
+    """The number with its next digit, or without one (None). None if it may not go on so."""
     if digit is None:
-        return 4 if kind in (1, 3, 4) else None
-    return None if kind in (None, 4, 5) else 3 if digit else 2 if kind else 1
+        return Number.ENDED if number in MAY_END else None
+    if number is Number.ENDED:
+        return None
+    if digit != 0:
+        return Number.DIGIT
+    return Number.ZERO if number is Number.BEFORE else Number.ZERO_ON_TOP
 
 
-ENDED = {1, 3, 4}  # kinds of numbers that may have no further digit
+class Sum(NamedTuple):
+    """A state of `sums`: what is carried into the next column, and how far the numbers are."""
+
+    carry: int
+    numbers: tuple[Number, ...]
 
 
 def sums(task: "Task") -> Iterator[Columns]:
@@ -474,29 +583,57 @@ def sums(task: "Task") -> Iterator[Columns]:
 
     The digits of one column stand in one relation, so their order does not matter, and one order is listed.
     """
-    count, padded, beyond = (
-        task.operands,
-        task.described.get("zero_padding", True),
-        0 if task.name == "multi_operand_addition" else ABSENT,
-    )
+    count = task.operands
+    padded = task.described.get("zero_padding", True)
+    beyond = 0 if task.name == "multi_operand_addition" else ABSENT
+    all_before, all_ended = (Number.BEFORE,) * count, (Number.ENDED,) * count
 
-    def step(state, digits):
-        carry, kinds = state
-        ended, total = {*digits} == {None}, carry + sum(filter(None, digits))
-        after = tuple(map(grow, kinds, (1 if padded and digit is not None else digit for digit in digits)))
-        if None in after or (ended and (4 in kinds if padded else not carry)):
+    def step(state: Sum, digits: tuple[int | None, ...]) -> tuple[tuple[int, ...], Sum] | None:
+        """Add a column; without digits, the column beyond the numbers."""
+        is_beyond = all(digit is None for digit in digits)
+        # Padded numbers may have any digit on top: they grow by a 1 in place of each.
+        grown = []
+        for number, digit in zip(state.numbers, digits, strict=True):
+            following_number = grow(number, 1 if padded and digit is not None else digit)
+            if following_number is None:
+                return None
+            grown.append(following_number)
+        if is_beyond and (Number.ENDED in state.numbers if padded else state.carry == 0):
             return None
-        return (*(beyond if digit is None else digit for digit in digits), total % 10), (total // 10, after)
+        following, written = divmod(state.carry + sum(filter(None, digits)), 10)
+        tokens = [beyond if digit is None else digit for digit in digits]
+        return (*tokens, written), Sum(following, tuple(grown))
 
-    def end(state):
-        return (task.end,) if {*state[1]} <= ({4} if padded else ENDED) and not state[0] else None
+    def end(state: Sum) -> tuple[int, ...] | None:
+        """The end token, where nothing is carried; padded sums have written the column beyond."""
+        ended = state.numbers == all_ended if padded else {*state.numbers} <= MAY_END
+        return (task.end,) if ended and state.carry == 0 else None
 
+    def holds(state: Sum, digits: tuple[int | None, ...], tokens: tuple[int, ...], after: Sum) -> bool:
+        """a + b + ... + carry = digit + 10 (next carry)."""
+        return sum(filter(None, digits)) + state.carry == tokens[-1] + 10 * after.carry
+
+    rows = (by_column(-1),) * (count + 1)
+    starts = {Sum(0, all_before): (*[PLUS] * (count - 1), ABSENT, EQUALS)}
     symbols = combinations_with_replacement(DIGITS, count) if padded else product((None, *DIGITS), repeat=count)
-    yield Columns(
-        (by_column(-1),) * (count + 1), 1, {(0, (0,) * count): (*[PLUS] * (count - 1), ABSENT, EQUALS)},
-        [*symbols, (None,) * count], step, end,
-        lambda state, digits, tokens, after: sum(filter(None, digits)) + state[0] == tokens[-1] + 10 * after[0],
-    )  # fmt: skip
+    yield Columns(rows, 1, starts, [*symbols, (None,) * count], step, end, holds)
+
+
+class Difference(NamedTuple):
+    """A state of `differences`.
+
+    Attributes:
+        borrow, second_borrow: what the next column of the first row, and of the second one, lacks.
+        begun: whether there was a column.
+        zeros_on_top: whether both numbers, of two digits or more, have a 0 at the top so far, which signed ones may not.
+        rows: how many are written.
+    """
+
+    borrow: int
+    second_borrow: int
+    begun: bool
+    zeros_on_top: bool
+    rows: int
 
 
 def differences(task: "Task") -> Iterator[Columns]:
@@ -517,25 +654,32 @@ def differences(task: "Task") -> Iterator[Columns]:
     """
     signed = task.name == "signed_subtraction"
 
-    def step(state, digits):
-        rest = digits[0] - digits[1] - state[0]
-        missing = -(rest % 10) - state[1]
-        zeros = signed and state[2] > 0 and digits == (0, 0)
-        tokens = (*digits, rest % 10, missing % 10)[: 2 + state[3]]
-        return tokens, (int(rest < 0), int(missing < 0), 2 if zeros else 1, state[3])
+    def step(state: Difference, digits: tuple[int, int]) -> tuple[tuple[int, ...], Difference]:
+        """Subtract a column; where there is a second row, subtract the first row from 0 too."""
+        first, second = digits
+        rest = first - second - state.borrow
+        missing = -(rest % 10) - state.second_borrow
+        zeros = signed and state.begun and digits == (0, 0)
+        tokens = (first, second, rest % 10, missing % 10)[: 2 + state.rows]
+        return tokens, Difference(int(rest < 0), int(missing < 0), True, zeros, state.rows)
 
-    def end(state):
-        borrow, _, kind, passes = state
-        return (MINUS, task.end)[2 - passes :] if (borrow, kind) == (passes - 1, 1) else None
+    def end(state: Difference) -> tuple[int, ...] | None:
+        """With two rows, `-` follows the first one. The top borrows if there are two rows, and not if there is one."""
+        legal = state.begun and not state.zeros_on_top and state.borrow == state.rows - 1
+        follows = (task.end,) if state.rows == 1 else (MINUS, task.end)
+        return follows if legal else None
 
-    def holds(state, digits, tokens, after):
-        second = state[3] == 1 or -tokens[2] - state[1] == tokens[3] - 10 * after[1]
-        return second and digits[0] - digits[1] - state[0] == tokens[2] - 10 * after[0]
+    def holds(state: Difference, digits: tuple[int, int], tokens: tuple[int, ...], after: Difference) -> bool:
+        """a - b - borrow = digit - 10 (next borrow), and in the second row 0 - digit - borrow the same."""
+        first = digits[0] - digits[1] - state.borrow == tokens[2] - 10 * after.borrow
+        second = state.rows == 1 or -tokens[2] - state.second_borrow == tokens[3] - 10 * after.second_borrow
+        return first and second
 
-    ids, signs = [by_column(-1, row) for row in (1, 2, 3, 5)], (MINUS, ABSENT, EQUALS, MINUS)
-    for passes in (1, 2)[: 1 + signed]:
-        starts = {(0, 0, 0, passes): signs[: 2 + passes]}
-        yield Columns(ids[: 2 + passes], passes, starts, [*product(DIGITS, repeat=2)], step, end, holds)
+    ids = [by_column(-1, row) for row in (1, 2, 3, 5)]
+    signs = (MINUS, ABSENT, EQUALS, MINUS)
+    for rows in (1, 2) if signed else (1,):
+        starts = {Difference(0, 0, False, False, rows): signs[: 2 + rows]}
+        yield Columns(ids[: 2 + rows], rows, starts, [*product(DIGITS, repeat=2)], step, end, holds)
 
 
 def strings(task: "Task") -> Iterator[Columns]:
@@ -555,8 +699,11 @@ def strings(task: "Task") -> Iterator[Columns]:
     def holds(state, symbol, tokens, after):
         return (max(state, 0) + symbol - tokens[1]) % 2 == 0 if parity else symbol == tokens[1]
 
-    rows, symbols = (by_column(-1 if task.name == "reverse" else 1),) * 2, [0, 1] if parity else [*DIGITS]
-    yield Columns(rows, 1, {-1: (ABSENT, EQUALS)}, symbols, step, lambda state: None if state < 0 else (task.end,), holds)
+    def end(state):
+        return None if state < 0 else (task.end,)
+
+    rows = (by_column(-1 if task.name == "reverse" else 1),) * 2
+    yield Columns(rows, 1, {-1: (ABSENT, EQUALS)}, [0, 1] if parity else [*DIGITS], step, end, holds)
 
 
 def running_sums(task: "Task") -> Iterator[Columns]:
@@ -584,11 +731,14 @@ def running_sums(task: "Task") -> Iterator[Columns]:
     def holds(state, digits, tokens, after):
         return sum(digits) + state[0] == tokens[-1] + 10 * after[0]
 
-    first = lambda column: (AMID - column, 1) if column >= 0 else (1, 0)  # noqa: E731
+    def first(column: int) -> tuple[int, ...]:
+        """Ids of the running sum 0: `=`, before it, has ids of its own."""
+        return (AMID - column, 1) if column >= 0 else (1, 0)
+
     symbols = [(0, 0)], product([0], DIGITS), product(DIGITS, repeat=2)
     for row, before in enumerate((ABSENT, ABSENT, NEXT)):
         own = ABSENT, ABSENT, NEXT if row else EQUALS
-        starts = {(0, 0, 0, row, last): (before, *own) for last in (False, True)[: row or 1]}
+        starts = {(0, 0, 0, row, last): (before, *own) for last in ((False, True) if row == 2 else (False,))}
         ids = by_column(-1, 1), by_column(-1, 1), by_column(-1, 0), by_column(-1, 2) if row else first
         yield Columns(ids, 1, starts, [*symbols[row]], step, end, holds)
 
@@ -627,7 +777,11 @@ def partial_products(task: "Task") -> Iterator[Columns]:
 
     factors = product(digits, (ABSENT, *digits), (EQUALS, PLUS))
     rows = [((ones, after), (ones, 0), EQUALS if after == ABSENT else PLUS, sign) for ones, after, sign in factors]
-    part = lambda column: (AMID - column, 2, max(0, column) and AMID - column)  # noqa: E731
+
+    def part(column: int) -> tuple[int, ...]:
+        """Ids of a partial product. Its sign and its ones have no significance in the product."""
+        return (AMID - column, 2, AMID - column if column > 0 else 0)
+
     yield multiples((by_column(-1, 0, 0), alone(0, 2, 0), alone(0, 3, 0), part), rows, base, 1)
     starts: Any = {}
     for (row, before), last in product(enumerate((ABSENT, EQUALS, NEXT)), (False, True)):
@@ -639,9 +793,14 @@ def partial_products(task: "Task") -> Iterator[Columns]:
     symbols = [*product(digits, [0], ["below"]), *product(digits, digits, ["in"]), *product([0], digits[:-1], ["top"])]
     symbols.append((0, 0, "above"))
     yield Columns(
-        (*ids[:2], alone(9, 3, 0), *ids[3:]), 1, starts, symbols, add, end_sum,
+        (*ids[:2], alone(9, 3, 0), *ids[3:]),
+        1,
+        starts,
+        symbols,
+        add,
+        end_sum,
         lambda state, symbol, tokens, after: symbol[0] + symbol[1] + state[0] == tokens[-1] + base * after[0],
-    )  # fmt: skip
+    )
 
 
 def products(task: "Task") -> Iterator[Columns]:
@@ -657,6 +816,24 @@ def products(task: "Task") -> Iterator[Columns]:
     yield multiples(ids, rows, 10, count)
 
 
+class Multiple(NamedTuple):
+    """A state of `multiples`.
+
+    Attributes:
+        row: which multiples, see `multiples`.
+        below: the digit of A in the column below.
+        carry: what is carried into the next column.
+        number: how far A is.
+        beyond: how many columns beyond A there were.
+    """
+
+    row: Any
+    below: int
+    carry: int
+    number: Number
+    beyond: int
+
+
 def multiples(ids: tuple[Ids, ...], rows: Iterable[Any], base: int, more: int) -> Columns:
     """Multiples of a number A of any length without zeros at the top, with so many columns more than A has.
 
@@ -665,23 +842,29 @@ def multiples(ids: tuple[Ids, ...], rows: Iterable[Any], base: int, more: int) -
             the one below it are multiplied; what follows the last column; and the token that begins the row.
     """
 
-    def step(state, digit):
-        (tokens, (factor, factor_below), *_), below, carry, kind = state
-        kind = kind + 1 if digit is None and kind > 3 else grow(kind, digit)
-        if kind in (None, 4 + more):
+    def step(state: Multiple, digit: int | None) -> tuple[tuple[int, ...], Multiple] | None:
+        """Multiply a column; without a digit, a column beyond A."""
+        tokens, (factor, factor_below), _, _ = state.row
+        number = grow(state.number, digit)
+        beyond = state.beyond + (digit is None)
+        if number is None or beyond > more:
             return None
-        total = factor * (digit or 0) + factor_below * below + carry
-        tokens = (ABSENT if digit is None else digit, *tokens, total % base)
-        return tokens, (state[0], digit or 0, total // base, kind)
+        following, written = divmod(factor * (digit or 0) + factor_below * state.below + state.carry, base)
+        seen = (ABSENT if digit is None else digit, *tokens, written)
+        return seen, Multiple(state.row, digit or 0, following, number, beyond)
 
-    def holds(state, digit, tokens, after):
-        (_, factors, *_), below, carry, _ = state
-        total = carry + sum(map(math.prod, zip(factors, (digit or 0, below), strict=True)))
-        return total == tokens[-1] + base * after[2] and (after[2] == 0 or after[3] < 3 + more)
+    def holds(state: Multiple, digit: int | None, tokens: tuple[int, ...], after: Multiple) -> bool:
+        """Digits times factors, and the carry, are digit + base (next carry); nothing is carried out of the last column."""
+        factor, factor_below = state.row[1]
+        total = state.carry + factor * (digit or 0) + factor_below * state.below
+        return total == tokens[-1] + base * after.carry and (after.carry == 0 or after.beyond < more)
 
-    starts = {(row, 0, 0, 0): (ABSENT, *row[0], row[3]) for row in rows}
-    ends = lambda state: (state[0][2],) if state[3] == 3 + more else None  # noqa: E731
-    return Columns(ids, 1, starts, [None, *range(base)], step, ends, holds)
+    def end(state: Multiple) -> tuple[int, ...] | None:
+        """What follows the row."""
+        return (state.row[2],) if state.beyond == more else None
+
+    starts = {Multiple(row, 0, 0, Number.BEFORE, 0): (ABSENT, *row[0], row[3]) for row in rows}
+    return Columns(ids, 1, starts, [None, *range(base)], step, end, holds)
 
 
 def quotients(task: "Task") -> Iterator[Columns]:
@@ -938,7 +1121,7 @@ def see(relation: Any, token: Any) -> np.ndarray:
 
 
 def boards(task: "Task") -> Iterator[Case]:
-    """Boards of mines: the response gives the mines beside each cell, row by row.
+    """Lemma 2a. Boards of mines: the response gives the mines beside each cell, row by row.
 
         $ M _ _ > _ _ M = M 2 1 1 2 M $      column
         0 1 2 3 0 1 2 3 1 2 3 1 2 3 1 0      row; a token of the response has the ids of the cell that comes next
@@ -962,7 +1145,7 @@ def boards(task: "Task") -> Iterator[Case]:
 
 
 def labels(task: "Task") -> Iterator[Case]:
-    """Labels of an encoder, read at the second number and the operator, in passes: each sees the labels of the pass before.
+    """Lemma 12. Labels of an encoder, read at the second number and the operator, in passes; each sees those before it.
 
         _ 1 6 + _ 9 5      column                       7 * _ 3 5      place, to the right
         3 2 1 4 3 2 1                                   0 1 2 3 4
@@ -979,25 +1162,33 @@ def labels(task: "Task") -> Iterator[Case]:
     """
     times = task.name == "encoder_multiplication"
     operator, count = TIMES if times else PLUS, 2 - times
-    added = lambda state, column: state[1] + state[0] * sum(token for token in column if token < 10)  # noqa: E731
+
+    def added(state, column):
+        """What the digits of a column and the carry make together."""
+        return state[1] + state[0] * sum(token for token in column if token in DIGITS)
 
     def step(state, column):
         factor, carry, kinds = state
         after = tuple(map(grow, kinds, (None if token == BLANK else token for token in column)))
         total = added(state, column)
-        zero = total == 0 and kinds[0] and ({*column} == {BLANK} or factor == 0)
+        zero = total == 0 and kinds[0] is not Number.BEFORE and ({*column} == {BLANK} or factor == 0)
         tokens = (*[factor if times else ABSENT, *column][-2:], carry, EMPTY if zero else total % 10)
         return None if None in after else (tokens, (factor, total // 10, after))
 
     def end(state):
         factor, carry, kinds = state
-        return (BEGIN, factor if times else ABSENT, operator, carry, carry or EMPTY) if {*kinds} <= ENDED else None
+        return (BEGIN, factor if times else ABSENT, operator, carry, carry or EMPTY) if {*kinds} <= MAY_END else None
 
-    starts = {(m, 0, (0,) * count): (m if times else ABSENT, *[ABSENT] * 3) for m in (DIGITS if times else (1,))}
+    starts = {(m, 0, (Number.BEFORE,) * count): (m if times else ABSENT, *[ABSENT] * 3) for m in (DIGITS if times else (1,))}
     columns = Columns(
-        (alone(),) * 4, 1, starts, [*product((*DIGITS, BLANK), repeat=count)], step, end,
+        (alone(),) * 4,
+        1,
+        starts,
+        [*product((*DIGITS, BLANK), repeat=count)],
+        step,
+        end,
         lambda state, column, tokens, after: added(state, column) == tokens[-1] % EMPTY + 10 * after[1],
-    )  # fmt: skip
+    )
     named = words_in_view(columns, [-1, -1, 0, -1, 0], 0, 1)
     decided = all_agree([named[0, -1], named[1, -1]], named[2, 0])
     others = [(2, named[0, 0], ABSENT)] if times else [(-k, named[0, k], ABSENT) for k in (0, -1)]
@@ -1021,7 +1212,7 @@ def all_agree(seen: list[np.ndarray], values: np.ndarray) -> np.ndarray:
 
 
 def cases_of_labels(task: "Task", decided: Any, own: Any, *others: Any) -> Iterator[Case]:
-    """Cases in which the labels that a token sees are known or not, and its own too, if it is right by then.
+    """Theorem 2: cases in which the labels that a token sees are known or not, and its own too, if it is right by then.
 
     Args:
         decided: whether the tokens that are seen decide the label. If all labels of others are known, they decide it.
@@ -1063,7 +1254,7 @@ def vocabulary_of(table: dict[str, Any]) -> list[str]:
 
 
 def labels_of_table(task: "Task") -> Iterator[Case]:
-    """Labels of an encoder, for a task of its author's own in which one pass is made over the columns.
+    """Lemma 12. Labels of an encoder, for a task of its author's own in which one pass is made over the columns.
 
         3 f + a 1 = > > >      `>` of column i sees itself, the token before it, and the operands in a window around column
         1 0   1 0   0 1 2      i - 1; columns count in the direction of the pass
@@ -1090,7 +1281,7 @@ def labels_of_table(task: "Task") -> Iterator[Case]:
 
 
 def labels_in_grid(task: "Task") -> Iterator[Case]:
-    """Labels of an encoder in the grid of a product A * B of any two numbers, here 12 * 34, in passes as above.
+    """Lemma 12a. Labels of an encoder in the grid of a product A * B of any two numbers, here 12 * 34, in passes as above.
 
          0  1  2  *          .  .  .  .      the digits of A, with a 0 on top, head the columns
         -_ -_ -_  4         00 04 08  .      the digits of B, ones first, head the rows
@@ -1215,7 +1406,7 @@ PROMPTS: dict[str, Prompt | Callable[["Task"], Prompt]] = {
 }
 
 
-# ---- 3. What is seen? -------------------------------------------------------------------------------------------------
+# ---- 3. What is seen? (PROOF.md: From finitely many neighbourhoods to every length) -----------------------------------
 
 KEY, QUERY, NEITHER = "only the key", "only the query", "neither"
 
@@ -1325,53 +1516,86 @@ ENCODER = {"field_width": None, "varied_field": False, "text_tokens": 0, "sampli
 EVERY_STRING, TWO_STRINGS = "strings of every length", lambda n: (2, 3)
 TASKS = {
     "addition": Task(
-        sums, NEXT_COLUMN, relation_range=[0, 1], size=lambda n: (3, 5),
+        sums,
+        NEXT_COLUMN,
+        relation_range=[0, 1],
+        size=lambda n: (3, 5),
         options={"zero_padding": is_flag, "order": one_of("response_reversed", "all_reversed")},
     ),
     "multi_operand_addition": Task(
-        sums, NEXT_COLUMN, options={"operands": one_of(2, 3, 4)}, relation_range=[0, 1],
+        sums,
+        NEXT_COLUMN,
+        options={"operands": one_of(2, 3, 4)},
+        relation_range=[0, 1],
         size=lambda n: (n + 1, 2 * n + 3),
     ),
     "subtraction": Task(
-        differences, DIFFERENCE, problems="operands of every length, the first not smaller than the second",
+        differences,
+        DIFFERENCE,
+        problems="operands of every length, the first not smaller than the second",
         size=lambda n: (3, 4),
     ),
     "copy": Task(strings, ((-1,),), problems=EVERY_STRING, size=TWO_STRINGS),
     "reverse": Task(strings, ((1,),), problems=EVERY_STRING, size=TWO_STRINGS),
     "parity": Task(strings, ((-1,),), "copy", EVERY_STRING, options={"scratchpad": True}, size=TWO_STRINGS),
     "minesweeper": Task(
-        boards, tuple((column, row, QUERY) for row in (-1, 0, 1) for column in (-1, 0, 1)), "minesweeper_next_cell",
+        boards,
+        tuple((column, row, QUERY) for row in (-1, 0, 1) for column in (-1, 0, 1)),
+        "minesweeper_next_cell",
         "boards of every width and height, with any number of mines anywhere",
         {"min_mine_ratio": is_number, "max_mine_ratio": is_number, "separators": True},
     ),
     "addition_scratchpad": Task(
-        running_sums, ((0, 1), (1, 1), (1, QUERY)), problems="2 to 1,000,000 operands of every length",
+        running_sums,
+        ((0, 1), (1, 1), (1, QUERY)),
+        problems="2 to 1,000,000 operands of every length",
         options={"max_operands": is_number, "length_sampling": of(str)},
     ),
     "multiplication_scratchpad": Task(partial_products, SCRATCHPAD, options={"radix": between(1, 11, int)}),
     "multiplication": Task(
-        products, (*((difference, QUERY) for difference in (1, 0, -1, -2)), (QUERY, 1), (QUERY, 2)),
-        "multiplication_by_digits", "a first operand of every length and every second operand", layers=(1, 2),
-        options={"multiplier_length": one_of(1, 2)}, size=lambda n: (2, 2 * n + 4),
+        products,
+        (*((difference, QUERY) for difference in (1, 0, -1, -2)), (QUERY, 1), (QUERY, 2)),
+        "multiplication_by_digits",
+        "a first operand of every length and every second operand",
+        layers=(1, 2),
+        options={"multiplier_length": one_of(1, 2)},
+        size=lambda n: (2, 2 * n + 4),
     ),
     "division": Task(
-        quotients, ((-1, QUERY), (QUERY, 1), (QUERY, 2), (0, 1)), size=lambda n: (3, 6),
+        quotients,
+        ((-1, QUERY), (QUERY, 1), (QUERY, 2), (0, 1)),
+        size=lambda n: (3, 6),
         problems="a dividend of every length and every divisor of one digit",
     ),
     "signed_subtraction": Task(differences, DIFFERENCE, size=lambda n: (4, 5)),
     "encoder_addition": Task(
-        labels, NEXT_COLUMN, "coupled", options=ENCODER, relation_range=[0, 1], encoder=True, size=lambda n: (2, 1),
+        labels,
+        NEXT_COLUMN,
+        "coupled",
+        options=ENCODER,
+        relation_range=[0, 1],
+        encoder=True,
+        size=lambda n: (2, 1),
     ),
     "encoder_multiplication": Task(
-        labels, ((-1, NEITHER), (0, NEITHER), (QUERY, KEY)), "uniform",
+        labels,
+        ((-1, NEITHER), (0, NEITHER), (QUERY, KEY)),
+        "uniform",
         "a first number of multiplier_length digits and a second number of every length",
-        ENCODER | {"multiplier_length": 1, "spill": True}, [-1, 0], encoder=True, size=lambda n: (1, 2),
+        ENCODER | {"multiplier_length": 1, "spill": True},
+        [-1, 0],
+        encoder=True,
+        size=lambda n: (1, 2),
     ),
     "encoder_multiplication_grid": Task(
-        labels_in_grid, tuple((place,) for place in range(5)), "grid", "two numbers of every length",
-        relation_range=[-100, 100], encoder=True,
+        labels_in_grid,
+        tuple((place,) for place in range(5)),
+        "grid",
+        "two numbers of every length",
+        relation_range=[-100, 100],
+        encoder=True,
     ),
-}  # fmt: skip
+}
 
 
 def join(*names: str, **options: Any) -> Task:
@@ -1450,17 +1674,23 @@ def window_of(table: dict[str, Any]) -> tuple[tuple[int, int], ...]:
 
 DIRECTIONS = {"ones_first": 1, "top_first": -1}
 TABLE = {
-    **dict.fromkeys(("alphabet", "sign"), of(str)), "operands": between(0, 120, int), "passes": of(list),
+    **dict.fromkeys(("alphabet", "sign"), of(str)),
+    "operands": between(0, 120, int),
+    "passes": of(list),
     "answer": one_of("all", "last", "joined"),
-}  # fmt: skip
+}
 PASS = {
-    **dict.fromkeys(("write", "next"), of(list)), **dict.fromkeys(("flush", "start"), between(-1, MOST_TERMS, int)),
-    "writes": of(str), "direction": one_of(*DIRECTIONS), "window": [between(-120, 120, int)] * 2, "symmetric": is_flag,
-}  # fmt: skip
+    **dict.fromkeys(("write", "next"), of(list)),
+    **dict.fromkeys(("flush", "start"), between(-1, MOST_TERMS, int)),
+    "writes": of(str),
+    "direction": one_of(*DIRECTIONS),
+    "window": [between(-120, 120, int)] * 2,
+    "symmetric": is_flag,
+}
 
 
 def relate(query: tuple[int, ...], key: tuple[int, ...], window: tuple[tuple[Any, ...], ...]) -> int | None:
-    """The relation of a token with some ids to a key, None if it does not see it. Everything sees a key without ids, `$`."""
+    """Definitions: the relation of a token with some ids to a key; None if it does not see it. All see `$`, without ids."""
     if not any(key):
         return len(window)
     pair = tuple(q - k if q and k else QUERY if q else KEY if k else NEITHER for q, k in zip(query, key, strict=True))
@@ -1483,7 +1713,8 @@ def tabulate(columns: Columns) -> np.ndarray:
     for state in states:
         taken = [(nothing, END)] if state is END else []
         for symbol in columns.symbols if state is not END else ():
-            if (entry := columns.step(state, symbol)) is not None:
+            entry = columns.step(state, symbol)
+            if entry is not None:
                 require(columns.holds(state, symbol, *entry), f"the table's entry for {state}, {symbol} does not hold")
                 taken.append(((entry[0] + entry[0][-passes:])[: count + passes], entry[1]))
         if state is not END and (last := columns.end(state)) is not None:
@@ -1493,14 +1724,18 @@ def tabulate(columns: Columns) -> np.ndarray:
                 states.append(after)
             entries.append((numbers[state], numbers[after], *words))
             require(len(entries) <= MOST_ENTRIES, f"a run meets more than {MOST_ENTRIES:,} pairs of a state and a symbol")
-    table, alive, known = np.array(entries), np.arange(len(numbers)) == numbers[END], 0
-    while known != (known := int(alive.sum())):
+    # Runs can end from the state END, and from each state of which an entry leads to such a state.
+    table = np.array(entries)
+    alive = np.arange(len(numbers)) == numbers[END]
+    before = 0
+    while alive.sum() > before:
+        before = alive.sum()
         np.logical_or.at(alive, table[:, 0], alive[table[:, 1]])
     return table[alive[table[:, 1]]]
 
 
 def windows(columns: Columns, lows: list[int], high: int) -> Iterator[dict[Any, np.ndarray]]:
-    """Slide a window over all runs of a transducer, by a search over (state, window) in breadth; each pair comes once.
+    """Theorem 1: slide a window over all runs of a transducer, by a search in breadth; each (state, window) comes once.
 
     A window begins over the column before the first one, and ends beyond the last one. Of two windows with the same columns
     but the first, and the same state behind them, one goes on: the next ones are those of both. So every pair that occurs in
@@ -1541,7 +1776,7 @@ def windows(columns: Columns, lows: list[int], high: int) -> Iterator[dict[Any, 
 
 
 def cases_of(columns: Columns, window: tuple[tuple[Any, ...], ...]) -> Iterator[Case]:
-    """What the tokens of a transducer's passes see, and what is right next, by `windows`."""
+    """Theorem 1: what the tokens of a transducer's passes see, and what is right next, by `windows`."""
     count, reach = len(columns.rows), 1 + max(abs(entry) for pair in window for entry in pair if isinstance(entry, int))
     seen = []
     for own, column in product(range(count - columns.passes, count), (-1, reach)):
@@ -1549,9 +1784,10 @@ def cases_of(columns: Columns, window: tuple[tuple[Any, ...], ...]) -> Iterator[
         before = range(0, reach + 1) if own in columns.backward else range(-reach, 1)
         keys = [
             (row, offset, relate(columns.rows[own](column), columns.rows[row](column + offset), window))
-            for row in range(own + 1) for offset in (before if row == own else range(-reach, reach + 1))
+            for row in range(own + 1)
+            for offset in (before if row == own else range(-reach, reach + 1))
             if offset == 0 or columns.rows[row](0) != columns.rows[row](1)
-        ]  # fmt: skip
+        ]
         seen.append((own, column, [key for key in keys if key[2] is not None]))
     lows = [min([0, *(key[1] for _, _, keys in seen for key in keys if key[0] == row)]) for row in range(count)]
     high = max([1, *(key[1] for _, _, keys in seen for key in keys)])
@@ -1567,7 +1803,7 @@ def cases_of(columns: Columns, window: tuple[tuple[Any, ...], ...]) -> Iterator[
 
 
 def keys_are_alone(columns: Columns, window: tuple[tuple[Any, ...], ...]) -> bool:
-    """Whether tokens of operands see nothing but `$`."""
+    """Lemma 2, for several layers: whether tokens of operands see nothing but `$`."""
     operands, places = columns.rows[: -columns.passes], range(-9, 10)
     return all(relate(own(0), key(place), window) is None for own, key, place in product(operands, operands, places))
 
@@ -1632,7 +1868,7 @@ def first_rows(table: np.ndarray) -> np.ndarray:
     return np.unique(rows.view(f"S{rows.strides[0]}"), return_index=True)[1]
 
 
-# ---- 4. Which network? ------------------------------------------------------------------------------------------------
+# ---- 4. Which network? (PROOF.md: Rounding) ---------------------------------------------------------------------------
 # Every value has its exact numbers (in float64), and two bounds of its error in float32: of each number, the radius, and of
 # the whole, its length. What an operation adds to errors by rounding, and by not being linear, is its defect. An error at
 # the end is at most the sum over all values of |derivative of the end by the value| times its defect (Lemma 3), in whatever
@@ -1723,7 +1959,8 @@ class Arithmetic:
 
     def make(self, *parts: Any, **more: Any) -> Value:
         """Keep a value, see `Value`."""
-        self.made.append(value := Value(*parts, **more))
+        value = Value(*parts, **more)
+        self.made.append(value)
         self.require(np.abs(value.exact) + value.radius <= LARGEST)
         return value
 
@@ -1751,7 +1988,8 @@ class Arithmetic:
     def norm(self, x: Value, name: str) -> Value:
         """Lemma 6: x divided by the root of its mean square plus eps, times the weight of this name, or x itself if there is
         none. With a bias, Lemma 7."""
-        if (weight := self.weights.get(name)) is None:
+        weight = self.weights.get(name)
+        if weight is None:
             return x
         bias = self.weights.get(f"{name}.bias")
         width, square, end = x.exact.shape[1], np.zeros(1), np.zeros(1)
@@ -1895,7 +2133,7 @@ class Layer:
         self.bias = self.score_relations(own["self_attn.relations.0"] if biases is None else biases[number])
 
     def score_relations(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What relations add to scores, (tokens, relations, heads), and its radius.
+        """Lemma 13: what relations add to scores, (tokens, relations, heads), and its radius.
 
         Args:
             vectors: in an encoder of each relation, see Lemma 13; else what is added, (relations, heads).
@@ -1975,7 +2213,7 @@ class Network:
         return arithmetic.norm(total, "model.embedding_norm")
 
     def leads_and_bounds(self, rows: np.ndarray, effort: int) -> tuple[np.ndarray, np.ndarray]:
-        """Leads of what is right next over each token (infinite over itself) in neighbourhoods, and bounds of their errors.
+        """Lemma 11: leads of what is right next over each token, infinite over itself, and bounds of their errors.
 
         Args:
             effort: 0 for Lemma 3a, 1 for Lemma 3, 2 for Lemma 3 with tightened radii behind attention and MLP.
@@ -1999,7 +2237,7 @@ class Network:
         return leads, bounds
 
 
-# ---- 5. So? -----------------------------------------------------------------------------------------------------------
+# ---- 5. So? (PROOF.md: The theorem) -----------------------------------------------------------------------------------
 
 ASKED = 10  # how many times every lead must exceed its bound
 CHUNK = 2**21  # derivatives of ends by hidden units that are held at once
