@@ -9,6 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from longhand.data.tokenization import build_tokenizer
 from longhand.hub_cards.research import pages
 from longhand.modeling import coupled_generate
+from longhand.modeling.coupling import plan_position_ids
 
 PAGE = (pages.HUB_CARDS / "LANGUAGE_MODELS.md").read_text()
 (SNIPPET,) = re.findall(r"```python\n(.*?)```", PAGE.partition("## Training other models")[2], re.DOTALL)
@@ -42,12 +43,25 @@ def test_every_token_has_its_id_of_the_rule(options):
             seen[inputs["attention_mask"].shape[1] + place + 1] = inputs["position_ids"][:, place].tolist()
 
     hook = model.register_forward_pre_hook(note, with_kwargs=True)
-    coupled_generate(model, "addition", **prompts, do_sample=False, suppress_tokens=[17], **options)
+    output = coupled_generate(model, "addition", **prompts, do_sample=False, suppress_tokens=[17], **options)
+    planned, derived = plan_position_ids("addition", prompts["input_ids"], output.shape[1])[:, 0], dict(seen)
+    seen.clear()
+    given = coupled_generate(model, planned, **prompts, do_sample=False, suppress_tokens=[17], **options)
     hook.remove()
+    assert torch.equal(given, output) and seen == derived
     rows = list(zip(*(seen[column] for column in sorted(seen)), strict=True))
     assert rows[0] == (0, 2, 3, 4, 5, 2, 3, 4, 5, 4, 3, 2, 1)
     assert rows[-1][:9] == (0, 0, 0, 0, 0, 2, 3, 2, 3)
     assert "prepare_inputs_for_generation" not in vars(model)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"), [((1, 6), {}), ((2, 9), {}), ((1, 2, 9), {}), ((1, 8), {"max_new_tokens": 3})]
+)
+def test_ids_of_another_shape_and_too_few_are_refused(shape, options):
+    prompt = tokenizer("12/3=", return_tensors="pt").input_ids
+    with pytest.raises(ValueError, match="position ids must be"):
+        coupled_generate(build(), torch.ones(shape, dtype=torch.long), prompt, **options)
 
 
 def test_rules_with_several_ids_are_refused():
