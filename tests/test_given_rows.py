@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from transformers import Trainer, TrainingArguments, set_seed
 
 import longhand
 from longhand.data import SPLITS, TASKS, Addition, build_task, load_task_dataset
@@ -172,3 +173,29 @@ def test_rows_without_ids_and_ids_without_room_are_refused():
     ]:
         with pytest.raises(ValueError, match=reason):
             use()
+
+
+# A learned table is trained twice, a quarter of a minute each.
+@pytest.mark.thorough
+def test_a_plain_trainer_learns_a_table_of_ids_with_random_starts_and_not_without(tmp_path):
+    def trained(random_starts):
+        set_seed(0)
+        options = {"hidden_size": 96, "num_attention_heads": 2, "intermediate_size": 256, "norm_placement": "pre_post"}
+        options |= {"position_init": "orthogonal", "qk_norm": True, "attention_scale": "log_length"}
+        model = CoupledGPTForCausalLM(CoupledGPTConfig(position_encoding="learned", max_position_ids=14, **options))
+        arguments = TrainingArguments(
+            tmp_path, max_steps=800, per_device_train_batch_size=64, learning_rate=4e-3, warmup_steps=50,
+            lr_scheduler_type="cosine", weight_decay=0.01, report_to="none", save_strategy="no", use_cpu=True,
+        )  # fmt: skip
+        rows = load_task_dataset("addition", max_length=5, num_samples=20_000, cache_dir=tmp_path)
+        longer = {"min_length": 8, "max_length": 8, "num_samples": 200, "cache_dir": tmp_path}
+        trainer = Trainer(
+            model, arguments, train_dataset=rows, eval_dataset=load_task_dataset("addition", split="test", **longer),
+            data_collator=longhand.CouplingCollator.for_model(model) if random_starts else longhand.collate_rows,
+            compute_metrics=longhand.compute_metrics, preprocess_logits_for_metrics=longhand.preprocess_logits(model),
+        )  # fmt: skip
+        trainer.train()
+        return trainer.evaluate()["eval_exact_match"]
+
+    assert trained(random_starts=True) > 0.7
+    assert trained(random_starts=False) < 0.1
