@@ -23,4 +23,7 @@ def test_a_model_of_structure_of_ones_own_is_right_on_large_examples(name, tmp_p
 
 def test_readme_shows_the_snippets():
     readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    assert len(SNIPPETS) == 2 and all(snippet in readme and snippet.count("\n") <= 15 for snippet in SNIPPETS.values())
+    assert len(SNIPPETS) == 2
+    for snippet in SNIPPETS.values():
+        # The first line keeps the formatter from spreading the others.
+        assert snippet in readme and len(snippet.splitlines()) <= 16
