@@ -71,8 +71,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "d3542a33e00b9b10739d2df8ad210357a2360d9691d6dcd03cfa4e536aa761d2",
-    "pairwise_bert": "298f1f56f95a2f925119e8f7c37bf782835f88ba1e00c24396fae4a6dee505ec",
+    "coupled_gpt": "e01d1850097d8301cbdd28b0397b731b85d8a0678a8f6489659f1c9fca7a0263",
+    "pairwise_bert": "394cad04bfec82729ed2a32241bc6ba4495c257b3d76279618b1cc337678edf4",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
