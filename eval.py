@@ -55,7 +55,7 @@ EXAMPLES = """examples
 LENGTHS = "10:100:10"
 MOST_LENGTHS = 10_000
 MEASURING = (
-    *("lengths", "lengths_b", "num_samples", "seed", "sampling"),
+    *("lengths", "lengths_b", "num_samples", "seed", "start", "sampling"),
     *("decode", "worst", "output_places", "attentions", "position_maps"),
 )
 """Options that only an evaluation takes, not a question or a certificate."""
@@ -94,6 +94,8 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     add("--lengths_b", help="digits of the second operand, or class of sums: evaluate all pairs and plot a heatmap")
     add("--num_samples", type=int, default=200, help="problems of each length (default: %(default)s)")
     add("--seed", type=int, default=0, help="seed of the test problems (default: %(default)s)")
+    described = "smallest position id of every problem, as paper 1 fixes it in evaluation (default: 1, as models derive ids)"
+    add("--start", metavar="ID", type=int, default=1, help=described)
     add("--sampling", help="how test problems are drawn, for a task that has the choice, such as cascades")
     add = parser.add_argument_group("what to measure").add_argument
     described = "one forward pass, token by token, or in a few passes; all count the same event (default: %(default)s)"
@@ -170,6 +172,9 @@ def check_options(options: argparse.Namespace) -> None:
     if options.worst is not None and not 0 < options.worst < math.inf:
         raise ValueError(f"--worst must be a number of seconds above 0 for each size, got {options.worst}")
     check_integer("--seed", options.seed, 0, LARGEST)
+    check_integer("--start", options.start, 1, LARGEST)
+    if options.start != 1 and (options.output_places or options.attentions or options.worst is not None):
+        raise ValueError("--output_places, --attentions and --worst take the ids that models derive: leave out --start")
     if options.certify and options.ask is not None:
         raise ValueError("--certify and --ask are two questions: ask one at a time")
     if options.certify or options.ask is not None:
@@ -309,7 +314,8 @@ def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None
     rows: list[Row] = []
     how: dict[str, Any] = {name: getattr(options, name) for name in ("num_samples", "seed")}
     for checkpoint in tested:
-        rows += evaluate_lengths(checkpoint, lengths[checkpoint.task], decode=options.decode, worst=options.worst, **how)
+        own = {"decode": options.decode, "worst": options.worst, "start": options.start}
+        rows += evaluate_lengths(checkpoint, lengths[checkpoint.task], **own, **how)
     trained = next((checkpoint.trained_lengths for checkpoint in checkpoints if checkpoint.trained_lengths), None)
     report(rows, folder, trained, seeds=len(checkpoints) > 1)
     if options.output_places:
@@ -340,7 +346,8 @@ def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) 
     lengths = {}
     for checkpoint in chain.from_iterable(checkpoint.by_part() for checkpoint in checkpoints):
         model, task = checkpoint.model, checkpoint.task
-        lengths[task] = check_lengths(model, task, [task.operand_lengths(*size) for size in parse_sizes(options)])
+        sizes = [task.operand_lengths(*size) for size in parse_sizes(options)]
+        lengths[task] = check_lengths(model, task, sizes, options.start)
         if options.decode != "teacher_forced":
             task.family.check_generation(task)
     return lengths

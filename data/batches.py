@@ -256,19 +256,28 @@ class EvaluationBatches(Batches):
 
 
 def draw_batch(
-    model: PreTrainedModel, task: Task, operands: tuple[int, ...], count: int = 1, seed: int = 0, split: str = "test"
+    model: PreTrainedModel,
+    task: Task,
+    operands: tuple[int, ...],
+    count: int = 1,
+    seed: int = 0,
+    split: str = "test",
+    start: int = 1,
 ) -> dict[str, Any]:
-    """Return problems of a size as one batch of inputs for a model."""
-    return EvaluationBatches(task, operands, count, seed, split, count, collator=task.family.collator(model.config))[0]
+    """Return problems of a size as one batch of inputs for a model, whose ids begin with `start`."""
+    collator = task.family.collator(model.config, start)
+    return EvaluationBatches(task, operands, count, seed, split, count, collator=collator)[0]
 
 
-def check_lengths(model: PreTrainedModel, task: Task, lengths: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Check operands before any time is spent, and return them.
+def check_lengths(
+    model: PreTrainedModel, task: Task, lengths: Iterable[tuple[int, ...]], start: int = 1
+) -> list[tuple[int, ...]]:
+    """Check operands, with ids that begin with `start`, before any time is spent, and return them.
 
     Raises:
         ValueError: the model cannot take the operands.
     """
     checked = list(lengths)
     for operands in tqdm(checked, desc="checking lengths", disable=None, leave=False, delay=1):
-        task.family.check_inputs(task, model, draw_batch(model, task, operands))
+        task.family.check_inputs(task, model, draw_batch(model, task, operands, start=start))
     return checked

@@ -63,6 +63,7 @@ class CouplingCollator:
     level_position_ids: tuple[int, ...] | None = None
     pad_token_id: int = PAD
     training_only: bool = False
+    start: int = 1
 
     def __post_init__(self):
         sampling = self.position_sampling
@@ -76,9 +77,14 @@ class CouplingCollator:
             raise ValueError(f"position_sampling {sampling!r} needs the coupling rule, which says how many ids are planned")
 
     @classmethod
-    def for_evaluation(cls, config: CoupledGPTConfig) -> "CouplingCollator":
-        """The collator that gives the ids that a model of this configuration derives by itself."""
-        return cls(config.rule, config.max_position_ids, "spread" if config.randomized_positions else "fixed")
+    def for_evaluation(cls, config: CoupledGPTConfig, start: int = 1) -> "CouplingCollator":
+        """The collator that gives the ids that a model of this configuration derives by itself.
+
+        Args:
+            start: the smallest id, 1 as derived, or the fixed number from which paper 1 counts in evaluation.
+        """
+        sampling = "spread" if config.randomized_positions else "fixed"
+        return cls(config.rule, config.max_position_ids, sampling, start=start)
 
     @classmethod
     def for_training(cls, config: CoupledGPTConfig, position_sampling: str, **options: Any) -> "CouplingCollator":
@@ -315,7 +321,7 @@ def _check_room(collator: CouplingCollator, needed: int, ids: int) -> None:
 
 
 def _fixed(collator, tokens, position_ids, count, generator) -> torch.Tensor:
-    return position_ids
+    return position_ids if collator.start == 1 else shift_position_ids(position_ids, torch.tensor(collator.start - 1))
 
 
 def _random_start(collator, tokens, position_ids, count, generator) -> torch.Tensor:
@@ -387,7 +393,7 @@ POSITION_SAMPLINGS: dict[str, Callable[..., torch.Tensor]] = {
 }
 """How planned position ids change. All but `"spread"` are choices for training.
 
-- `"fixed"`: not at all.
+- `"fixed"`: not at all, or by the collator's `start`.
 - `"random_start"`: at each level, all ids of an example move up by one random number (paper 1, Sec. 3.1).
 - `"batch_start"`: at each level, all ids of a batch move up by one random number (Abacus: McLeish et al., 2024).
 - `"multiplier"`: all ids of an example are multiplied by one random integer in 1..max_multiplier (paper 1, App. B.4, coupled

@@ -34,6 +34,7 @@ from longhand.modeling.encoder_maps import (
     virtual_indices,
 )
 from longhand.modeling.parallel_decoding import OUTPUTS, parallel_greedy
+from longhand.modeling.position_encodings import POSITION_ENCODINGS
 from longhand.modeling.relations import Window, coupled_pair_map, level_ranges, num_coupled_relations
 from longhand.modeling.settling import answer_relations, find_answers, find_labels
 from longhand.modeling.transducer import table_of
@@ -183,8 +184,15 @@ class Family(ABC):
             self.num_relations(task, structure)
 
     @abstractmethod
-    def collator(self, config: PreTrainedConfig) -> Callable[..., dict[str, Any]]:
-        """The collator that makes inputs for the evaluation of a model of this configuration."""
+    def collator(self, config: PreTrainedConfig, start: int = 1) -> Callable[..., dict[str, Any]]:
+        """The collator that makes inputs for the evaluation of a model of this configuration.
+
+        Args:
+            start: the smallest position id of every problem.
+
+        Raises:
+            ValueError: the model reads no ids that could start elsewhere.
+        """
 
     def training_collator(self, config: PreTrainedConfig, arguments: Any = None) -> Callable[..., dict[str, Any]]:
         """The collator that makes inputs for training.
@@ -408,8 +416,14 @@ class Decoder(Family):
         columns["operand_lengths"] = list_column(lengths.astype(np.int32), lengths > 0)
         return columns
 
-    def collator(self, config):
-        return CouplingCollator.for_evaluation(config)
+    def collator(self, config, start=1):
+        encoding = POSITION_ENCODINGS[config.position_encoding]
+        if start != 1 and (config.randomized_positions or not encoding.uses_position_ids):
+            raise ValueError(
+                f"a start of ids is for models whose ids can move, not for position_encoding {config.position_encoding!r} "
+                f"with randomized_positions {config.randomized_positions}"
+            )
+        return CouplingCollator.for_evaluation(config, start)
 
     def training_collator(self, config, arguments=None):
         levels = arguments.level_position_ids
@@ -596,7 +610,9 @@ class Encoder(Family):
             columns["position_ids"] = ids_column(self.rule_ids(task, tokens, structure.coupling), present)
         return columns
 
-    def collator(self, config):
+    def collator(self, config, start=1):
+        if start != 1:
+            raise ValueError("a start of ids is for decoders: encoders of tasks have no coupled ids")
         return collate_labels
 
     def answer(self, task, model, tokenizer, question):

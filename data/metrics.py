@@ -9,7 +9,7 @@ import torch
 from transformers import EvalPrediction
 
 from longhand.data.collator import IGNORED
-from longhand.modeling import CoupledGPTForCausalLM
+from longhand.modeling import CoupledGPTForCausalLM, shift_position_ids
 from longhand.modeling.vocabulary import PAD
 
 
@@ -146,11 +146,16 @@ def place_accuracy(right: torch.Tensor, supervised: torch.Tensor) -> torch.Tenso
 
 
 def generated_matches(
-    model: CoupledGPTForCausalLM, batch: dict[str, Any], answer_length: int | None = None, **options: Any
+    model: CoupledGPTForCausalLM,
+    batch: dict[str, Any],
+    answer_length: int | None = None,
+    start: int = 1,
+    **options: Any,
 ) -> torch.Tensor:
     """As `count_matches`, for responses that the model generates to the queries of a collator's batch.
 
     Args:
+        start: the smallest position id; 1 is what the model derives.
         options: further options of `generate`.
     """
     supervised = batch["labels"] != IGNORED
@@ -160,6 +165,10 @@ def generated_matches(
     column = torch.arange(longest) - (longest - query_lengths).unsqueeze(1)
     prompts = batch["input_ids"].gather(1, column.clamp(min=0)).masked_fill(column < 0, PAD)
     attention_mask = (prompts != PAD).long().to(model.device)
+    if start != 1:
+        planned = model.config.rule.plan(prompts, 1).response_length
+        ids = model.model.plan_position_ids(prompts, longest + planned)
+        options = {"position_ids": shift_position_ids(ids, torch.tensor(start - 1)).to(model.device), **options}
     output = model.generate(prompts.to(model.device), attention_mask=attention_mask, do_sample=False, **options)
     output = output[:, longest:].cpu()
     width = max(output.shape[1], int(supervised.sum(1).max()))

@@ -369,3 +369,34 @@ def test_task_of_a_checkpoint_that_names_none_must_be_given(main_job, tmp_path, 
 def test_options_are_checked_before_anything_is_loaded(options, expected, monkeypatch, capsys):
     monkeypatch.setattr(evaluation, "load_checkpoint", None)
     assert expected in refusal(capsys, "user/name", *options)
+
+
+def test_ids_may_start_elsewhere_as_paper_1_fixes_them_in_evaluation(half_right):
+    options = {"num_samples": 60}
+    (derived,) = measure(half_right, [(5, 5)], **options)
+    for decode in ("teacher_forced", "generate", "parallel"):
+        (row,) = measure(half_right, [(5, 5)], decode=decode, start=30, **options)
+        # Under a window, differences of ids are all that counts.
+        assert row["exact_match"] == derived["exact_match"] and row["start"] == 30 and "start" not in derived
+
+
+def test_a_start_counts_for_a_learned_table_and_is_refused_beyond_it():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "max_position_ids": 20}
+    model = CoupledGPTForCausalLM(CoupledGPTConfig(position_encoding="learned", **sizes)).eval()
+    seen = []
+    model.register_forward_pre_hook(lambda _, __, named: seen.append(named["position_ids"]), with_kwargs=True)
+    # The smallest id is that of the response's last digit; operands of three digits begin with the next one.
+    for decode, smallest in (("teacher_forced", 9), ("generate", 10)):
+        seen.clear()
+        measure(model, [(3, 3)], num_samples=2, decode=decode, start=9)
+        assert int(seen[0][seen[0] > 0].min()) == smallest
+    with pytest.raises(ValueError, match="got 21"):
+        evaluation.check_lengths(model, Addition(), [(3, 3)], start=17)
+    assert evaluation.check_lengths(model, Addition(), [(3, 3)], start=16)
+
+
+def test_a_start_is_refused_where_no_ids_could_move(main_job, capsys):
+    assert "--start" in refusal(capsys, str(main_job), "--start", "2", "--attentions")
+    assert "start" in refusal(capsys, "encoder-addition-settling", "--start", "2", "--lengths", "3")
+    assert "--start" in refusal(capsys, str(main_job), "--start", "0")

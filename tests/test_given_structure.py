@@ -18,7 +18,9 @@ from position_subjects import (
     maps_of,
     texts_of,
 )
+from torch.nn.attention.flex_attention import flex_attention
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForTokenClassification
+from transformers.integrations import flex_attention as integration
 
 import longhand
 from longhand.data import TASKS
@@ -177,6 +179,34 @@ def test_a_bias_is_added_to_the_scores_of_every_layer_and_head(name):
     assert not torch.allclose(plain.attentions[-1], biased.attentions[-1])
     assert_close(model(**batch, position_bias=bias).logits, biased.logits)
     assert_close(model(**batch, position_bias=torch.zeros_like(bias)).logits, model(**batch).logits)
+
+
+@pytest.fixture
+def plain_flex(monkeypatch):
+    """Flex attention without its compiler, which takes minutes for all these shapes."""
+    monkeypatch.setattr(integration, "compile_friendly_flex_attention", flex_without_compiling)
+
+
+def flex_without_compiling(query, key, value, training=False, **options):
+    return flex_attention(query, key, value, **options)
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+@pytest.mark.parametrize("name", [*DECODERS, *ENCODERS])
+def test_every_implementation_of_attention_agrees_for_every_head(name, plain_flex):
+    batch = encode(name, *texts_of(name))
+    rows, tokens = batch.input_ids.shape
+    torch.manual_seed(1)
+    models = {kind: build(name, attn_implementation=kind).float() for kind in ("eager", "sdpa", "flex_attention")}
+    heads = models["eager"].config.num_attention_heads
+    bias, mask = torch.randn(rows, heads, tokens, tokens), torch.rand(1, heads, tokens, tokens) < 0.7
+    mask[..., 0] = True
+    ids = {"position_ids": ids_of(models["eager"], batch)} if name in DECODERS and name != "none" else {}
+    for own in ({}, {"position_bias": bias}, {"position_bias": bias[:1, :1]}, {"attention_mask": mask, **ids}):
+        expected, *others = (model(**{**batch, **own}).logits for model in models.values())
+        for logits in others:
+            torch.testing.assert_close(shown(logits, batch), shown(expected, batch), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["windowed", "windowed, scaled"])

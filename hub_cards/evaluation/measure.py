@@ -77,6 +77,7 @@ def evaluate_lengths(
     split: str = "test",
     decode: str = "teacher_forced",
     worst: float | None = None,
+    start: int = 1,
 ) -> list[Row]:
     """Measure every metric by operand lengths.
 
@@ -86,6 +87,7 @@ def evaluate_lengths(
         decode: `"teacher_forced"` (one forward pass; the same event), `"generate"` (greedy decoding, token by token) or
             `"parallel"` (greedy decoding in few passes).
         worst: seconds to search each size for the worst problem; None not to.
+        start: the smallest position id of every problem; 1 is what a model derives.
 
     Returns:
         One row of results.jsonl for each of `lengths`.
@@ -99,11 +101,13 @@ def evaluate_lengths(
     rows = []
     for operands in tqdm(lengths, desc=f"evaluating {name}", disable=None, leave=False, delay=1):
         began = time.perf_counter()
-        accuracy = _measure_accuracy(model, task, operands, num_samples, seed, split, decode)
+        accuracy = _measure_accuracy(model, task, operands, num_samples, seed, split, decode, start)
         took = {"seconds": round(time.perf_counter() - began, 3), "hardware": hardware(model.device)}
         took["weights"] = checkpoint.weights
         if checkpoint.run_seconds is not None:
             took["run_seconds"] = checkpoint.run_seconds
+        if start != 1:
+            took["start"] = start
         row = {**describe(name, task, operands, num_samples, seed), "decode": decode, **accuracy, **took}
         rows.append(row if worst is None else row | find_worst(checkpoint, operands, worst, seed).fields)
     return rows
@@ -122,24 +126,38 @@ def _batch_size(labels: torch.Tensor, num_samples: int) -> int:
 
 
 def _divided(
-    model: PreTrainedModel, task: Task, operands: tuple[int, ...], num_samples: int, seed: int, split: str = "test"
+    model: PreTrainedModel,
+    task: Task,
+    operands: tuple[int, ...],
+    num_samples: int,
+    seed: int,
+    split: str = "test",
+    start: int = 1,
 ) -> Iterator[dict[str, Any]]:
-    """Yield problems of a size as batches of inputs that a forward pass takes at once."""
+    """Yield problems of a size as batches of inputs that a forward pass takes at once, whose ids begin with `start`."""
     batch_size = _batch_size(draw_batch(model, task, operands, 1, seed, split)["labels"], num_samples)
-    collator = task.family.collator(model.config)
+    collator = task.family.collator(model.config, start)
     batches = EvaluationBatches(task, operands, num_samples, seed, split, batch_size, collator=collator)
     for index in range(len(batches)):
         yield batches[index]
 
 
 def _measure_accuracy(
-    model: PreTrainedModel, task: Task, operands: tuple[int, ...], num_samples: int, seed: int, split: str, decode: str
+    model: PreTrainedModel,
+    task: Task,
+    operands: tuple[int, ...],
+    num_samples: int,
+    seed: int,
+    split: str,
+    decode: str,
+    start: int,
 ) -> dict[str, float]:
-    batches = _divided(model, task, operands, num_samples, seed, split)
+    batches = _divided(model, task, operands, num_samples, seed, split, start)
+    generated = generated_matches if start == 1 else partial(generated_matches, start=start)
     counts: dict[str, Callable[..., torch.Tensor]] = {
         "teacher_forced": task.family.forward_matches,
-        "generate": generated_matches,
-        "parallel": partial(generated_matches, custom_generate=parallel_greedy),
+        "generate": generated,
+        "parallel": partial(generated, custom_generate=parallel_greedy),
     }
     answer_length = task.answer_length(operands)
     with torch.inference_mode():
