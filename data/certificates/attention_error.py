@@ -179,7 +179,7 @@ class AttendedLayer:
             self.read = Norm(of_input * of_sum, (of_sum.square() + eps) / len(ones), eps**2)
         self.norms_before_mlp = sum(weight is not None for weight in (of_sum, of_input))
         # With the place of each among the lengths of `QueryPlace`.
-        self.norms_with_root = [norm for norm in (self.residual, self.read) if norm.form is not None]
+        self.forms = [norm.form for norm in (self.residual, self.read) if norm.form is not None]
         self.norms_read = ((0, self.residual), (int(self.residual.form is not None), self.read))
         last = [self.weights.get(f"{layer}mlp_norms.sum.weight"), self.weights.get("model.norm.weight")]
         self.last_norms = [weight for weight in last if weight is not None]
@@ -375,7 +375,7 @@ class QueryPlace:
     def _weigh(self, tables: Tables, place: int) -> None:
         """Find weights (queries, heads, seen, tokens), up to a factor, and how far rounding moves outputs."""
         layer = self.layer
-        factor: Tensor | float = 1.0
+        factor = torch.ones((), dtype=torch.float64)
         query, radius = (part[place] for part in tables.query)
         if layer.config.attention_scale == "log_length":
             by_head = layer.weights["model.layers.0.self_attn.log_length_factor"].unsqueeze(1)
@@ -418,7 +418,7 @@ class QueryPlace:
         inner = layer.inner * layer.read.weight
         by_component = torch.einsum("jdhe,khe->hjdk", self.value, layer.by_head)
         reference = torch.einsum("qhe,khe->qhk", self.reference, layer.by_head)
-        roots = [norm.form.sqrt() for norm in layer.norms_with_root]
+        roots = [form.sqrt() for form in layer.forms]
 
         def sizes(move: Tensor) -> dict[str, Tensor]:
             by_root = [(move * root).norm(dim=-1) for root in roots] or [move[..., 0].abs()]
@@ -516,7 +516,8 @@ class QueryPlace:
                 continue
             row, here_row = rows[place], here.take(rows[place])
             by_inner = (down[rival].repeat(1, len(layer.inner) // layer.units) * by_sums[row]) @ layer.inner
-            curved, back = (down[rival].abs() * bent[row]).sum(1), 0.0
+            curved = (down[rival].abs() * bent[row]).sum(1)
+            back = torch.zeros_like(by_inner)
             for (_, norm), vector, slope in zip(layer.norms_read, (y, u), (slopes[rival], by_inner), strict=True):
                 direct = slope * norm.weight / vector.root[row]
                 back = back + direct
