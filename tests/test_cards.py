@@ -24,7 +24,8 @@ from longhand.hub_cards.research.theories.constructions import run as construct
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
-from longhand.modeling.encoder_maps import NO_MAP, PAIR_MAP_RULES
+from longhand.modeling.encoder_maps import NO_MAP, OWN_RULES
+from longhand.modeling.structure import GIVEN
 
 
 def certify_by_hand(folder, monkeypatch, certified=True):
@@ -123,7 +124,7 @@ def test_the_certificate_is_shown_as_it_ended(folder, certified, monkeypatch):
 
 
 def test_an_encoder_s_card_says_of_each_of_its_pair_maps_what_it_relates_by(small_encoder):
-    assert {*PAIR_MAP_RULES, NO_MAP} == PAIR_MAPS.keys()
+    assert {*OWN_RULES, GIVEN, NO_MAP} == PAIR_MAPS.keys()
     card = " ".join(model_card(small_encoder).split())
     assert "by their distance (`relative`) and by the columns that they stand in (`coupled`)" in card
 

@@ -64,9 +64,10 @@ PAIR_MAPS = {
     "multiply": "by the difference of their places or, for a digit of the multiplier, by its place, in products alone",
     "columns": "by the columns that they stand in",
     "grid": "by the cells of the grid that they stand in",
+    "given": "as the caller says",
     "none": "not at all",
 }
-"""How each pair map relates two tokens."""
+"""How each pair map relates two tokens; the cards of rules from plugins say that a plugin does."""
 
 
 def plain(value: Any) -> Any:
