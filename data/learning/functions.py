@@ -1,0 +1,169 @@
+"""Asking a function: within a budget of seconds, twice now and then, and its answers checked.
+
+The function is the user's own. It runs in the user's process, as a plugin does.
+"""
+
+import inspect
+import reprlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from longhand.data.learning.words import Word, Words
+
+ASKED_TWICE = 50
+"""One call in so many is made twice, and so are as many calls at the beginning."""
+
+
+class Refused(ValueError):
+    """The function, or the examples, give no column task; the message says why in one line."""
+
+
+class OutOfTime(BaseException):
+    """The seconds are over. It is no Exception, so that a function that catches those does not go on."""
+
+
+class AskedFunction:
+    """A function on words that remembers what it answered.
+
+    Args:
+        function: takes whole numbers or texts, one for each operand.
+        words: how its arguments are words.
+        seconds: how long all calls together, and what is made of the answers, may take.
+
+    Attributes:
+        calls: how many calls were made.
+        last_word: what was asked last.
+    """
+
+    def __init__(self, function: Callable[..., Any], words: Words, seconds: float):
+        self.function, self.words, self.seconds = function, words, seconds
+        self.calls = 0
+        self._answers: dict[Word, int | str] = {}
+        self.last_word: Word = ()
+        self._began = time.monotonic()
+
+    def __call__(self, word: Word) -> int | str:
+        """The answer to a word, whose top column is first.
+
+        Raises:
+            Refused: the function raises, answers otherwise when it is asked again, or answers no whole number and no text.
+        """
+        if word not in self._answers:
+            self.calls += 1
+            self.last_word = word
+            if time.monotonic() - self._began > self.seconds:
+                raise OutOfTime
+            answer = self._once(word)
+            if (self.calls <= ASKED_TWICE or self.calls % ASKED_TWICE == 0) and (again := self._once(word)) != answer:
+                raise Refused(f"{self.shown(word)} is {shown(answer)}, and {shown(again)} when it is asked again")
+            self._answers[word] = answer
+        return self._answers[word]
+
+    def _once(self, word: Word) -> int | str:
+        arguments = self.words.arguments(word)
+        try:
+            answer = self.function(*arguments)
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise Refused(
+                f"{self.shown(word)} raises {reason}: a function must answer every question, so let it return what a model "
+                "should write there"
+            ) from error
+        if hasattr(answer, "item"):
+            answer = answer.item()
+        if isinstance(answer, bool | int):
+            return int(answer)
+        if isinstance(answer, str):
+            return answer
+        advice = ": write // for whole numbers" if isinstance(answer, float) else ""
+        raise Refused(f"{self.shown(word)} is {shown(answer)}, and neither a whole number nor a text{advice}")
+
+    def shown(self, word: Word) -> str:
+        """A question as Python writes it, such as `f(12, 34)`."""
+        return f"f({', '.join(map(shown, self.words.arguments(word)))})"
+
+    def equation(self, word: Word) -> str:
+        """A question and its answer."""
+        return f"{self.shown(word)} = {shown(self(word))}"
+
+    @contextmanager
+    def budget(self) -> Iterator[None]:
+        """Refuse what is not done in time. Outside the main thread, a single call that never ends is not cut off.
+
+        Raises:
+            Refused: the seconds are over.
+        """
+        self._began = time.monotonic()
+        try:
+            with _alarm(self.seconds):
+                yield
+        except OutOfTime:
+            raise Refused(
+                f"the function is not learned after {self.seconds:g} seconds and {self.calls:,} calls, the last one "
+                f"{self.shown(self.last_word)}: give it more seconds, or make it faster"
+            ) from None
+
+
+@contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    """Raise `OutOfTime` in the main thread after so many seconds, where the system has this signal."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def ring(*_: Any) -> None:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def shown(value: Any) -> str:
+    """A value as Python writes it, a long one shortened."""
+    shortened = reprlib.Repr()
+    shortened.maxlong = shortened.maxstring = 40
+    return shortened.repr(value)
+
+
+def count_operands(function: Callable[..., Any]) -> int:
+    """How many arguments a function takes.
+
+    Raises:
+        Refused: the number is not fixed, or none.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise Refused(f"the arguments of {function!r} are not known: wrap it, such as lambda a, b: f(a, b)") from error
+    needed = [each for each in parameters if each.default is each.empty]
+    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if not needed or any(each.kind not in plain for each in needed):
+        raise Refused(f"a function must take one operand or more by position, got {inspect.signature(function)}")
+    return len(needed)
+
+
+def takes_texts(function: Callable[..., Any], operands: int) -> bool:
+    """Whether a function takes texts and no numbers: its annotations say so, or it fails for numbers and not for texts."""
+    notes = [each.annotation for each in inspect.signature(function).parameters.values()][:operands]
+    if any(note in (str, "str", int, "int") for note in notes):
+        return any(note in (str, "str") for note in notes)
+    return _fails(function, [12] * operands) and not _fails(function, ["ab"] * operands)
+
+
+def _fails(function: Callable[..., Any], arguments: list[Any]) -> bool:
+    try:
+        function(*arguments)
+    except (TypeError, AttributeError):
+        return True
+    except Exception:
+        return False
+    return False

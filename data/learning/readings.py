@@ -1,0 +1,125 @@
+"""A function read column by column: in a direction, with an answer that has a symbol for each column or is one symbol.
+
+A function is *sequential* in a reading if what is written in a column depends on the columns that were read so far, through
+finitely many states. Words stand in the order of reading here.
+"""
+
+from longhand.data.learning.functions import AskedFunction, shown
+from longhand.data.learning.words import Word
+from longhand.modeling.transducer import RESERVED
+
+MOST_SYMBOLS = 256
+"""Symbols of an alphabet; what a pass writes has no more."""
+
+CAUSAL_WORDS = 400
+"""Words of which all beginnings are asked, before anything is learned."""
+
+
+class NotSequential(Exception):
+    """A function is not sequential in a reading; the message shows why."""
+
+
+class Reading:
+    """A function in one reading.
+
+    Args:
+        answer: `"all"` if a symbol is written for each column, `"last"` if the answer is one symbol, the last one.
+
+    Attributes:
+        values: what each symbol of an answer stands for, in the order of its number. Digits of numbers are not in it.
+    """
+
+    def __init__(self, asked: AskedFunction, direction: str, answer: str):
+        self.asked, self.direction, self.answer = asked, direction, answer
+        self.values: list[int | str] = []
+        self._numbers: dict[int | str, int] = {}
+
+    @property
+    def writes_digits(self) -> bool:
+        """Whether the answer is a number of which a digit is written for each column."""
+        return self.answer == "all" and self.asked.words.are_numbers
+
+    @property
+    def name(self) -> str:
+        order = "read from the ones" if self.direction == "ones_first" else "read from the top"
+        order = order if self.asked.words.are_numbers else order.replace("ones", "end").replace("top", "beginning")
+        return order if self.answer == "all" else f"{order} for one symbol"
+
+    def turned(self, word: Word) -> Word:
+        """A word in the order of reading, with its top column first; or back."""
+        return word if self.direction == "top_first" else word[::-1]
+
+    def written(self, word: Word) -> tuple[int, ...]:
+        """What is written at each column of a word.
+
+        Raises:
+            NotSequential: the answer has no symbol for each column.
+        """
+        if self.answer == "last":
+            return tuple(self.last(word[:end]) for end in range(1, len(word) + 1))
+        asked, top_first = self.asked, self.turned(word)
+        value = asked(top_first)
+        if not asked.words.are_numbers:
+            if not isinstance(value, str) or len(value) != len(word):
+                length = f"{len(value)} symbols" if isinstance(value, str) else "no text"
+                raise NotSequential(f"{asked.equation(top_first)} has {length} for {len(word)} columns: write one for each")
+            return tuple(map(self._number, self.turned(value)))  # type: ignore[arg-type]
+        if not isinstance(value, int):
+            raise NotSequential(f"{asked.equation(top_first)} is no number")
+        if value < 0:
+            raise NotSequential(
+                f"{asked.equation(top_first)} is negative, and numbers are written without a sign: take abs(...), or max(0, ...)"
+            )
+        digits = asked.words.digits(value, len(word))
+        if self.direction == "ones_first":
+            return tuple(digits)
+        if value >= asked.words.base ** len(word):
+            raise NotSequential(f"{asked.equation(top_first)} is longer than its operands, and has no column at the top")
+        return tuple(digits[::-1])
+
+    def last(self, word: Word) -> int:
+        """What is written at the last column of a word."""
+        if self.answer == "last":
+            return self._number(self.asked(self.turned(word)))
+        return self.written(word)[-1]
+
+    def _number(self, value: int | str) -> int:
+        """The number of a symbol.
+
+        Raises:
+            NotSequential: there are too many, or it cannot be written.
+        """
+        if value not in self._numbers:
+            if self.answer == "all" and (value in RESERVED or str(value).isspace() or not str(value).isprintable()):
+                raise NotSequential(f"the answer to {self.asked.shown(self.asked.last_word)} has the reserved symbol {value!r}")
+            if len(self.values) == MOST_SYMBOLS:
+                raise NotSequential(f"it answers with more than {MOST_SYMBOLS} different symbols, {shown(value)} among them")
+            self._numbers[value] = len(self.values)
+            self.values.append(value)
+        return self._numbers[value]
+
+    def check_beginnings(self, generator) -> None:
+        """Check that what is written for the first columns of a word is what is written for these columns alone.
+
+        Raises:
+            NotSequential: it is not; the message shows two problems.
+        """
+        if self.answer == "last":
+            return
+        asked = self.asked
+        for trial in range(CAUSAL_WORDS):
+            word = asked.words.random_word(generator, 2, 4 if trial < CAUSAL_WORDS // 2 else 12)
+            whole = self.written(word)
+            for end in range(1, len(word)):
+                part = self.written(word[:end])
+                if part != whole[:end]:
+                    first = next(column for column in range(end) if part[column] != whole[column])
+                    side = ("last" if self.direction == "ones_first" else "first") + (f" {end} columns" if end > 1 else " column")
+                    raise NotSequential(
+                        f"{asked.equation(self.turned(word[:end]))} and {asked.equation(self.turned(word))} have the same "
+                        f"{side}, and their answers differ {_nth(first)} of these"
+                    )
+
+
+def _nth(column: int) -> str:
+    return "in the first" if column == 0 else f"in number {column + 1}"
