@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import CodeType
 from typing import Any
 
 from longhand.data.learning.words import Word, Words
@@ -149,6 +150,25 @@ def count_operands(function: Callable[..., Any]) -> int:
     if not needed or any(each.kind not in plain for each in needed):
         raise Refused(f"a function must take one operand or more by position, got {inspect.signature(function)}")
     return len(needed)
+
+
+def constants_of(function: Callable[..., Any]) -> list[int | str]:
+    """The numbers and texts in a function's code, and those of the module that it names: its answers may turn on them."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return []
+    outside = inspect.getclosurevars(function)
+    found: list[int | str] = []
+    waiting: list[Any] = [code, *outside.nonlocals.values(), *outside.globals.values()]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, CodeType):
+            waiting += value.co_consts
+        elif isinstance(value, tuple | list | frozenset | set):
+            waiting += value
+        elif isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+            found.append(value)
+    return sorted(set(found), key=repr)
 
 
 def takes_texts(function: Callable[..., Any], operands: int) -> bool:

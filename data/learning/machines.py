@@ -1,8 +1,8 @@
 """Mealy machines: the least one that agrees with a reading of a function, and the words that test it.
 
 The machine is found by the classification trees of Kearns and Vazirani, with the counterexamples of Rivest and Schapire, in
-AALpy (Muskardin et al., 2022). What is here asks for counterexamples: all short words, long random ones, and the words of the
-W-method (Chow 1978; Vasilevskii 1973).
+AALpy (Muskardin et al., 2022). What is here gives the counterexamples: all short words, long random ones, and the words of
+the W-method (Chow 1978; Vasilevskii 1973).
 """
 
 import random
@@ -29,8 +29,11 @@ LONGEST_WORD = 300
 W_METHOD_WORDS = 50_000
 """Words of the W-method; as many further states are allowed for as these words reach."""
 
+MOST_UNITS = 24
+"""Words of which rows are tried, any two of them."""
+
 MOST_CYCLES = 2
-"""After so many letters whose rows repeat themselves, no counter is looked for."""
+"""After so many words whose rows repeat themselves, no counter is looked for."""
 
 
 @dataclass(frozen=True)
@@ -146,8 +149,9 @@ class Tests:
 
     @property
     def sentence(self) -> str:
+        columns = "1 column" if self.columns == 1 else f"{self.columns} columns"
         compared = (
-            f"all {self.exhaustive:,} words of up to {self.columns} column(s) and {self.random:,} random words of up to "
+            f"all {self.exhaustive:,} words of up to {columns} and {self.random:,} random words of up to "
             f"{LONGEST_WORD} columns agree"
         )
         if self.states is None:
@@ -194,7 +198,9 @@ class MachineLearner:
         check_growth(self.reading, self.generator, self.most_states)
         letters = list(range(self.reading.asked.words.count))
         system = _System(self.reading)
-        hypothesis = run_KV(letters, system, _Tester(self, letters, system), "mealy", print_level=0, cache_and_non_det_check=False)
+        hypothesis = run_KV(
+            letters, system, _Tester(self, letters, system), "mealy", print_level=0, cache_and_non_det_check=False
+        )
         return table_of(hypothesis, letters)
 
     def differing_word(self, machine: Machine) -> Word | None:
@@ -204,13 +210,14 @@ class MachineLearner:
         drawn = random_words(words, self.generator, columns)
         for word in (word for source in (every, drawn) for word in source):
             if reading.answer == "last":
-                written, right = [machine.written(word)[-1]], [reading.last(word)]
-                offset = len(word)
-            else:
-                written, right = list(machine.written(word)), list(reading.written(word))
-                offset = 1
+                if machine.written(word)[-1] != reading.last(word):
+                    return word
+                continue
+            written, right = machine.written(word), reading.written(word)
             if written != right:
-                return word[: offset + next(place for place in range(len(right)) if written[place] != right[place])]
+                end = 1 + next(column for column in range(len(word)) if written[column] != right[column])
+                reading.check_beginning(word, end)
+                return word[:end]
         self.tests = Tests(columns, sum(words.count**length for length in range(1, columns + 1)), RANDOM_WORDS)
         return self._by_w_method(machine)
 
@@ -279,15 +286,15 @@ def check_growth(reading: Reading, generator: random.Random, most: int) -> None:
     """Raise `NotSequential` if beginnings of words show that more states are needed than are legal: a lower bound.
 
     Two beginnings need two states if something is written differently behind them. The beginnings are random words, and rows
-    of one letter, whose number a counter would have to remember.
+    of one short word, whose number a counter would have to remember.
     """
     words = reading.asked.words
     beginnings = {words.random_word(generator, 1, 5) for _ in range(3 * most)}
     behind = {words.random_word(generator, 1, 4) for _ in range(24)}
     _check_distinct(reading, sorted(beginnings, key=len), sorted(behind, key=len), most)
-    chosen, cycles = generator.sample(range(words.count), min(words.count, 4)), 0
-    for first, second in product(chosen, repeat=2):
-        count = 24
+    cycles = 0
+    for first, second in product(_units(words, generator), repeat=2):
+        count = 6
         while count <= most and _distinct(reading, _rows(first, count), _rows(second, count)) == count:
             count *= 2
         if count > most:
@@ -298,9 +305,20 @@ def check_growth(reading: Reading, generator: random.Random, most: int) -> None:
             return
 
 
-def _rows(letter: int, count: int) -> list[Word]:
-    """One column, two equal ones, and so on."""
-    return [(letter,) * length for length in range(1, count + 1)]
+def _units(words: Words, generator: random.Random) -> list[Word]:
+    """What a function might count: fragments, alone and before another letter, the letters in them, and other letters."""
+    fragments = [words.columns([fragment] * words.operands) for fragment in words.fragments[:4]]
+    apart = [(*fragment, generator.randrange(words.count)) for fragment in fragments]
+    letters = list(dict.fromkeys(letter for fragment in fragments for letter in fragment))
+    letters += [
+        letter for letter in generator.sample(range(words.count), min(words.count, MOST_UNITS)) if letter not in letters
+    ]
+    return [*fragments, *apart, *((letter,) for letter in letters)][:MOST_UNITS]
+
+
+def _rows(unit: Word, count: int) -> list[Word]:
+    """A word once, twice, and so on."""
+    return [unit * times for times in range(1, count + 1)]
 
 
 def _distinct(reading: Reading, beginnings: Sequence[Word], behind: Sequence[Word]) -> int:

@@ -93,7 +93,9 @@ class TwoPassLearner:
         def above_of(lower: Word) -> Hashable:
             return tuple(self._written(probe + lower)[: len(probe)] for probe in probes)
 
-        upper_words, upper_next = _residuals(letters, lambda word, letter: (*word, letter), below_of, "classes of what is above a column")
+        upper_words, upper_next = _residuals(
+            letters, lambda word, letter: (*word, letter), below_of, "classes above a column"
+        )
         lower_words, lower_next = _residuals(letters, lambda word, letter: (letter, *word), above_of, "states from below")
         classes = range(len(upper_words))
         above = Machine([[own] * len(letters) for own in classes], upper_next)

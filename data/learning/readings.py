@@ -67,9 +67,7 @@ class Reading:
         if not isinstance(value, int):
             raise NotSequential(f"{asked.equation(top_first)} is no number")
         if value < 0:
-            raise NotSequential(
-                f"{asked.equation(top_first)} is negative, and numbers are written without a sign: take abs(...), or max(0, ...)"
-            )
+            raise NotSequential(f"{asked.equation(top_first)} is negative, and numbers are written without a sign")
         digits = asked.words.digits(value, len(word))
         if self.direction == "ones_first":
             return tuple(digits)
@@ -91,7 +89,7 @@ class Reading:
         """
         if value not in self._numbers:
             if self.answer == "all" and (value in RESERVED or str(value).isspace() or not str(value).isprintable()):
-                raise NotSequential(f"the answer to {self.asked.shown(self.asked.last_word)} has the reserved symbol {value!r}")
+                raise NotSequential(f"{self.asked.shown(self.asked.last_word)} has the reserved symbol {value!r}")
             if len(self.values) == MOST_SYMBOLS:
                 raise NotSequential(f"it answers with more than {MOST_SYMBOLS} different symbols, {shown(value)} among them")
             self._numbers[value] = len(self.values)
@@ -106,19 +104,23 @@ class Reading:
         """
         if self.answer == "last":
             return
-        asked = self.asked
         for trial in range(CAUSAL_WORDS):
-            word = asked.words.random_word(generator, 2, 4 if trial < CAUSAL_WORDS // 2 else 12)
-            whole = self.written(word)
+            word = self.asked.words.random_word(generator, 2, 4 if trial < CAUSAL_WORDS // 2 else 12)
             for end in range(1, len(word)):
-                part = self.written(word[:end])
-                if part != whole[:end]:
-                    first = next(column for column in range(end) if part[column] != whole[column])
-                    side = ("last" if self.direction == "ones_first" else "first") + (f" {end} columns" if end > 1 else " column")
-                    raise NotSequential(
-                        f"{asked.equation(self.turned(word[:end]))} and {asked.equation(self.turned(word))} have the same "
-                        f"{side}, and their answers differ {_nth(first)} of these"
-                    )
+                self.check_beginning(word, end)
+
+    def check_beginning(self, word: Word, end: int) -> None:
+        """As `check_beginnings`, of the first columns of one word."""
+        asked, part, whole = self.asked, self.written(word[:end]), self.written(word)[:end]
+        if part == whole:
+            return
+        first = next(column for column in range(end) if part[column] != whole[column])
+        side = "last" if self.direction == "ones_first" else "first"
+        columns = f"{side} {end} columns" if end > 1 else f"{side} column"
+        raise NotSequential(
+            f"{asked.equation(self.turned(word[:end]))} and {asked.equation(self.turned(word))} have the same {columns}, "
+            f"and their answers differ {_nth(first)} of these"
+        )
 
 
 def _nth(column: int) -> str:

@@ -23,6 +23,15 @@ Word = tuple[int, ...]
 Argument = int | str
 
 
+def number_as_text(value: int, alphabet: str) -> str:
+    """A number, 0 or more, in the base whose digits are the alphabet."""
+    digits = []
+    while value or not digits:
+        value, digit = divmod(value, len(alphabet))
+        digits.append(alphabet[digit])
+    return "".join(reversed(digits))
+
+
 @dataclass(frozen=True)
 class Words:
     """How the arguments of a function are words.
@@ -31,11 +40,13 @@ class Words:
         alphabet: the symbols of an operand; of numbers, the digits of their base.
         operands: how many arguments there are.
         are_numbers: whether arguments are numbers; otherwise they are texts.
+        fragments: texts over the alphabet that are strewn into random words, such as constants of the function's code.
     """
 
     alphabet: str
     operands: int
     are_numbers: bool
+    fragments: tuple[str, ...] = ()
 
     @property
     def base(self) -> int:
@@ -87,11 +98,32 @@ class Words:
         return found
 
     def random_word(self, generator: random.Random, shortest: int, longest: int) -> Word:
-        """A word of some length; three in ten are runs of few letters, in which carries go far."""
+        """A word of some length.
+
+        Half of them are uniform. The others are runs of few letters, in which carries go far, or repeat one short word and
+        then another one, which a counter must tell apart. If there are fragments, three in ten are made of parts of them.
+        """
         length = generator.randint(shortest, longest)
-        if generator.random() < 0.7:
+        kind = generator.random()
+        if self.fragments and kind < 0.3:
+            return self.columns([self._strewn(generator, length) for _ in range(self.operands)])
+        if kind < 0.65:
             return tuple(generator.choices(range(self.count), k=length))
+        if kind < 0.8:
+            first, second = (generator.choices(range(self.count), k=generator.randint(1, 3)) for _ in range(2))
+            border = generator.randint(0, length)
+            return tuple((first * length)[:border] + (second * length)[: length - border])
         word = [generator.randrange(self.count)]
         while len(word) < length:
             word.append(generator.randrange(self.count) if generator.random() < 0.1 else word[-1])
         return tuple(word)
+
+    def _strewn(self, generator: random.Random, length: int) -> str:
+        """A text of fragments, some of them cut off, and of single symbols."""
+        text = ""
+        while len(text) < length:
+            part = generator.choice((*self.fragments, generator.choice(self.alphabet)))
+            if generator.random() < 0.5:
+                part = part[: generator.randint(1, len(part))]
+            text += part
+        return text[:length]

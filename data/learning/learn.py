@@ -1,0 +1,320 @@
+"""The way from a function to a task: the readings are tried one after the other, and the first one that serves is taken."""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from inspect import signature
+from typing import Any
+
+from longhand.data.learning.functions import AskedFunction, Refused, constants_of, count_operands, shown, takes_texts
+from longhand.data.learning.locality import a_window_suffices
+from longhand.data.learning.machine_task import (
+    TablePass,
+    answers_of,
+    build,
+    flush_of,
+    is_legal,
+    sign_between,
+    symbols_of_states,
+    symbols_of_values,
+    with_states,
+)
+from longhand.data.learning.machines import MachineLearner, Tests, exhaustive_words, minimised
+from longhand.data.learning.passes import TwoPassLearner
+from longhand.data.learning.proof import Linear, linear_function
+from longhand.data.learning.readings import MOST_SYMBOLS, NotSequential, Reading
+from longhand.data.learning.report import NOTHING_PROVED, Learned, Report
+from longhand.data.learning.words import DIGITS, LETTERS, MOST_LETTERS, Word, Words, number_as_text
+from longhand.data.tasks.column_task import ColumnTask
+
+SECONDS = 60.0
+"""How long a function may take to be learned."""
+
+LONGEST_FRAGMENT = 20
+"""Symbols of the longest constant of a function that is strewn into words."""
+
+ANSWERS_COMPARED = 300
+"""Whole answers of the task, read as a person reads them, that are compared with the function at the end."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The passes of a task.
+
+    Attributes:
+        answer: as of `ColumnTask`.
+        found: the machine in words.
+        tests: what the machine was compared with.
+        legend: as of `Report`.
+        linear: the linear function that the machine is proved to compute; None if it is none.
+    """
+
+    passes: tuple[TablePass, ...]
+    answer: str
+    found: str
+    tests: Tests
+    legend: dict[str, str]
+    linear: Linear | None = None
+
+
+def learn_task(
+    function: Callable[..., Any],
+    base: int = 10,
+    alphabet: str | None = None,
+    name: str = "learned",
+    source: str | None = None,
+    seconds: float = SECONDS,
+    write_states: bool = False,
+) -> Learned:
+    """Find the machine behind a function, and make it a column task.
+
+    Args:
+        function: takes numbers, or texts, one for each operand, by position; it may be called 100,000 times. Several texts
+            have one length.
+        base: of numbers, 2 to 36.
+        alphabet: the symbols of texts. Without it, a function that fails for numbers and not for texts gets `LETTERS`.
+        name: of the task.
+        source: the function as text, for the report.
+        write_states: write the states in a pass of their own even if a window suffices without it.
+
+    Raises:
+        Refused: no machine was found, and why; or an argument is not legal.
+        ValueError: the task has too many neighbourhoods to be checked.
+    """
+    began = time.monotonic()
+    words = words_of(function, base, alphabet)
+    source = source or getattr(function, "__name__", "a function")
+    asked = AskedFunction(function, words, seconds)
+    with asked.budget():
+        finding = find(asked)
+        task, found = task_of(finding, words, name, source, write_states)
+        compared = compare_answers(task, finding, asked)
+    names = list(signature(function).parameters)[: words.operands]
+    proved = finding.linear.sentence(names, words.base) if finding.linear else NOTHING_PROVED
+    checked = f"{finding.tests.sentence}; {compared:,} whole answers agree"
+    return Learned(task, Report(source, found, checked, proved, finding.legend, asked.calls, time.monotonic() - began))
+
+
+def task_of(finding: Finding, words: Words, name: str, source: str, write_states: bool) -> tuple[ColumnTask, str]:
+    """The task of a finding, and the machine in words.
+
+    Raises:
+        Refused: there are too many states to write them, or the name is not legal.
+    """
+    sign = sign_between(words, finding.passes, finding.linear is not None and finding.linear.is_sum)
+    if not write_states and a_window_suffices(finding.passes):
+        return build(name, words, sign, finding.answer, finding.passes, f"{source}: {finding.found}."), finding.found
+    reason = "as was asked" if write_states else "since no window suffices without them"
+    cost = "which costs one symbol more for each column"
+    found = f"{finding.found}; the states are written in a pass of their own, {reason}, {cost}"
+    passes = with_states(finding.passes, words.operands)
+    return build(name, words, sign, finding.answer, passes, f"{source}: {found}."), found
+
+
+def words_of(function: Callable[..., Any], base: int, alphabet: str | None) -> Words:
+    """How the arguments of a function are words.
+
+    Raises:
+        Refused: base or alphabet are not legal, or there are too many different columns.
+    """
+    if not 2 <= base <= len(DIGITS):
+        raise Refused(f"base must be 2 to {len(DIGITS)}, got {base}")
+    if alphabet is not None and (not alphabet or len(set(alphabet)) < len(alphabet)):
+        raise Refused(f"alphabet must be one symbol or more, each once, got {alphabet!r}")
+    operands = count_operands(function)
+    are_texts = alphabet is not None or takes_texts(function, operands)
+    symbols = (alphabet or LETTERS) if are_texts else DIGITS[:base]
+    words = Words(symbols, operands, not are_texts, fragments_of(function, symbols, not are_texts))
+    if words.count > MOST_LETTERS:
+        raise Refused(
+            f"{operands} operands over {words.base} symbols have {words.count:,} different columns, and {MOST_LETTERS:,} "
+            "are legal: take a smaller base or alphabet"
+        )
+    return words
+
+
+def fragments_of(function: Callable[..., Any], alphabet: str, are_numbers: bool) -> tuple[str, ...]:
+    """The constants in a function's code as words; of numbers those of two digits or more, and their neighbours."""
+    fragments = set()
+    for constant in constants_of(function):
+        if are_numbers and isinstance(constant, int) and constant >= len(alphabet):
+            fragments |= {number_as_text(near, alphabet) for near in (constant - 1, constant, constant + 1)}
+        elif isinstance(constant, str) and not are_numbers and constant and set(constant) <= set(alphabet):
+            fragments.add(constant)
+    return tuple(sorted(fragment for fragment in fragments if len(fragment) <= LONGEST_FRAGMENT))
+
+
+def find(asked: AskedFunction) -> Finding:
+    """The passes of a function, in the first reading in which it is sequential; then in two directions.
+
+    Raises:
+        Refused: there is none; the message has the reason of the first readings.
+    """
+    generator = random.Random(0)
+    reasons = []
+    for reading in readings_of(asked, generator):
+        try:
+            return find_in_one_pass(reading, generator)
+        except NotSequential as error:
+            reasons.append(f"{reading.name}, {error}")
+    try:
+        return find_in_two_passes(asked, generator)
+    except NotSequential as error:
+        reasons.append(f"in two passes, {error}")
+    raise Refused(f"the function is no column task in any direction: {'; '.join(reasons)}")
+
+
+def readings_of(asked: AskedFunction, generator: random.Random) -> list[Reading]:
+    """The readings that are tried: a symbol for each column, then one symbol, if the answers are few."""
+    words = asked.words
+    asked_words = [words.random_word(generator, 1, 6) for _ in range(200)]
+    asked_words += [(letter,) * length for letter in (0, words.count - 1) for length in (1, 2, 5, 30)]
+    samples = [asked(word) for word in asked_words]
+    are_texts = [isinstance(answer, str) for answer in samples]
+    if any(are_texts) and not all(are_texts):
+        raise Refused("the function answers some questions with a text and others with a number: let it be one of them")
+    has_few = len(set(samples)) <= MOST_SYMBOLS // 2
+    if len(set(samples)) == 1:
+        raise Refused(
+            f"the function answers {shown(samples[0])} to all words that were tried: give it an alphabet or a base in which "
+            "answers differ"
+        )
+    if not has_few:
+        for word in asked_words:
+            _check_answer(asked, word)
+    directions = ("ones_first", "top_first") if words.are_numbers else ("top_first", "ones_first")
+    readings = []
+    if words.are_numbers != all(are_texts):
+        readings = [Reading(asked, direction, "all") for direction in directions]
+    if has_few:
+        readings += [Reading(asked, direction, "last") for direction in ("top_first", "ones_first")]
+    return readings
+
+
+def _check_answer(asked: AskedFunction, word: Word) -> None:
+    """Raise `Refused` if an answer can be written neither as one symbol, since there are many, nor column by column."""
+    answer, are_numbers = asked(word), asked.words.are_numbers
+    if isinstance(answer, str) == are_numbers:
+        kind = "numbers and not texts" if are_numbers else "texts and not numbers"
+        raise Refused(f"{asked.equation(word)}: a function of {kind} must answer with them, or with few different values")
+    if isinstance(answer, int) and answer < 0:
+        raise Refused(
+            f"{asked.equation(word)} is negative, and numbers are written without a sign: let the function return abs(...), "
+            "or max(0, ...)"
+        )
+    if isinstance(answer, str) and len(answer) != len(word):
+        raise Refused(
+            f"{asked.equation(word)} has {len(answer)} symbols for {len(word)}: let the function return one symbol for each "
+            "column, or few different values"
+        )
+    if illegal := [symbol for symbol in str(answer) if not is_legal(symbol)]:
+        raise Refused(
+            f"{asked.equation(word)} has the symbol {illegal[0]!r}, which is reserved: let the function write another"
+        )
+
+
+def find_in_one_pass(reading: Reading, generator: random.Random) -> Finding:
+    """The pass of a reading.
+
+    Raises:
+        NotSequential: the function is not sequential in it.
+    """
+    words = reading.asked.words
+    learner = MachineLearner(reading, generator)
+    machine = minimised(learner.learn())
+    flush, linear, legend = 0, None, {}
+    if reading.writes_digits:
+        writes = words.alphabet
+        if reading.direction == "ones_first":
+            flush = _flush(machine)
+            linear = linear_function(machine, words)
+    else:
+        machine, writes, legend = _named(reading, machine)
+    only = TablePass(machine, writes, reading.direction, flush, (words.base,) * words.operands, tuple(range(words.operands)))
+    one_symbol = "; the answer is one symbol" if reading.answer == "last" else ""
+    found = f"{_count(machine.states, 'state')}, {_order(words, reading.direction)}{_more(flush)}{one_symbol}"
+    return Finding((only,), reading.answer, found, learner.tests, legend, linear)
+
+
+def find_in_two_passes(asked: AskedFunction, generator: random.Random) -> Finding:
+    """Two passes in two directions.
+
+    Raises:
+        NotSequential: there are none, or what is written is no symbol for each column.
+    """
+    words, learner = asked.words, TwoPassLearner(asked, generator)
+    two = learner.learn()
+    below, writes, flush = two.below, words.alphabet, 0
+    if words.are_numbers:
+        flush = _flush(below)
+    else:
+        below, writes, _ = _named(learner.reading, below)
+    sizes, reads = (words.base,) * words.operands, tuple(range(words.operands))
+    first = TablePass(two.above, symbols_of_states(two.classes), "top_first", 0, sizes, reads)
+    second = TablePass(below, writes, "ones_first", flush, (*sizes, two.classes), (*reads, words.operands))
+    found = (
+        f"two passes: {_count(two.classes, 'class', 'es')} of what is above a column, {_order(words, 'top_first')}; then "
+        f"{_count(below.states, 'state')}, {_order(words, 'ones_first')}{_more(flush)}"
+    )
+    return Finding((first, second), "all", found, learner.tests, {})
+
+
+def _flush(machine: Any) -> int:
+    flush = flush_of(machine)
+    if flush is None:
+        raise NotSequential("an answer is never written to its end: it has digits in every column above the operands")
+    return flush
+
+
+def _named(reading: Reading, machine: Any) -> tuple[Any, str, dict[str, str]]:
+    """A machine whose symbols are in order, the symbols, and the legend of those that do not stand for themselves.
+
+    A text that is read from its end must not look like a number: there the first symbol is not the one that pads.
+    """
+    values = sorted(reading.values, key=lambda value: (isinstance(value, str), value))
+    if reading.answer == "all":
+        padding = reading.asked.words.alphabet[0]
+        if reading.direction == "ones_first" and values[0] == padding:
+            values = values[1:] + values[:1] if len(values) > 1 else ["_", padding]
+        writes, legend = "".join(map(str, values)), {}
+    else:
+        writes, legend = symbols_of_values(values)
+    numbers = [values.index(value) for value in reading.values]
+    return replace(machine, write=[[numbers[symbol] for symbol in row] for row in machine.write]), writes, legend
+
+
+def _order(words: Words, direction: str) -> str:
+    if words.are_numbers:
+        return "from the ones" if direction == "ones_first" else "from the top"
+    return "from the end" if direction == "ones_first" else "from the beginning"
+
+
+def _more(flush: int) -> str:
+    return f", {_count(flush, 'column')} more than the operands" if flush else ""
+
+
+def _count(number: int, noun: str, ending: str = "s") -> str:
+    return f"{number:,} {noun}{ending if number != 1 else ''}"
+
+
+def compare_answers(task: ColumnTask, finding: Finding, asked: AskedFunction) -> int:
+    """Compare whole answers of the task, as a person reads them, with the function; return how many.
+
+    Raises:
+        Refused: one differs.
+    """
+    generator, words = random.Random(1), asked.words
+    _, every = exhaustive_words(words, ANSWERS_COMPARED // 2)
+    chosen: list[Word] = list(every)[: ANSWERS_COMPARED // 2]
+    chosen += [words.random_word(generator, 1, 100) for _ in range(ANSWERS_COMPARED - len(chosen))]
+    for word, answer in zip(chosen, answers_of(task, [words.texts(word) for word in chosen]), strict=True):
+        value = finding.legend.get(answer, answer)
+        if finding.answer == "all" and words.are_numbers:
+            value = str(int(answer, words.base))
+        if value != str(asked(word)):
+            raise Refused(
+                f"{asked.equation(word)}, and the machine that agrees with the function on all words before answers "
+                f"{answer!r} ({finding.found}): what must be remembered may grow with the width"
+            )
+    return len(chosen)

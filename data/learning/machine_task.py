@@ -1,0 +1,166 @@
+"""The column task of a machine that was found: its passes as tables, its symbols and its sign."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from longhand.data.learning.functions import Refused
+from longhand.data.learning.machines import MOST_STATES, Machine
+from longhand.data.learning.words import DIGITS, Words
+from longhand.data.tasks.column_task import TABLES, ColumnPass, ColumnTask
+from longhand.data.tasks.settling_columns import SETTLING
+from longhand.modeling.transducer import RESERVED
+from longhand.modeling.vocabulary import decode
+
+SYMBOLS = DIGITS + DIGITS[10:].upper() + "".join(map(chr, range(0x100, 0x200)))
+"""Symbols of states, classes and answers that have no symbol of their own; the first ones are digits."""
+
+SIGNS = ",;&|:"
+"""What stands between operands that are not added: the first of these that no word has."""
+
+
+@dataclass(frozen=True)
+class TablePass:
+    """A pass whose step is a table.
+
+    Attributes:
+        sizes: how many symbols there are in each word that the pass reads.
+        reads: as of `ColumnPass`.
+    """
+
+    machine: Machine
+    writes: str
+    direction: str
+    flush: int
+    sizes: tuple[int, ...]
+    reads: tuple[int, ...]
+
+    def step(self, state: int, symbols: Sequence[int]) -> tuple[int, int]:
+        """As `ColumnTask.step`."""
+        place = 0
+        for symbol, size in zip(symbols, self.sizes, strict=True):
+            place = place * size + symbol
+        return self.machine.write[state][place], self.machine.next[state][place]
+
+    @property
+    def column_pass(self) -> ColumnPass:
+        return ColumnPass(self.step, self.writes, 0, self.flush, self.direction, self.reads)
+
+
+def symbols_of_states(count: int) -> str:
+    """A symbol for each state of a pass that writes its states.
+
+    Raises:
+        Refused: there are too many.
+    """
+    if count > MOST_STATES:
+        raise Refused(f"{count:,} states would be written, and there are {MOST_STATES} symbols at most")
+    return SYMBOLS[:count]
+
+
+def symbols_of_values(values: Sequence[int | str]) -> tuple[str, dict[str, str]]:
+    """A symbol for each value of an answer that is one symbol, and the values whose symbol is another, by symbol.
+
+    A digit or a character stands for itself. Other numbers have the digit of that value in the largest base, texts their
+    first character if these differ, and what is left has symbols that are free.
+    """
+    initials = [str(value)[:1] for value in values]
+    initials_differ = len(set(initials)) == len(values) and all(isinstance(value, str) for value in values)
+
+    def wanted(value: int | str) -> str:
+        if isinstance(value, str):
+            return value[:1] if initials_differ else value
+        if value == -1:
+            return "-"
+        return SYMBOLS[value] if 0 <= value < len(SYMBOLS) else ""
+
+    symbols = [wanted(value) for value in values]
+    taken = set(symbols)
+    free = (symbol for symbol in SYMBOLS[10:] + SYMBOLS[:10] if symbol not in taken)
+    symbols = [symbol if is_legal(symbol) else next(free) for symbol in symbols]
+    legend = {symbol: str(value) for symbol, value in zip(symbols, values, strict=True) if symbol != str(value)}
+    return "".join(symbols), legend
+
+
+def is_legal(symbol: str) -> bool:
+    """Whether a symbol may stand in an alphabet and is no blank `_`."""
+    return len(symbol) == 1 and symbol not in RESERVED + "_" and symbol.isprintable() and not symbol.isspace()
+
+
+def sign_between(words: Words, passes: Iterable[TablePass], is_sum: bool) -> str:
+    """What stands between operands: `+` in sums, `,` in all else, as between the arguments of a function."""
+    if words.operands == 1:
+        return ""
+    taken = words.alphabet + "".join(each.writes for each in passes)
+    return next(sign for sign in ("+" if is_sum else "") + SIGNS if sign not in taken)
+
+
+def flush_of(machine: Machine) -> int | None:
+    """Columns in which a machine goes on writing after the operands, where it reads symbol 0 alone; None if for ever."""
+    quiet = set(range(machine.states))
+    while True:
+        kept = {state for state in quiet if machine.write[state][0] == 0 and machine.next[state][0] in quiet}
+        if kept == quiet:
+            break
+        quiet = kept
+    flush = 0
+    for state in range(machine.states):
+        columns, after = 0, state
+        while after not in quiet:
+            columns, after = columns + 1, machine.next[after][0]
+            if columns > machine.states:
+                return None
+        flush = max(flush, columns)
+    return flush
+
+
+def with_states(passes: tuple[TablePass, ...], operands: int) -> tuple[TablePass, ...]:
+    """The same, with a pass before the last one that writes the state before each column.
+
+    Then the last pass needs no state: what it writes depends on the column alone. So a window of one column suffices.
+    """
+    *before, last = passes
+    states, inputs = last.machine.states, prod(last.sizes)
+    symbols = symbols_of_states(states)
+    writing = Machine([[state] * inputs for state in range(states)], last.machine.next)
+    answers = [[last.machine.write[state][place] for place in range(inputs) for state in range(states)]]
+    reading = Machine(answers, [[0] * (inputs * states)])
+    return (
+        *before,
+        replace(last, machine=writing, writes=symbols),
+        replace(last, machine=reading, sizes=(*last.sizes, states), reads=(*last.reads, operands + len(before))),
+    )
+
+
+def build(name: str, words: Words, sign: str, answer: str, passes: Sequence[TablePass], about: str) -> ColumnTask:
+    """The task of these passes.
+
+    Raises:
+        Refused: the name cannot be that of a task.
+    """
+    if not re.fullmatch(r"[^\W\d]\w*", name) or name.startswith(SETTLING):
+        raise Refused(f"the name of a task must be a word of letters, digits and _, such as my_task, got {name!r}")
+    values = {"name": name, "operands": words.operands, "sign": sign, "alphabet": words.alphabet, "answer": answer}
+    columns = tuple(each.column_pass for each in passes)
+    task: type[ColumnTask] = type(name, (ColumnTask,), {**values, "passes": columns, "__doc__": about, "__module__": TABLES})
+    return task()
+
+
+def answers_of(task: ColumnTask, problems: Sequence[Sequence[str]]) -> list[str]:
+    """The right answers of a task to problems, each a text for each operand, as a person reads them."""
+    by_width: dict[int, list[int]] = {}
+    for number, operands in enumerate(problems):
+        by_width.setdefault(max(map(len, operands)), []).append(number)
+    answers = [""] * len(problems)
+    for width, numbers in by_width.items():
+        padded = [[operand.rjust(width, task.alphabet[0])[::-1] for operand in problems[number]] for number in numbers]
+        places = [[[task.alphabet.index(symbol) for symbol in operand] for operand in operands] for operands in padded]
+        digits = np.array(places, dtype=np.uint8)
+        examples = task.format(digits, np.full(digits.shape[:2], width))
+        for number, tokens, query in zip(numbers, examples.tokens, examples.query_lengths, strict=True):
+            # The last token ends the response.
+            answers[number] = task.reader.read(decode(tokens[query:-1], task.tokens))
+    return answers

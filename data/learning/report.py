@@ -1,0 +1,80 @@
+"""What was found, and what is known of it: three sentences that are kept apart."""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from longhand.data.tasks.column_task import ColumnTask
+
+NETWORK = "a certificate proves that the network computes this machine at every length; without one, nothing is proved of it"
+"""What is said of the network before there is a certificate."""
+
+NOTHING_PROVED = "nothing more: that it computes the function on every word rests on what was checked"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is known of a machine that was found.
+
+    Attributes:
+        source: the function, as text, or the name of the file of examples.
+        found: the machine in words: states, direction, passes.
+        checked: what was compared with the function, or with the examples.
+        proved: what is proved of the machine.
+        legend: the symbols of an answer that do not stand for themselves, and what they stand for.
+        calls: how often the function was called.
+        seconds: how long it took.
+    """
+
+    source: str
+    found: str
+    checked: str
+    proved: str
+    legend: dict[str, str] = field(default_factory=dict)
+    calls: int = 0
+    seconds: float = 0.0
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What recipes, cards and certificates say: all that is the same whenever the machine is found again."""
+        facts: dict[str, Any] = {"source": self.source, "machine": self.found}
+        facts |= {"checked": self.checked, "proved": self.proved}
+        return facts | ({"symbols": self.symbols} if self.legend else {})
+
+    @property
+    def symbols(self) -> str:
+        """The legend in words; numbers that follow each other are told together."""
+        runs: list[list[tuple[str, str]]] = []
+        for symbol, value in self.legend.items():
+            follows = runs and value.isdigit() and runs[-1][-1][1].isdigit() and int(value) == int(runs[-1][-1][1]) + 1
+            if follows:
+                runs[-1].append((symbol, value))
+            else:
+                runs.append([(symbol, value)])
+        return ", ".join(
+            f"{run[0][0]} is {run[0][1]}"
+            if len(run) == 1
+            else f"{''.join(symbol for symbol, _ in run)} are {run[0][1]} to {run[-1][1]}"
+            for run in runs
+        )
+
+    @property
+    def lines(self) -> list[str]:
+        """The report as lines for a terminal."""
+        called = f"{self.calls:,} calls, " if self.calls else ""
+        lines = [
+            self.source,
+            f"  the machine            {self.found} ({called}{self.seconds:.1f} s)",
+            f"  checked of the machine {self.checked}",
+            f"  proved of the machine  {self.proved}",
+            f"  the network            {NETWORK}",
+        ]
+        if self.legend:
+            lines.append(f"  symbols                {self.symbols}")
+        return lines
+
+
+class Learned(NamedTuple):
+    """A task that was found, and what is known of it."""
+
+    task: ColumnTask
+    report: Report
