@@ -11,7 +11,6 @@ from longhand.data.learning.functions import AskedFunction, Refused, constants_o
 from longhand.data.learning.locality import a_window_suffices
 from longhand.data.learning.machine_task import (
     TablePass,
-    answers_of,
     build,
     flush_of,
     is_legal,
@@ -24,7 +23,7 @@ from longhand.data.learning.machines import MachineLearner, Tests, exhaustive_wo
 from longhand.data.learning.passes import TwoPassLearner
 from longhand.data.learning.proof import Linear, linear_function
 from longhand.data.learning.readings import MOST_SYMBOLS, NotSequential, Reading
-from longhand.data.learning.report import NOTHING_PROVED, Learned, Report
+from longhand.data.learning.report import NOTHING_PROVED, Learned, Report, count_of, more_of, order_of
 from longhand.data.learning.words import DIGITS, LETTERS, MOST_LETTERS, Word, Words, number_as_text
 from longhand.data.tasks.column_task import ColumnTask
 
@@ -93,7 +92,8 @@ def learn_task(
     names = list(signature(function).parameters)[: words.operands]
     proved = finding.linear.sentence(names, words.base) if finding.linear else NOTHING_PROVED
     checked = f"{finding.tests.sentence}; {compared:,} whole answers agree"
-    return Learned(task, Report(source, found, checked, proved, finding.legend, asked.calls, time.monotonic() - began))
+    seconds = time.monotonic() - began
+    return Learned(task, Report(source, found, checked, proved, finding.legend, asked.calls, seconds, finding.linear))
 
 
 def task_of(finding: Finding, words: Words, name: str, source: str, write_states: bool) -> tuple[ColumnTask, str]:
@@ -233,7 +233,7 @@ def find_in_one_pass(reading: Reading, generator: random.Random) -> Finding:
         machine, writes, legend = _named(reading, machine)
     only = TablePass(machine, writes, reading.direction, flush, (words.base,) * words.operands, tuple(range(words.operands)))
     one_symbol = "; the answer is one symbol" if reading.answer == "last" else ""
-    found = f"{_count(machine.states, 'state')}, {_order(words, reading.direction)}{_more(flush)}{one_symbol}"
+    found = f"{count_of(machine.states, 'state')}, {order_of(words, reading.direction)}{more_of(flush)}{one_symbol}"
     return Finding((only,), reading.answer, found, learner.tests, legend, linear)
 
 
@@ -254,8 +254,8 @@ def find_in_two_passes(asked: AskedFunction, generator: random.Random) -> Findin
     first = TablePass(two.above, symbols_of_states(two.classes), "top_first", 0, sizes, reads)
     second = TablePass(below, writes, "ones_first", flush, (*sizes, two.classes), (*reads, words.operands))
     found = (
-        f"two passes: {_count(two.classes, 'class', 'es')} of what is above a column, {_order(words, 'top_first')}; then "
-        f"{_count(below.states, 'state')}, {_order(words, 'ones_first')}{_more(flush)}"
+        f"two passes: {count_of(two.classes, 'class', 'es')} of what is above a column, {order_of(words, 'top_first')}; then "
+        f"{count_of(below.states, 'state')}, {order_of(words, 'ones_first')}{more_of(flush)}"
     )
     return Finding((first, second), "all", found, learner.tests, {})
 
@@ -284,20 +284,6 @@ def _named(reading: Reading, machine: Any) -> tuple[Any, str, dict[str, str]]:
     return replace(machine, write=[[numbers[symbol] for symbol in row] for row in machine.write]), writes, legend
 
 
-def _order(words: Words, direction: str) -> str:
-    if words.are_numbers:
-        return "from the ones" if direction == "ones_first" else "from the top"
-    return "from the end" if direction == "ones_first" else "from the beginning"
-
-
-def _more(flush: int) -> str:
-    return f", {_count(flush, 'column')} more than the operands" if flush else ""
-
-
-def _count(number: int, noun: str, ending: str = "s") -> str:
-    return f"{number:,} {noun}{ending if number != 1 else ''}"
-
-
 def compare_answers(task: ColumnTask, finding: Finding, asked: AskedFunction) -> int:
     """Compare whole answers of the task, as a person reads them, with the function; return how many.
 
@@ -308,7 +294,8 @@ def compare_answers(task: ColumnTask, finding: Finding, asked: AskedFunction) ->
     _, every = exhaustive_words(words, ANSWERS_COMPARED // 2)
     chosen: list[Word] = list(every)[: ANSWERS_COMPARED // 2]
     chosen += [words.random_word(generator, 1, 100) for _ in range(ANSWERS_COMPARED - len(chosen))]
-    for word, answer in zip(chosen, answers_of(task, [words.texts(word) for word in chosen]), strict=True):
+    for word in chosen:
+        answer = task.answer_to(task.sign.join(words.texts(word)))
         value = finding.legend.get(answer, answer)
         if finding.answer == "all" and words.are_numbers:
             value = str(int(answer, words.base))

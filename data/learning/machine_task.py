@@ -5,15 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-import numpy as np
-
 from longhand.data.learning.functions import Refused
 from longhand.data.learning.machines import MOST_STATES, Machine
 from longhand.data.learning.words import DIGITS, Words
 from longhand.data.tasks.column_task import TABLES, ColumnPass, ColumnTask
 from longhand.data.tasks.settling_columns import SETTLING
 from longhand.modeling.transducer import RESERVED
-from longhand.modeling.vocabulary import decode
 
 SYMBOLS = DIGITS + DIGITS[10:].upper() + "".join(map(chr, range(0x100, 0x200)))
 """Symbols of states, classes and answers that have no symbol of their own; the first ones are digits."""
@@ -147,20 +144,3 @@ def build(name: str, words: Words, sign: str, answer: str, passes: Sequence[Tabl
     columns = tuple(each.column_pass for each in passes)
     task: type[ColumnTask] = type(name, (ColumnTask,), {**values, "passes": columns, "__doc__": about, "__module__": TABLES})
     return task()
-
-
-def answers_of(task: ColumnTask, problems: Sequence[Sequence[str]]) -> list[str]:
-    """The right answers of a task to problems, each a text for each operand, as a person reads them."""
-    by_width: dict[int, list[int]] = {}
-    for number, operands in enumerate(problems):
-        by_width.setdefault(max(map(len, operands)), []).append(number)
-    answers = [""] * len(problems)
-    for width, numbers in by_width.items():
-        padded = [[operand.rjust(width, task.alphabet[0])[::-1] for operand in problems[number]] for number in numbers]
-        places = [[[task.alphabet.index(symbol) for symbol in operand] for operand in operands] for operands in padded]
-        digits = np.array(places, dtype=np.uint8)
-        examples = task.format(digits, np.full(digits.shape[:2], width))
-        for number, tokens, query in zip(numbers, examples.tokens, examples.query_lengths, strict=True):
-            # The last token ends the response.
-            answers[number] = task.reader.read(decode(tokens[query:-1], task.tokens))
-    return answers

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from longhand.data.learning.proof import Linear
+from longhand.data.learning.words import Words
 from longhand.data.tasks.column_task import ColumnTask
 
 NETWORK = "a certificate proves that the network computes this machine at every length; without one, nothing is proved of it"
@@ -23,6 +25,7 @@ class Report:
         legend: the symbols of an answer that do not stand for themselves, and what they stand for.
         calls: how often the function was called.
         seconds: how long it took.
+        linear: the linear function that the machine is proved to compute; None if it is none.
     """
 
     source: str
@@ -32,6 +35,7 @@ class Report:
     legend: dict[str, str] = field(default_factory=dict)
     calls: int = 0
     seconds: float = 0.0
+    linear: Linear | None = None
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -78,3 +82,20 @@ class Learned(NamedTuple):
 
     task: ColumnTask
     report: Report
+
+
+def order_of(words: Words, direction: str) -> str:
+    """Where reading begins, in words."""
+    if words.are_numbers:
+        return "from the ones" if direction == "ones_first" else "from the top"
+    return "from the end" if direction == "ones_first" else "from the beginning"
+
+
+def more_of(flush: int) -> str:
+    """How much longer an answer may be, in words."""
+    return f", {count_of(flush, 'column')} more than the operands" if flush else ""
+
+
+def count_of(number: int, noun: str, ending: str = "s") -> str:
+    """A number of things."""
+    return f"{number:,} {noun}{ending if number != 1 else ''}"

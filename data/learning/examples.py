@@ -1,0 +1,351 @@
+"""From questions and answers alone to a task: the smallest machine that merging of states finds (RPNI, in AALpy)."""
+
+import csv
+import json
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from aalpy.learning_algs import run_RPNI
+
+from longhand.data.learning.functions import Refused
+from longhand.data.learning.locality import a_window_suffices
+from longhand.data.learning.machine_task import TablePass, build, with_states
+from longhand.data.learning.machines import Machine, minimised
+from longhand.data.learning.proof import linear_function
+from longhand.data.learning.report import NOTHING_PROVED, Learned, Report, count_of, more_of, order_of
+from longhand.data.learning.words import DIGITS, Words
+
+HELD_OUT = 10
+"""One example in so many is held out, to test the machine."""
+
+SHOWN = 5
+"""Entries that a message names."""
+
+UNKNOWN = -1
+"""Stands in entries of a table that no example reaches."""
+
+ONES_FIRST, TOP_FIRST = "ones_first", "top_first"
+
+
+class Example(NamedTuple):
+    """A question and its answer, as a person writes them."""
+
+    question: str
+    answer: str
+
+
+def read_examples(file: Path) -> list[Example]:
+    """The examples in a file: an object with `question` and `answer` a line (.jsonl), or these columns (.csv).
+
+    Raises:
+        Refused: the file cannot be read, or a line is no example.
+    """
+    try:
+        with file.open(encoding="utf-8", newline="") as stream:
+            rows: list[Any] = list(csv.DictReader(stream)) if file.suffix == ".csv" else list(map(json.loads, stream))
+    except (OSError, ValueError, csv.Error) as error:
+        raise Refused(f"{file} cannot be read as {file.suffix.removeprefix('.') or 'jsonl'}: {error}") from error
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict) or not all(isinstance(row.get(name), str | int) for name in Example._fields):
+            raise Refused(
+                f'{file}, example {number}: it must be like {{"question": "12+34", "answer": "46"}}, got {row!r:.80}'
+            )
+    if not rows:
+        raise Refused(f"{file} holds no example")
+    return [Example(str(row["question"]), str(row["answer"])) for row in rows]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """An example in one reading: letters and written symbols, in the order of reading."""
+
+    example: Example
+    letters: tuple[int, ...]
+    written: tuple[int, ...]
+
+
+def learn_task_from_examples(
+    examples: Sequence[Example],
+    base: int = 10,
+    alphabet: str | None = None,
+    name: str = "learned",
+    source: str = "examples",
+    complete: bool = False,
+) -> Learned:
+    """Find the machine that agrees with all examples, and make it a column task.
+
+    Args:
+        base: of numbers.
+        alphabet: the symbols of texts; without it, what is no number in this base is a text over the symbols that occur.
+        complete: fill entries of the table that no example reaches, if all others fit the identity of a linear function.
+
+    Raises:
+        Refused: there is no such machine, it fails at examples that were held out, or entries are never reached.
+    """
+    began = time.monotonic()
+    words, sign = words_of(examples, base, alphabet)
+    shuffled = sorted(set(examples))
+    random.Random(0).shuffle(shuffled)
+    held_out = shuffled[::HELD_OUT]
+    used = [example for place, example in enumerate(shuffled) if place % HELD_OUT]
+    reading, machine = read_in_a_direction(shuffled, used, words, sign)
+    missing = missing_entries(machine)
+    if missing and not complete:
+        raise Refused(describe_missing(missing, machine, words, len(used)))
+    if missing:
+        machine = completed_by_identity(machine, words, used, sign)
+    failing = [example for example in held_out if not reading.agrees(machine, example)]
+    if failing:
+        raise Refused(
+            f"{len(failing)} of {len(held_out)} examples that were held out are not answered by the machine of "
+            f"{machine.states} states that agrees with the other {len(used):,}, such as {shown(failing[0])}: give more examples"
+        )
+    entries = machine.states * words.count
+    machine = minimised(machine)
+    linear = linear_function(machine, words) if words.are_numbers and reading.direction == ONES_FIRST else None
+    sizes, reads = (words.base,) * words.operands, tuple(range(words.operands))
+    passes: tuple[TablePass, ...] = (TablePass(machine, reading.symbols, reading.direction, reading.flush, sizes, reads),)
+    found = f"{count_of(machine.states, 'state')}, {order_of(words, reading.direction)}{more_of(reading.flush)}"
+    if not a_window_suffices(passes):
+        passes = with_states(passes, words.operands)
+        found += "; the states are written in a pass of their own, since no window suffices without them"
+    reached = (
+        f"{len(missing)} of the {entries:,} entries are reached by none of them, and were completed by the identity below"
+    )
+    if not missing:
+        reached = f"each of the {entries:,} entries is reached"
+    checked = f"{len(used):,} examples agree, and all {len(held_out):,} that were held out; {reached}"
+    names = [chr(ord("a") + place) for place in range(words.operands)]
+    proved = linear.sentence(names, words.base) if linear else NOTHING_PROVED
+    task = build(name, words, sign, "all", passes, f"{source}: {found}.")
+    return Learned(task, Report(source, found, checked, proved, seconds=time.monotonic() - began, linear=linear))
+
+
+@dataclass(frozen=True)
+class ExampleReading:
+    """How examples are read.
+
+    Attributes:
+        flush: columns that the longest answer has more than its operands.
+        symbols: what is written.
+    """
+
+    words: Words
+    sign: str
+    direction: str
+    flush: int
+    symbols: str
+
+    def trace(self, example: Example) -> Trace:
+        """An example in the order of reading."""
+        words = self.words
+        letters = (0,) * self.flush + words.columns(operands_of(example, self.sign))
+        answer = example.answer
+        if words.are_numbers:
+            answer = answer.lstrip(words.alphabet[0]).rjust(len(letters), words.alphabet[0])
+        written = tuple(self.symbols.index(symbol) for symbol in answer)
+        turn = -1 if self.direction == ONES_FIRST else 1
+        return Trace(example, letters[::turn], written[::turn])
+
+    def agrees(self, machine: Machine, example: Example) -> bool:
+        """Whether a machine answers an example rightly."""
+        trace = self.trace(example)
+        return machine.written(trace.letters) == trace.written
+
+
+def read_in_a_direction(
+    examples: Sequence[Example], used: Sequence[Example], words: Words, sign: str
+) -> tuple[ExampleReading, Machine]:
+    """The first direction in which a machine agrees with the examples that are used, and the machine.
+
+    Raises:
+        Refused: there is none; the message shows two examples for each direction.
+    """
+    reasons = []
+    for direction in (ONES_FIRST, TOP_FIRST) if words.are_numbers else (TOP_FIRST, ONES_FIRST):
+        try:
+            flush = flush_of(examples, words, sign, direction)
+            symbols = words.alphabet if words.are_numbers else symbols_of(examples, words, direction)
+            reading = ExampleReading(words, sign, direction, flush, symbols)
+            return reading, merged([reading.trace(example) for example in used], words.count)
+        except NotFitting as error:
+            reasons.append(f"{order_of(words, direction)}, {error}")
+    raise Refused(f"no machine with a symbol for each column agrees with the examples: {'; '.join(reasons)}")
+
+
+class NotFitting(Exception):
+    """The examples do not fit a reading."""
+
+
+def words_of(examples: Sequence[Example], base: int, alphabet: str | None) -> tuple[Words, str]:
+    """How questions are words, and the sign between operands.
+
+    Raises:
+        Refused: questions have several signs, or different numbers of operands; or one has two answers.
+    """
+    if not 2 <= base <= len(DIGITS):
+        raise Refused(f"base must be 2 to {len(DIGITS)}, got {base}")
+    answers: dict[str, str] = {}
+    for question, answer in examples:
+        if answers.setdefault(question, answer) != answer:
+            raise Refused(f"the question {question!r} has two answers, {answers[question]!r} and {answer!r}")
+    texts = [question.strip().removesuffix("=") for question in answers]
+    signs = sorted({symbol for text in texts for symbol in text if not symbol.isalnum() and symbol not in (alphabet or "")})
+    if len(signs) > 1:
+        raise Refused(f"the questions have the signs {' and '.join(map(repr, signs))}: one may stand between operands")
+    sign = signs[0] if signs else ""
+    counts = {text.count(sign) + 1 if sign else 1 for text in texts}
+    if len(counts) > 1 or any(not part for text in texts for part in (text.split(sign) if sign else [text])):
+        raise Refused(f"all questions must have one number of operands, with {sign!r} between them")
+    symbols = set("".join(texts)) - {sign}
+    if (
+        alphabet is None
+        and symbols <= set(DIGITS[:base])
+        and all(set(answer) <= set(DIGITS[:base]) for answer in answers.values())
+    ):
+        return Words(DIGITS[:base], counts.pop(), True), sign
+    if alphabet is not None and not symbols <= set(alphabet):
+        raise Refused(
+            f"the questions have the symbol {min(symbols - set(alphabet))!r}, which is not in the alphabet {alphabet!r}"
+        )
+    return Words(alphabet or "".join(sorted(symbols)), counts.pop(), False), sign
+
+
+def operands_of(example: Example, sign: str) -> list[str]:
+    """The operands of a question."""
+    text = example.question.strip().removesuffix("=")
+    return text.split(sign) if sign else [text]
+
+
+def flush_of(examples: Sequence[Example], words: Words, sign: str, direction: str) -> int:
+    """Columns that the longest answer has more than its operands.
+
+    Raises:
+        NotFitting: there is no room for them, or texts have other lengths than their answers.
+    """
+    flush = 0
+    for example in examples:
+        width = max(map(len, operands_of(example, sign)))
+        more = len(example.answer.lstrip(words.alphabet[0]) if words.are_numbers else example.answer) - width
+        if (more > 0 and direction == TOP_FIRST) or (more and not words.are_numbers):
+            raise NotFitting(
+                f"{shown(example)} has another length than its operands (a number in another base needs --base)"
+            )
+        flush = max(flush, more)
+    return flush
+
+
+def symbols_of(examples: Sequence[Example], words: Words, direction: str) -> str:
+    """The symbols of answers that are texts; read from the end, the first one is not what pads."""
+    symbols = "".join(sorted({symbol for example in examples for symbol in example.answer}))
+    if direction == ONES_FIRST and symbols[0] == words.alphabet[0]:
+        return symbols[1:] + symbols[0] if len(symbols) > 1 else "_" + symbols
+    return symbols
+
+
+def merged(traces: Sequence[Trace], letters: int) -> Machine:
+    """The machine that merging of states finds; `UNKNOWN` stands in entries that no trace reaches.
+
+    Args:
+        letters: how many letters there are.
+
+    Raises:
+        NotFitting: two examples begin alike, and what is written is not the same.
+    """
+    known: dict[tuple[int, ...], tuple[int, Example]] = {}
+    for each in traces:
+        for end in range(1, len(each.letters) + 1):
+            written, other = known.setdefault(each.letters[:end], (each.written[end - 1], each.example))
+            if written != each.written[end - 1]:
+                raise NotFitting(
+                    f"{shown(other)} and {shown(each.example)} begin with the same columns, and are answered differently"
+                )
+    model: Any = run_RPNI([[word, written] for word, (written, _) in known.items()], "mealy", print_info=False)
+    numbers = {model.initial_state: 0}
+    order = [model.initial_state]
+    for state in order:
+        for after in state.transitions.values():
+            if after not in numbers:
+                numbers[after] = len(order)
+                order.append(after)
+    write = [[state.output_fun.get(letter, UNKNOWN) for letter in range(letters)] for state in order]
+    following = [
+        [numbers[state.transitions[letter]] if letter in state.transitions else UNKNOWN for letter in range(letters)]
+        for state in order
+    ]
+    return Machine(write, following)
+
+
+def missing_entries(machine: Machine) -> list[tuple[int, int]]:
+    """The entries, a state and a letter each, that no example reaches."""
+    rows = enumerate(machine.next)
+    return [(state, letter) for state, row in rows for letter, after in enumerate(row) if after == UNKNOWN]
+
+
+def describe_missing(missing: Sequence[tuple[int, int]], machine: Machine, words: Words, count: int) -> str:
+    """Which entries no example reaches, as columns behind the shortest beginnings that examples have."""
+    entries = machine.states * words.count
+    listed = []
+    for state, letter in missing[:SHOWN]:
+        column = ", ".join(repr(words.alphabet[place]) for place in words.letters[letter])
+        listed.append(f"column ({column}) in state {state}")
+    return (
+        f"{count:,} examples give a machine of {machine.states} states, and {len(missing)} of its {entries:,} entries are reached "
+        f"by none of them: {'; '.join(listed)}{' and so on' if len(missing) > SHOWN else ''}; give examples that have them, or "
+        "complete a linear function by --complete"
+    )
+
+
+def completed_by_identity(machine: Machine, words: Words, examples: Sequence[Example], sign: str) -> Machine:
+    """The machine with the entries that a linear function would have where no example reaches.
+
+    Raises:
+        Refused: the examples are of no linear function, or an entry leads to a state that was not found.
+    """
+    if not words.are_numbers:
+        raise Refused("only a function of numbers is completed")
+    rows = [[*(int(operand, words.base) for operand in operands_of(example, sign)), 1] for example in examples]
+    values = [int(example.answer, words.base) for example in examples]
+    solution = np.linalg.lstsq(np.array(rows, dtype=float), np.array(values, dtype=float), rcond=None)[0]
+    *coefficients, constant = [round(number) for number in solution]
+
+    def total(digits: Sequence[int]) -> int:
+        return sum(factor * digit for factor, digit in zip(coefficients, digits, strict=True))
+
+    if any(total(row[:-1]) + constant != value for row, value in zip(rows, values, strict=True)):
+        raise Refused("the entries that no example reaches cannot be completed: the examples are of no linear function")
+    carries = {0: constant}
+    for state in _reached_in_order(machine):
+        for letter, after in enumerate(machine.next[state]):
+            if after != UNKNOWN:
+                rest = total(words.letters[letter]) + carries[state] - machine.write[state][letter]
+                carries.setdefault(after, rest // words.base)
+    states = {carry: state for state, carry in carries.items()}
+    write = [list(row) for row in machine.write]
+    following = [list(row) for row in machine.next]
+    for state, letter in missing_entries(machine):
+        carry, digit = divmod(total(words.letters[letter]) + carries[state], words.base)
+        if carry not in states:
+            raise Refused(f"no example reaches the carry {carry}, which is needed to complete the table")
+        write[state][letter], following[state][letter] = digit, states[carry]
+    completed = Machine(write, following)
+    if linear_function(minimised(completed), words) is None:
+        raise Refused("the entries that examples reach do not fit the identity of a linear function")
+    return completed
+
+
+def _reached_in_order(machine: Machine) -> list[int]:
+    order = [0]
+    for state in order:
+        order += [after for after in dict.fromkeys(machine.next[state]) if after != UNKNOWN and after not in order]
+    return order
+
+
+def shown(example: Example) -> str:
+    """An example as a person writes it."""
+    return f"{example.question} = {example.answer}"
