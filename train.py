@@ -17,10 +17,12 @@ from transformers.utils import logging
 
 from longhand.data import ColumnTask
 from longhand.data.batches import check_lengths
+from longhand.data.learning.plugin_file import plugin_source
+from longhand.data.learning.report import Learned
 from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, with_certificate
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, Checkpoint
 from longhand.hub_cards.checkpoints.load import complete_checkpoint, load_both, read_checkpoint
-from longhand.hub_cards.commands import holding, interruptible, one_line, read_object, refusing_in_one_line
+from longhand.hub_cards.commands import holding, interruptible, one_line, read_object, refusing_in_one_line, write_atomically
 from longhand.hub_cards.evaluation.measure import evaluate_lengths, report
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.commits import Repository, check_push, own_repo_id
@@ -59,6 +61,8 @@ examples
   python train.py                                   the main job: the recipe "addition"
   python train.py addition-absolute --learning_rate 2e-3
   python train.py addition --push_to_hub            publish the finished run as USER/addition (--hub_model_id USER/NAME)
+  python train.py columns --function "lambda a, b: a + b"       the machine behind a function is found, then trained
+  python train.py columns --examples sums.jsonl                 or behind examples alone
   python train.py addition --plugin my_task.py --task my_task
   accelerate launch --config_file hub_cards/launch/gpus.yaml train.py                    a process for each GPU
   accelerate launch --config_file hub_cards/launch/cpus.yaml train.py --use_cpu True     two processes on CPUs
@@ -103,6 +107,11 @@ def train(arguments: list[str]) -> None:
         # Libraries refuse the arguments of a schedule, a reporter or a folder by errors of these types.
         with refusing_in_one_line(TypeError, OSError, RuntimeError, ImportError):
             run = parse_run(arguments)
+            if run.found and run.training.process_index == 0:
+                print("\n".join(run.found.report.lines))
+            if run.found and run.write_plugin:
+                print(write_task(run.found, Path(run.write_plugin)))
+                return
             if run.training.dry_run:
                 print(dry_run(run))
                 return
@@ -125,6 +134,18 @@ def train(arguments: list[str]) -> None:
                 stop(f"not certified after {trainer.state.global_step} steps{later}")
         if start.repo_id and run.training.process_index == 0:
             publish(run, start.repo_id, finished)
+
+
+def write_task(found: Learned, file: Path) -> str:
+    """Write a task that was found as a plugin, and return how it is trained.
+
+    Raises:
+        ValueError: there is such a file.
+    """
+    if file.exists():
+        raise ValueError(f"--write_plugin: {file} exists already")
+    write_atomically(file, plugin_source(found))
+    return f"wrote {file}: read it, change it, and train it by python train.py columns --plugin {file}"
 
 
 def dry_run(run: Run) -> str:

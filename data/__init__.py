@@ -24,13 +24,18 @@ from longhand.data.tokenization import check_characters as check_characters
 
 if TYPE_CHECKING:
     from longhand.data.builder import load_task_dataset as load_task_dataset
+    from longhand.data.learning.learn import learn_task as learn_task
 
 else:
 
     def __getattr__(name):
-        """The maker of datasets is imported when asked for: it needs the library `datasets`, and few commands do."""
-        if name != "load_task_dataset":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from longhand.data.builder import load_task_dataset
+        """What needs a library that few commands need, `datasets` or `aalpy`, is imported when asked for."""
+        if name == "load_task_dataset":
+            from longhand.data.builder import load_task_dataset
 
-        return load_task_dataset
+            return load_task_dataset
+        if name == "learn_task":
+            from longhand.data.learning.learn import learn_task
+
+            return learn_task
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -100,7 +100,7 @@ JOINED = (
 MEASURED = {"wrong": (0.01, 0.0), "margin": (0.01, 1e-3), "bound": (0.01, 0.0), "ratio": (0.01, 0.0)}
 """Fields that another processor measures a little differently, with a relative and an absolute tolerance."""
 
-LATER = ("transducer", "lengths")
+LATER = ("transducer", "lengths", "learned")
 """Fields that the first certificates and configurations did not have. A hash includes only those that are set; the same is
 true of `later_fields` of a configuration."""
 
@@ -125,6 +125,8 @@ class Certificate:
         transducer: the table of a column task: what the model computes; None for other tasks.
         lengths: the verdicts of single lengths of a model with full attention, see `LengthVerdict`; None for other models.
         files: SHA-256 of every file of the checkpoint that decides an answer, by name; None if it is not from a folder.
+        learned: of a machine that was found, what was checked against its function and what is proved of the machine, as its
+            recipe says; nothing of it is proved here. None for other tasks.
     """
 
     certified: bool
@@ -144,6 +146,7 @@ class Certificate:
     files: dict[str, str] | None = None
     transducer: dict[str, Any] | None = None
     lengths: list[dict[str, Any]] | None = None
+    learned: dict[str, str] | None = None
 
 
 def certify(model: CoupledGPTForCausalLM, task: Task, anew: bool = True) -> Certificate:
@@ -249,6 +252,7 @@ def _conclude(check: Check, model: CoupledGPTForCausalLM, task: Task) -> Certifi
         limits=limits,
         weights=hash_weights(model),
         transducer=getattr(model.config, "transducer", None),
+        learned=getattr(task, "learned", None),
     )
 
 

@@ -147,7 +147,7 @@ def imported_by(first: str, files: dict[str, bytes]) -> list[str]:
 
 def check_certificate(content: bytes) -> dict[str, Any]:
     """What certificate.json states, each field of a type that it may have."""
-    certificate = {"transducer": None, "lengths": None} | read_json("certificate.json", content)
+    certificate = {"transducer": None, "lengths": None, "learned": None} | read_json("certificate.json", content)
     compare("certificate.json", certificate, FIELDS)
     return certificate
 
@@ -220,7 +220,7 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("statement", "weights"), of(str)),
     **dict.fromkeys(("proof", "failures"), of(list)),
     **dict.fromkeys(("task", "limits"), is_object),
-    **dict.fromkeys(("files", "transducer"), of(dict, type(None))),
+    **dict.fromkeys(("files", "transducer", "learned"), of(dict, type(None))),
     "lengths": of(list, type(None)),
     **dict.fromkeys(("predictions", "wrong"), of(int)),
     **dict.fromkeys(("problems", "neighbourhoods"), of(int, type(None))),

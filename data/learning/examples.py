@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from aalpy.learning_algs import run_RPNI
 
-from longhand.data.learning.functions import Refused
+from longhand.data.learning.functions import SECONDS, OutOfTime, Refused, alarm
 from longhand.data.learning.locality import a_window_suffices
 from longhand.data.learning.machine_task import TablePass, build, with_states
 from longhand.data.learning.machines import Machine, minimised
 from longhand.data.learning.proof import linear_function
-from longhand.data.learning.report import NOTHING_PROVED, Learned, Report, count_of, more_of, order_of
+from longhand.data.learning.report import NOTHING_PROVED, Learned, Report, count_of, more_of, order_of, states_written
 from longhand.data.learning.words import DIGITS, Words
 
 HELD_OUT = 10
@@ -76,6 +76,8 @@ def learn_task_from_examples(
     name: str = "learned",
     source: str = "examples",
     complete: bool = False,
+    seconds: float = SECONDS,
+    write_states: bool = False,
 ) -> Learned:
     """Find the machine that agrees with all examples, and make it a column task.
 
@@ -83,6 +85,8 @@ def learn_task_from_examples(
         base: of numbers.
         alphabet: the symbols of texts; without it, what is no number in this base is a text over the symbols that occur.
         complete: fill entries of the table that no example reaches, if all others fit the identity of a linear function.
+        seconds: how long merging may take.
+        write_states: as of `learn_task`.
 
     Raises:
         Refused: there is no such machine, it fails at examples that were held out, or entries are never reached.
@@ -93,7 +97,11 @@ def learn_task_from_examples(
     random.Random(0).shuffle(shuffled)
     held_out = shuffled[::HELD_OUT]
     used = [example for place, example in enumerate(shuffled) if place % HELD_OUT]
-    reading, machine = read_in_a_direction(shuffled, used, words, sign)
+    try:
+        with alarm(seconds):
+            reading, machine = read_in_a_direction(shuffled, used, words, sign)
+    except OutOfTime:
+        raise Refused(f"no machine was found after {seconds:g} seconds of merging {len(used):,} examples") from None
     missing = missing_entries(machine)
     if missing and not complete:
         raise Refused(describe_missing(missing, machine, words, len(used)))
@@ -103,7 +111,7 @@ def learn_task_from_examples(
     if failing:
         raise Refused(
             f"{len(failing)} of {len(held_out)} examples that were held out are not answered by the machine of "
-            f"{machine.states} states that agrees with the other {len(used):,}, such as {shown(failing[0])}: give more examples"
+            f"{machine.states} states that agrees with the others, such as {shown(failing[0])}: give more of them"
         )
     entries = machine.states * words.count
     machine = minimised(machine)
@@ -111,9 +119,9 @@ def learn_task_from_examples(
     sizes, reads = (words.base,) * words.operands, tuple(range(words.operands))
     passes: tuple[TablePass, ...] = (TablePass(machine, reading.symbols, reading.direction, reading.flush, sizes, reads),)
     found = f"{count_of(machine.states, 'state')}, {order_of(words, reading.direction)}{more_of(reading.flush)}"
-    if not a_window_suffices(passes):
+    if write_states or not a_window_suffices(passes):
         passes = with_states(passes, words.operands)
-        found += "; the states are written in a pass of their own, since no window suffices without them"
+        found += states_written(write_states)
     reached = (
         f"{len(missing)} of the {entries:,} entries are reached by none of them, and were completed by the identity below"
     )
@@ -294,10 +302,16 @@ def describe_missing(missing: Sequence[tuple[int, int]], machine: Machine, words
     for state, letter in missing[:SHOWN]:
         column = ", ".join(repr(words.alphabet[place]) for place in words.letters[letter])
         listed.append(f"column ({column}) in state {state}")
+    if len(missing) > entries / 2:
+        return (
+            f"{count:,} examples give a machine of {machine.states:,} states, and most of its {entries:,} entries are "
+            "reached by none of them: either there are far too few examples, or what must be remembered grows with the width"
+        )
+    more = " and so on" if len(missing) > SHOWN else ""
     return (
-        f"{count:,} examples give a machine of {machine.states} states, and {len(missing)} of its {entries:,} entries are reached "
-        f"by none of them: {'; '.join(listed)}{' and so on' if len(missing) > SHOWN else ''}; give examples that have them, or "
-        "complete a linear function by --complete"
+        f"{count:,} examples give a machine of {machine.states} states, and {len(missing)} of its {entries:,} entries are "
+        f"reached by none of them: {'; '.join(listed)}{more}; give examples that have them, or complete a linear function "
+        "by --complete"
     )
 
 

@@ -15,6 +15,9 @@ from typing import Any
 
 from longhand.data.learning.words import Word, Words
 
+SECONDS = 60.0
+"""How long a function may take to be learned, or examples to be merged."""
+
 ASKED_TWICE = 50
 """One call in so many is made twice, and so are as many calls at the beginning."""
 
@@ -100,7 +103,7 @@ class AskedFunction:
         """
         self._began = time.monotonic()
         try:
-            with _alarm(self.seconds):
+            with alarm(self.seconds):
                 yield
         except OutOfTime:
             raise Refused(
@@ -110,7 +113,7 @@ class AskedFunction:
 
 
 @contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
+def alarm(seconds: float) -> Iterator[None]:
     """Raise `OutOfTime` in the main thread after so many seconds, where the system has this signal."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield

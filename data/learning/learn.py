@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any
 
-from longhand.data.learning.functions import AskedFunction, Refused, constants_of, count_operands, shown, takes_texts
+from longhand.data.learning.functions import (
+    SECONDS,
+    AskedFunction,
+    Refused,
+    constants_of,
+    count_operands,
+    shown,
+    takes_texts,
+)
 from longhand.data.learning.locality import a_window_suffices
 from longhand.data.learning.machine_task import (
     TablePass,
@@ -23,12 +31,9 @@ from longhand.data.learning.machines import MachineLearner, Tests, exhaustive_wo
 from longhand.data.learning.passes import TwoPassLearner
 from longhand.data.learning.proof import Linear, linear_function
 from longhand.data.learning.readings import MOST_SYMBOLS, NotSequential, Reading
-from longhand.data.learning.report import NOTHING_PROVED, Learned, Report, count_of, more_of, order_of
+from longhand.data.learning.report import NOTHING_PROVED, Learned, Report, count_of, more_of, order_of, states_written
 from longhand.data.learning.words import DIGITS, LETTERS, MOST_LETTERS, Word, Words, number_as_text
 from longhand.data.tasks.column_task import ColumnTask
-
-SECONDS = 60.0
-"""How long a function may take to be learned."""
 
 LONGEST_FRAGMENT = 20
 """Symbols of the longest constant of a function that is strewn into words."""
@@ -105,9 +110,7 @@ def task_of(finding: Finding, words: Words, name: str, source: str, write_states
     sign = sign_between(words, finding.passes, finding.linear is not None and finding.linear.is_sum)
     if not write_states and a_window_suffices(finding.passes):
         return build(name, words, sign, finding.answer, finding.passes, f"{source}: {finding.found}."), finding.found
-    reason = "as was asked" if write_states else "since no window suffices without them"
-    cost = "which costs one symbol more for each column"
-    found = f"{finding.found}; the states are written in a pass of their own, {reason}, {cost}"
+    found = finding.found + states_written(write_states)
     passes = with_states(finding.passes, words.operands)
     return build(name, words, sign, finding.answer, passes, f"{source}: {found}."), found
 
@@ -254,7 +257,7 @@ def find_in_two_passes(asked: AskedFunction, generator: random.Random) -> Findin
     first = TablePass(two.above, symbols_of_states(two.classes), "top_first", 0, sizes, reads)
     second = TablePass(below, writes, "ones_first", flush, (*sizes, two.classes), (*reads, words.operands))
     found = (
-        f"two passes: {count_of(two.classes, 'class', 'es')} of what is above a column, {order_of(words, 'top_first')}; then "
+        f"two passes: {count_of(two.classes, 'class', 'es')} of what is above, {order_of(words, 'top_first')}; then "
         f"{count_of(below.states, 'state')}, {order_of(words, 'ones_first')}{more_of(flush)}"
     )
     return Finding((first, second), "all", found, learner.tests, {})

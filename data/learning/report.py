@@ -99,3 +99,9 @@ def more_of(flush: int) -> str:
 def count_of(number: int, noun: str, ending: str = "s") -> str:
     """A number of things."""
     return f"{number:,} {noun}{ending if number != 1 else ''}"
+
+
+def states_written(was_asked: bool) -> str:
+    """That the states are written, why, and what it costs, in words."""
+    reason = "as was asked" if was_asked else "since no window suffices without them"
+    return f"; the states are written in a pass of their own, {reason}, which costs one symbol more for each column"

@@ -98,6 +98,7 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         direction: `"ones_first"` or `"top_first"`, the order in which columns are read and written.
         answer: `"all"` of what the last pass writes, its `"last"` symbol, or what all passes write, `"joined"` without `_`.
         window: first and last column that a token sees, counted from its own in the task's direction; None for the least.
+        learned: what is known of a machine that was found, see `data/learning/report.py`; None for a step that was written.
         worked_examples: from questions to their answers, worked out by hand; before training, the step must agree.
         passes: for a task of several passes, in place of `step`, `writes`, `start`, `flush`, `direction` and `window`.
     """
@@ -112,6 +113,7 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
     answer: ClassVar[str] = "all"
     window: ClassVar[tuple[int, int] | None] = None
     worked_examples: ClassVar[Mapping[str, str]] = {}
+    learned: ClassVar[Mapping[str, str] | None] = None
     passes: ClassVar[tuple[ColumnPass, ...]] = ()
     coupling: ClassVar[str] = "columns"
     sized_problems: ClassVar[tuple[str, str]] = ("operands of", "symbol")
@@ -386,8 +388,11 @@ def sights_of(task: ColumnTask) -> list[Sight]:
     return [sight_of(table, graph, place, symmetric) for place in range(len(table.passes))]
 
 
-def task_of_table(name: str, values: Mapping[str, Any]) -> type[ColumnTask]:
+def task_of_table(name: str, values: Mapping[str, Any], learned: Mapping[str, str] | None = None) -> type[ColumnTask]:
     """The task that a configuration holds as a table.
+
+    Args:
+        learned: as of `ColumnTask`.
 
     Raises:
         ValueError: as `read_transducer`.
@@ -408,4 +413,4 @@ def task_of_table(name: str, values: Mapping[str, Any]) -> type[ColumnTask]:
     )
     words = {"alphabet": table.alphabet, "operands": table.operands, "sign": table.sign, "answer": table.answer}
     about = {"__doc__": f"The task {name}, as the table of a configuration.", "__module__": TABLES}
-    return type(name, (ColumnTask,), {"name": name, "passes": passes, **words, **about})
+    return type(name, (ColumnTask,), {"name": name, "passes": passes, "learned": learned, **words, **about})

@@ -40,8 +40,11 @@ def register_task(task: type[Task]) -> type[Task]:
     return task
 
 
-def register_table(name: str, values: Mapping[str, Any]) -> None:
+def register_table(name: str, values: Mapping[str, Any], learned: Mapping[str, str] | None = None) -> None:
     """Make a task known that a configuration holds as a table, unless the task is known; it replaces an earlier table.
+
+    Args:
+        learned: as of `ColumnTask`.
 
     Raises:
         ValueError: the table is not legal, or its name is no word: names stand on cards and in what commands print.
@@ -51,7 +54,7 @@ def register_table(name: str, values: Mapping[str, Any]) -> None:
         raise ValueError(f"the name of a task must be one word of at most 100 letters and digits, got {name[:110]!r}")
     known = task_named(name)
     if known is None or known.__module__ == TABLES:
-        register_task(task_of_table(name, values))
+        register_task(task_of_table(name, values, learned))
 
 
 def find_task(name: Any) -> type[Task]:

@@ -214,7 +214,7 @@ def copy_verifier(folder: Path) -> str | None:
 
 def certificate_row(values: dict[str, Any], name: str) -> Row:
     """Return what certificates.jsonl holds of a certificate; `name` is the model's."""
-    left_out = ("statement", "proof", "task", "limits", "files", "lengths")
+    left_out = ("statement", "proof", "task", "limits", "files", "lengths", "learned")
     return {"model": name} | {field: value for field, value in values.items() if field not in left_out}
 
 
@@ -233,6 +233,9 @@ def format_certificate(name: str, certificate: Certificate, show_proof: bool) ->
     facts["weights"] = certificate.weights
     lines = [f"{name}: {'CERTIFIED' if certificate.certified else 'NOT CERTIFIED'}. {certificate.statement}"]
     lines += [f"  {label:9} {value}" for label, value in facts.items()]
+    if certificate.learned:
+        lines.append("of the machine that was found, which is proved of the network above:")
+        lines += [f"  {label:9} {value}" for label, value in certificate.learned.items()]
     if show_proof:
         lines += [f"  {number}. {step}" for number, step in enumerate(certificate.proof, 1)]
     lines += [f"  wrong: {failure.problem}  {_verdict(failure)}" for failure in certificate.failures]

@@ -9,7 +9,7 @@ They hold what a finished run leaves, but for the code that travels with checkpo
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
@@ -135,7 +135,7 @@ def load_checkpoint(
         named = getattr(config, "task", None) or {}
         if table := getattr(config, "transducer", None):
             # A task that travels as a table needs no plugin.
-            register_table(str(named.get("task")), table)
+            register_table(str(named.get("task")), table, learned_facts(recipe))
     if not table:
         advice = "read it, then pass --plugin {} (or --trust_remote_code to run the copy beside the checkpoint)"
         fetch = folder.joinpath if trust_remote_code else None
@@ -184,6 +184,13 @@ def load_both(folder: Path) -> tuple[Checkpoint, Checkpoint | None]:
     """
     best = folder / BEST_FOLDER
     return load_checkpoint(str(folder)), load_checkpoint(str(best)) if best.is_dir() else None
+
+
+def learned_facts(recipe: Mapping[str, Any]) -> dict[str, str] | None:
+    """What a recipe says of a machine that was found, see `ColumnTask.learned`; None if it says nothing of the kind."""
+    facts = recipe.get("learned")
+    is_legal = isinstance(facts, dict) and all(isinstance(text, str) for pair in facts.items() for text in pair)
+    return facts if is_legal else None
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:

@@ -132,6 +132,7 @@ def render_card(checkpoint: Checkpoint, repo_id: str | None = None, dataset: str
         plot=PLOT_FILE,
         best_folder=BEST_FOLDER,
         trained_on=TRAINED_ON,
+        learned={name: plain(text) for name, text in (getattr(task, "learned", None) or {}).items()},
         recipe_file=recipe_file,
         # Longer than every run of backticks in the recipe, which so cannot close it.
         fence="`" * max(3, 1 + max(map(len, re.findall("`+", recipe_file)), default=0)),

@@ -24,12 +24,15 @@ from transformers.utils.chat_template_utils import parse_google_format_docstring
 
 from longhand.data import TASKS, ColumnTask, Task
 from longhand.data.certificates import LARGEST_RATIO, ROUNDING_FACTOR
+from longhand.data.learning.report import Learned
 from longhand.data.tasks.plugins import PACKAGE, Plugin, load_plugin, require_plugins
 from longhand.data.tasks.registry import find_task, task_named
 from longhand.data.tasks.settling_columns import SETTLING
 from longhand.data.tasks.written_states import STATES
+from longhand.hub_cards.checkpoints.load import learned_facts
 from longhand.hub_cards.commands import OneLineParser, one_line
 from longhand.hub_cards.recipes import load_recipe
+from longhand.hub_cards.training.found_task import find_asked, know_table, test_by_examples
 from longhand.hub_cards.training.launcher import (
     DIVIDING_ARGUMENTS,
     join_launched,
@@ -169,6 +172,33 @@ class RunArguments(TrainingArguments):
     run_name: str | None = of_trainer("run_name", "name of the run there", private=True)
 
 
+@dataclass
+class Learning:
+    """A column task that is found, not written: from a function, or from examples alone."""
+
+    _argument_group_name: ClassVar[str] = "a task that is found"
+
+    function: str | None = argument(
+        None, "a function as `lambda a, b: ...` or FILE.py:NAME; the task is the machine that computes it", private=True
+    )
+    examples: str | None = argument(
+        None,
+        "file of questions and answers (.jsonl or .csv); the task is the machine that agrees with all of them, or they test "
+        "the task of --function or --plugin",
+        private=True,
+    )
+    name: str | None = argument(None, "name of the task that is found, and of the run's folder", private=True)
+    base: int = argument(10, "base of the numbers", private=True, least=2, most=36)
+    alphabet: str | None = argument(None, "symbols of texts, such as abc", private=True)
+    seconds: float = argument(60.0, "seconds in which the task must be found", private=True, above=0)
+    complete: bool = argument(
+        False, "fill entries that no example reaches, if all others fit a linear function", private=True
+    )
+    write_plugin: str | None = argument(
+        None, "write the task as a file of Python, to read and change, and stop", private=True
+    )
+
+
 PUSHED = {"push_to_hub": True}
 
 
@@ -302,6 +332,8 @@ class Given:
         task: class of the task.
         model: dataclass of what may be set of the model's configuration.
         values: the values of all arguments.
+        found: the task, if it was found, and what is known of it.
+        facts: what is known of a machine that was found, now or for an earlier run; empty for other tasks.
     """
 
     name: str
@@ -311,6 +343,8 @@ class Given:
     model: type
     parser: Parser
     values: dict[str, Any]
+    found: Learned | None
+    facts: dict[str, str]
 
 
 def read_arguments(arguments: list[str]) -> Given:
@@ -323,8 +357,8 @@ def read_arguments(arguments: list[str]) -> Given:
     source = DEFAULT_RECIPE
     if arguments and not arguments[0].startswith("-"):
         source, *arguments = arguments
-    # These two decide which other arguments there are.
-    first = Parser(())
+    # These decide which other arguments there are.
+    first = Parser((Learning,))
     first.add_argument("--plugin", nargs="+", action="extend", default=[])
     first.add_argument("--task")
     first.add_argument("--write_states", action="store_true")
@@ -336,8 +370,21 @@ def read_arguments(arguments: list[str]) -> Given:
     name, description = recipe.pop("recipe", Path(source).stem), recipe.pop("description", "")
     # How a construction was built says nothing of how to train.
     recipe.pop("command", None)
-    if not chosen.task and (replaced := _own_column_task(recipe, plugins)):
+    facts = learned_facts(recipe) or {}
+    if recipe.pop("learned", None):
+        know_table(source, recipe, facts)
+    learning = _learning(first, chosen)
+    found = None
+    replaced = None if chosen.task else _own_column_task(recipe, plugins)
+    if replaced:
         chosen.task = name = replaced
+        test_by_examples(find_task(replaced), learning)
+    elif learning.function or learning.examples:
+        _check_column_recipe(source, recipe, chosen.task)
+        found = find_asked(learning)
+        chosen.task = name = (SETTLING if str(recipe["task"]).startswith(SETTLING) else "") + found.task.name
+        facts = found.report.facts
+        description = f"{found.report.source}, as a machine that was found: {found.report.found}"
     named = chosen.task or recipe.get("task", DataArguments.task)
     if chosen.write_states:
         # A run of one's own task has the name of the task.
@@ -350,6 +397,7 @@ def read_arguments(arguments: list[str]) -> Given:
     model, own = model_arguments(task()), task.family.training_arguments
     title = f"{name}: {description or 'a recipe without description'}"
     kinds = (task, DataArguments, model, *filter(None, [own]), RunArguments, Publishing)
+    kinds += (Learning,) if issubclass(task, ColumnTask) else ()
     parser = Parser(kinds, usage=argparse.SUPPRESS, description=title)
     parser._optionals.title = f"format of the task {task.name}"
     words, unset = _take_unset(words)
@@ -362,7 +410,37 @@ def read_arguments(arguments: list[str]) -> Given:
     suggested = parser.make(task, parser.read(words)).suggested_arguments
     parser.set_defaults(**{name: value for name, value in suggested.items() if name not in recipe})
     values = join_launched(parser.read(words), launched_arguments(os.environ), recipe, words) | {"task": task.name}
-    return Given(name, description, tuple(dict.fromkeys([*plugins, *needed])), task, model, parser, values)
+    if issubclass(task, ColumnTask):
+        values |= vars(learning)
+    plugins = list(dict.fromkeys([*plugins, *needed]))
+    return Given(name, description, tuple(plugins), task, model, parser, values, found, facts)
+
+
+def _learning(parser: Parser, chosen: argparse.Namespace) -> Learning:
+    """Return what the command line says of a task that is to be found.
+
+    Raises:
+        ValueError: a value is out of bounds, or an argument is given that is not used.
+    """
+    learning = Learning(**{option.name: getattr(chosen, option.name) for option in fields(Learning)})
+    for option in fields(Learning):
+        value = getattr(learning, option.name)
+        _check_bounds(option, value)
+        needed = "function" if learning.function else "examples" if learning.examples else None
+        if value != _default(option) and (needed is None or (option.name == "complete" and needed == "function")):
+            raise ValueError(f"--{option.name} needs {'--examples and no' if needed else '--examples or'} --function")
+    if learning.alphabet and learning.base != 10:
+        raise ValueError("--base is for numbers and --alphabet for texts: give one of them")
+    return learning
+
+
+def _check_column_recipe(source: str, recipe: Mapping[str, Any], task: str | None) -> None:
+    """Raise ValueError unless a recipe is of a column task, in whose place the task that is found comes."""
+    kind = task_named(str(recipe.get("task")))
+    if task or kind is None or not issubclass(kind, ColumnTask):
+        raise ValueError(
+            f"--function and --examples need a recipe of column tasks, such as columns, and no --task; got {task or source}"
+        )
 
 
 def _take_unset(words: list[str]) -> tuple[list[str], set[str]]:
@@ -413,6 +491,8 @@ class Run:
         best_by_loss: whether the loss chooses the best checkpoint, instead of exact match.
         publishing: where the finished run goes on the Hub; None if nowhere.
         recipe: what recipe.yaml says of it: all that decides its weights and results.
+        found: the task, if it was found for this run, and what is known of it.
+        write_plugin: the file that the task is to be written into; None if the run is to be made.
     """
 
     name: str
@@ -426,6 +506,8 @@ class Run:
     publishing: Publishing | None
     recipe: dict[str, Any]
     plugins: tuple[Plugin, ...]
+    found: Learned | None
+    write_plugin: str | None
 
 
 def parse_run(arguments: list[str]) -> Run:
@@ -461,7 +543,8 @@ def parse_run(arguments: list[str]) -> Run:
     _derive(training, data)
     collator = family.training_collator(config, positions)
     plugins = {"plugin": {plugin.name: plugin.sha256 for plugin in given.plugins}} if given.plugins else {}
-    described = {"recipe": given.name, "description": given.description, **plugins, **task.describe()}
+    learned = {"learned": given.facts} if given.facts else {}
+    described = {"recipe": given.name, "description": given.description, **plugins, **learned, **task.describe()}
     own = {**vars(data), **(vars(positions) if positions else {}), **vars(model)}
     recipe = json.loads(json.dumps({**described, **own, **recorded}))
     place = make(Publishing, values) if values["push_to_hub"] else None
@@ -477,6 +560,8 @@ def parse_run(arguments: list[str]) -> Run:
         publishing=place,
         recipe=recipe,
         plugins=given.plugins,
+        found=given.found,
+        write_plugin=values.get("write_plugin"),
     )
 
 

@@ -4,17 +4,20 @@ A function is code of the user's own, as a plugin is. What a checkpoint holds is
 """
 
 import math
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from longhand.data.learning.examples import learn_task_from_examples, read_examples
 from longhand.data.learning.learn import learn_task
 from longhand.data.learning.report import Learned
 from longhand.data.tasks.column_task import TABLES
 from longhand.data.tasks.plugins import PACKAGE, load_plugin
-from longhand.data.tasks.registry import register_task, task_named
+from longhand.data.tasks.registry import register_table, register_task, task_named
+from longhand.data.tasks.task import Task
+from longhand.hub_cards.commands import read_object
 
 
 class Asked(Protocol):
@@ -22,40 +25,62 @@ class Asked(Protocol):
 
     function: str | None
     examples: str | None
-    base: int | None
+    base: int
     alphabet: str | None
     name: str | None
     seconds: float
-    write_states: bool
     complete: bool
 
 
-def find_asked(asked: Asked) -> Learned | None:
-    """Find the task that is asked for, and register it; None if none is asked for.
+def find_asked(asked: Asked) -> Learned:
+    """Find the task that is asked for, and register it.
 
     Raises:
         ValueError: it cannot be found, as `learn_task` and `learn_task_from_examples` say, or its name is taken.
     """
-    if asked.function is None and asked.examples is None:
-        return None
-    options: dict[str, Any] = {"base": asked.base or 10, "alphabet": asked.alphabet}
+    options: dict[str, Any] = {"base": asked.base, "alphabet": asked.alphabet, "seconds": asked.seconds}
     if asked.function is None:
         file = Path(str(asked.examples))
-        options |= {"name": asked.name or _as_name(file.stem), "complete": asked.complete, "source": file.name}
-        learned = learn_task_from_examples(read_examples(file), **options)
+        options |= {"name": asked.name or _as_name(file.stem), "source": file.name}
+        learned = learn_task_from_examples(read_examples(file), complete=asked.complete, **options)
     else:
         function, name = read_function(asked.function)
-        options |= {"name": asked.name or name, "source": asked.function.strip(), "seconds": asked.seconds}
-        learned = learn_task(function, write_states=asked.write_states, **options)
-        if asked.examples is not None:
-            type(learned.task).worked_examples = dict(read_examples(Path(asked.examples)))
-            learned.task.check_worked_examples()
+        options |= {"name": asked.name or name, "source": asked.function.strip()}
+        learned = learn_task(function, **options)
+        test_by_examples(type(learned.task), asked)
     kind = type(learned.task)
+    kind.learned = learned.report.facts
     holder = task_named(kind.name)
     if holder is not None and holder.__module__ != TABLES:
         raise ValueError(f"there is a task {kind.name!r} already: give another --name")
     register_task(kind)
     return learned
+
+
+def test_by_examples(kind: type[Task], asked: Asked) -> None:
+    """Give a column task the examples of a file, if there is one, by which it is tested before training."""
+    if asked.examples is not None:
+        cast(Any, kind).worked_examples = dict(read_examples(Path(asked.examples)))
+
+
+def know_table(source: str, recipe: Mapping[str, Any], facts: Mapping[str, str]) -> None:
+    """Make the task of an earlier run known, whose machine was found: its table is in the configuration beside the recipe.
+
+    Raises:
+        ValueError: the table is not legal.
+    """
+    path = Path(source)
+    file = (path.parent if path.suffix in (".yaml", ".yml") else path) / "config.json"
+    if not file.is_file():
+        return
+    table = read_object(file).get("transducer")
+    if isinstance(table, dict):
+        register_table(str(recipe.get("task")), table, facts)
+
+
+def _as_name(text: str) -> str:
+    """The name of a task for a file of this name."""
+    return re.sub(r"\W", "_", text)
 
 
 def read_function(text: str) -> tuple[Callable[..., Any], str]:

@@ -1,0 +1,304 @@
+"""A machine behind a function, or behind examples: it is right, least, the same every time, or refused in one line."""
+
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from longhand.data import ColumnTask, learn_task
+from longhand.data.learning.examples import Example, learn_task_from_examples, read_examples
+from longhand.data.learning.functions import Refused
+from longhand.data.learning.machines import Machine, minimised
+from longhand.data.learning.plugin_file import plugin_source
+from longhand.data.tasks.plugins import load_plugin
+from longhand.data.tasks.registry import TASKS
+
+
+def collatz(a):
+    return a // 2 if a % 2 == 0 else 3 * a + 1
+
+
+FUNCTIONS = {
+    "sums": (lambda a, b: a + b, {}, [2]),
+    "sums_in_base_16": (lambda a, b: a + b, {"base": 16}, [2]),
+    "linear": (lambda a: 123 * a + 45, {}, [123]),
+    "quotients": (lambda a: a // 7, {}, [7]),
+    "maximum": (lambda a, b: max(a, b), {}, [3, 1]),
+    "remainder": (lambda a: a % 97, {}, [97]),
+    "divisible": (lambda a: a % 7 == 0, {}, [7, 1]),
+    "larger": (lambda a, b: a > b, {}, [3, 1]),
+    "sign": (lambda a, b: (a > b) - (a < b), {}, [3]),
+    "distance": (lambda a, b: abs(a - b), {}, [3, 3]),
+    "collatz": (collatz, {}, [2, 5, 1]),
+    "capitals": (lambda s: s.upper(), {}, [1]),
+    "replaced": (lambda s: s.replace("ab", "xy"), {}, [2, 2]),
+    "contains": (lambda s: "abba" in s, {}, [5]),
+    "parity": (lambda s: "even" if s.count("a") % 2 == 0 else "odd", {"alphabet": "ab"}, [2]),
+    "equal_to": (lambda a: a == 4711, {}, [5, 1]),
+}
+"""Functions, how they are learned, and the states of each pass; the last one is 1 where the states are written."""
+
+
+@pytest.fixture(scope="module")
+def found():
+    """Each function is learned once."""
+    tasks: dict = {}
+
+    def find(name):
+        if name not in tasks:
+            function, options, _ = FUNCTIONS[name]
+            tasks[name] = learn_task(function, name=name, **options)
+        return tasks[name]
+
+    return find
+
+
+def value_of(task: ColumnTask, report, question: str) -> str:
+    answer = task.answer_to(question)
+    return report.legend.get(answer, answer)
+
+
+def random_operands(generator: random.Random, task: ColumnTask) -> list[str]:
+    width = generator.choice((1, 2, 3, 5, 20, 300))
+    few = generator.sample(task.alphabet, min(2, len(task.alphabet)))
+    symbols = generator.choice((task.alphabet, few))
+    return ["".join(generator.choices(symbols, k=width)) for _ in range(task.operands)]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_task_answers_as_the_function_does(name, found):
+    function, options, _ = FUNCTIONS[name]
+    task, report = found(name)
+    generator = random.Random(5)
+    are_numbers = task.alphabet == "0123456789abcdef"[: options.get("base", 10)]
+    for _ in range(100):
+        operands = random_operands(generator, task)
+        right = function(*(int(text, len(task.alphabet)) for text in operands) if are_numbers else operands)
+        answer = value_of(task, report, task.sign.join(operands))
+        if isinstance(right, int) and task.answer == "all":
+            assert int(answer, len(task.alphabet)) == right
+        else:
+            assert answer == str(int(right) if isinstance(right, bool) else right)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_machine_has_as_many_states_as_it_needs(name, found):
+    assert [len(own.write) for own in found(name).task.transducer.passes] == FUNCTIONS[name][2]
+
+
+@pytest.mark.parametrize("name", ["sums", "distance", "contains"])
+def test_the_same_function_gives_the_same_task_and_facts(name, found):
+    function, options, _ = FUNCTIONS[name]
+    again = learn_task(function, name=name, **options)
+    assert again.report.facts == found(name).report.facts
+    assert again.task.transducer == found(name).task.transducer
+
+
+def test_a_linear_function_is_proved_and_no_other(found):
+    linear = learn_task(lambda a, b: 3 * a + b + 2).report.linear
+    assert (linear.coefficients, linear.constant) == ((3, 1), 2)
+    assert sorted(linear.carries) == list(range(len(linear.carries)))
+    for name in FUNCTIONS:
+        assert (found(name).report.linear is not None) == (name in ("sums", "sums_in_base_16", "linear")), name
+
+
+def test_sums_alone_have_a_plus_between_operands(found):
+    assert found("sums").task.sign == "+"
+    assert found("distance").task.sign == ","
+
+
+COUNTER = pytest.mark.slow  # asks 70,000 long words
+
+
+def raising(a):
+    return 7 // (a - 12)
+
+
+def unsteady(a, calls=[0]):  # noqa: B006
+    calls[0] += 1
+    return a + calls[0] % 2
+
+
+def endless(a):
+    while a > 99:
+        time.sleep(0.01)
+    return a
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "problems"),
+    [
+        (lambda a, b: a * b, {}, 2),
+        (lambda a: a * a, {}, 2),
+        (lambda s: s[::-1], {}, 2),
+        pytest.param(lambda s: s.count("a") > s.count("b"), {"alphabet": "ab"}, 2, marks=COUNTER),
+        pytest.param(lambda s: s.count("ab") > s.count("cd"), {"alphabet": "abcd"}, 2, marks=COUNTER),
+        (lambda a, b: a - b, {}, 1),
+        (lambda a: a / 2, {}, 1),
+        (lambda a: None, {}, 1),
+        (lambda a: "x" if a % 2 else 7, {}, 0),
+        (lambda s: s + s.lower(), {}, 1),
+        (lambda s: s.replace("a", "="), {}, 1),
+        (lambda a: 7, {}, 0),
+        (lambda *a: 7, {}, 0),
+        (lambda a, b, c, d, e: a, {}, 0),
+        (raising, {}, 1),
+        (unsteady, {}, 1),
+        (endless, {"seconds": 0.3}, 1),
+        (lambda a: a, {"base": 1}, 0),
+        (lambda s: s, {"alphabet": "aa"}, 0),
+        (lambda a: a + 1, {"name": "no name"}, 0),
+    ],
+)
+def test_what_is_no_column_task_is_refused_with_problems_in_one_line(function, options, problems):
+    with pytest.raises(Refused) as refused:
+        learn_task(function, **options)
+    message = str(refused.value)
+    assert "\n" not in message
+    assert message.count("f(") >= problems
+
+
+def test_a_function_with_too_many_states_is_refused():
+    with pytest.raises(Refused, match="256"):
+        learn_task(lambda a: a % 257 < 100)
+
+
+def test_states_are_written_when_asked_and_the_answers_stay(found):
+    task = learn_task(lambda a: a // 7, write_states=True).task
+    assert [len(own.write) for own in task.transducer.passes] == [7, 1]
+    assert task.answer_to("9999") == found("quotients").task.answer_to("9999")
+
+
+def test_a_minimised_machine_writes_the_same_and_has_no_equal_states():
+    generator = random.Random(3)
+    for _ in range(20):
+        states, letters = generator.randint(1, 12), generator.randint(1, 3)
+        table = [[generator.randint(0, 1) for _ in range(letters)] for _ in range(states)]
+        machine = Machine(table, [[generator.randrange(states) for _ in range(letters)] for _ in range(states)])
+        least = minimised(machine)
+        assert len(least.telling_words()) < least.states or least.states == 1
+        for _ in range(30):
+            word = generator.choices(range(letters), k=30)
+            assert least.written(word) == machine.written(word)
+
+
+@pytest.mark.parametrize("name", ["sums", "linear", "quotients", "distance", "capitals", "larger"])
+def test_a_written_plugin_has_the_table_that_was_found(name, found, tmp_path):
+    task = found(name).task
+    source = plugin_source(found(name)).replace(f"name = {name!r}", f"name = 'written_{name}'")
+    (tmp_path / f"written_{name}.py").write_text(source)
+    try:
+        load_plugin(tmp_path / f"written_{name}.py")
+        written = TASKS[f"written_{name}"]()
+        for own, other in zip(written.transducer.passes, task.transducer.passes, strict=True):
+            assert minimised(Machine(own.write, own.next)) == minimised(Machine(other.write, other.next))
+            assert (own.writes, own.direction, own.flush) == (other.writes, other.direction, other.flush)
+    finally:
+        TASKS.pop(f"written_{name}", None)
+
+
+def drawn(function, count: int, operands: int, seed: int = 0, longest: int = 5) -> list[Example]:
+    generator = random.Random(seed)
+    found = []
+    for _ in range(count):
+        numbers = [generator.randrange(10 ** generator.randint(1, longest)) for _ in range(operands)]
+        found.append(Example("+".join(map(str, numbers)), str(function(*numbers))))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_thousand_sums_give_the_machine_of_addition(seed):
+    task, report = learn_task_from_examples(drawn(lambda a, b: a + b, 1000, 2, seed))
+    assert [len(own.write) for own in task.transducer.passes] == [2]
+    assert report.linear is not None and report.linear.is_sum
+    generator = random.Random(seed)
+    for _ in range(50):
+        a, b = generator.randrange(10**50), generator.randrange(10**50)
+        assert task.answer_to(f"{a}+{b}") == str(a + b)
+
+
+def test_quotients_are_learned_from_the_top():
+    task = learn_task_from_examples(drawn(lambda a: a // 7, 500, 1)).task
+    assert int(task.answer_to("123456789")) == 123456789 // 7
+
+
+def test_entries_that_no_example_reaches_are_refused_or_completed_as_a_linear_function():
+    examples = drawn(lambda a, b: a + b, 300, 2)
+    with pytest.raises(Refused, match="22 of its 200 entries"):
+        learn_task_from_examples(examples)
+    task, report = learn_task_from_examples(examples, complete=True)
+    assert "22 of the 200 entries" in report.checked
+    assert task.transducer.passes[0].write == learn_task(lambda a, b: a + b).task.transducer.passes[0].write
+    with pytest.raises(Refused):
+        learn_task_from_examples(drawn(lambda a: a // 7, 60, 1), complete=True)
+
+
+@pytest.mark.parametrize(
+    "examples",
+    [
+        drawn(lambda a, b: a * b, 100, 2),
+        [Example("1+2", "3"), Example("1+2", "4")],
+        [Example("1+2", "3"), Example("1", "4")],
+        [Example("1+2", "3"), Example("1-2", "4")],
+        [Example("ab", "abab"), Example("a", "aa")],
+    ],
+)
+def test_examples_of_no_machine_are_refused_in_one_line(examples):
+    with pytest.raises(Refused) as refused:
+        learn_task_from_examples(examples)
+    assert "\n" not in str(refused.value)
+
+
+def test_files_of_examples_are_read_alike(tmp_path):
+    examples = [Example("12+34", "46"), Example("5+5", "10")]
+    (tmp_path / "sums.jsonl").write_text("".join(json.dumps(each._asdict()) + "\n" for each in examples))
+    (tmp_path / "sums.csv").write_text("question,answer\n12+34,46\n5+5,10\n")
+    assert read_examples(tmp_path / "sums.jsonl") == read_examples(tmp_path / "sums.csv") == examples
+    for content in ("", "no json\n", '{"question": "1"}\n', "[1]\n"):
+        (tmp_path / "bad.jsonl").write_text(content)
+        with pytest.raises(Refused):
+            read_examples(tmp_path / "bad.jsonl")
+
+
+def run_command(*words: str, folder: Path) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "longhand.train", "columns", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+@pytest.mark.slow  # starts processes
+def test_arguments_that_would_be_ignored_are_refused(tmp_path):
+    for words in (
+        ["--base", "16"],
+        ["--write_states"],
+        ["--function", "lambda a: a + 1", "--complete"],
+        ["--function", "lambda a: a + 1", "--name", "addition"],
+        ["--function", "lambda a: a + 1", "--base", "8", "--alphabet", "ab"],
+        ["--function", "7"],
+        ["--function", "lambda a: b"],
+    ):
+        done = run_command(*words, "--dry_run", folder=tmp_path)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, (words, done.stderr)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.thorough  # trains a model until it is certified, and verifies it
+def test_a_function_becomes_a_verified_model_that_needs_neither_function_nor_plugin(tmp_path):
+    done = run_command(
+        "--function", "lambda a: a // 3", "--name", "thirds", "--base", "4", "--use_cpu", "True", folder=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "outputs" / "thirds"
+    asked = [sys.executable, "-m", "longhand.eval", str(folder), "--ask", "3210"]
+    answer = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True).stdout
+    assert int(answer.split()[-1], 4) == int("3210", 4) // 3
+    verified = subprocess.run(
+        [sys.executable, str(folder / "verify_certificate.py"), str(folder)], capture_output=True, text=True
+    )
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    certificate = json.loads((folder / "certificate.json").read_text())
+    assert certificate["certified"] and certificate["learned"]["source"] == "lambda a: a // 3"
+    assert certificate["learned"]["checked"] in (folder / "README.md").read_text()
