@@ -5,15 +5,17 @@ import random
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
+from longhand import train
 from longhand.data import ColumnTask, learn_task
 from longhand.data.learning.examples import Example, learn_task_from_examples, read_examples
-from longhand.data.learning.functions import Refused
-from longhand.data.learning.machines import Machine, minimised
+from longhand.data.learning.functions import AskedFunction, Refused
+from longhand.data.learning.machines import Machine, MachineLearner, minimised
 from longhand.data.learning.plugin_file import plugin_source
+from longhand.data.learning.readings import NotSequential, Reading
+from longhand.data.learning.words import Words
 from longhand.data.tasks.plugins import load_plugin
 from longhand.data.tasks.registry import TASKS
 
@@ -163,8 +165,10 @@ def test_what_is_no_column_task_is_refused_with_problems_in_one_line(function, o
 
 
 def test_a_function_with_too_many_states_is_refused():
-    with pytest.raises(Refused, match="256"):
-        learn_task(lambda a: a % 257 < 100)
+    reading = Reading(AskedFunction(lambda a: a % 17 < 5, Words("0123456789", 1, True), 60), "top_first", "last")
+    assert MachineLearner(reading, random.Random(0), most_states=17).learn().states == 17
+    with pytest.raises(NotSequential, match="16"):
+        MachineLearner(reading, random.Random(0), most_states=16).learn()
 
 
 def test_states_are_written_when_asked_and_the_answers_stay(found):
@@ -264,32 +268,33 @@ def test_files_of_examples_are_read_alike(tmp_path):
             read_examples(tmp_path / "bad.jsonl")
 
 
-def run_command(*words: str, folder: Path) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "longhand.train", "columns", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
-
-
-@pytest.mark.slow  # starts processes
-def test_arguments_that_would_be_ignored_are_refused(tmp_path):
-    for words in (
+@pytest.mark.parametrize(
+    "words",
+    [
         ["--base", "16"],
         ["--write_states"],
-        ["--function", "lambda a: a + 1", "--complete"],
-        ["--function", "lambda a: a + 1", "--name", "addition"],
+        ["--function", "lambda a: a ^ 1", "--complete"],
+        ["--function", "lambda a: a ^ 1", "--name", "addition", "--base", "2"],
         ["--function", "lambda a: a + 1", "--base", "8", "--alphabet", "ab"],
         ["--function", "7"],
         ["--function", "lambda a: b"],
-    ):
-        done = run_command(*words, "--dry_run", folder=tmp_path)
-        assert done.returncode == 2 and done.stderr.count("\n") == 1, (words, done.stderr)
+        ["--examples", "none.jsonl"],
+    ],
+)
+def test_arguments_that_would_be_ignored_or_that_fail_are_refused_in_one_line(words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        train.main(["columns", *words, "--dry_run"])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.thorough  # trains a model until it is certified, and verifies it
 def test_a_function_becomes_a_verified_model_that_needs_neither_function_nor_plugin(tmp_path):
-    done = run_command(
-        "--function", "lambda a: a // 3", "--name", "thirds", "--base", "4", "--use_cpu", "True", folder=tmp_path
-    )
+    words = ["--function", "lambda a: a // 3", "--name", "thirds", "--base", "4", "--use_cpu", "True"]
+    command = [sys.executable, "-m", "longhand.train", "columns", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "outputs" / "thirds"
     asked = [sys.executable, "-m", "longhand.eval", str(folder), "--ask", "3210"]

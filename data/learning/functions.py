@@ -18,6 +18,9 @@ from longhand.data.learning.words import Word, Words
 SECONDS = 60.0
 """How long a function may take to be learned, or examples to be merged."""
 
+PATIENCE = 10
+"""How many times its processor time a search may take by the clock: a function may wait, or share its processor."""
+
 ASKED_TWICE = 50
 """One call in so many is made twice, and so are as many calls at the beginning."""
 
@@ -36,7 +39,7 @@ class AskedFunction:
     Args:
         function: takes whole numbers or texts, one for each operand.
         words: how its arguments are words.
-        seconds: how long all calls together, and what is made of the answers, may take.
+        seconds: processor time that all calls together, and what is made of the answers, may take.
 
     Attributes:
         calls: how many calls were made.
@@ -48,7 +51,7 @@ class AskedFunction:
         self.calls = 0
         self._answers: dict[Word, int | str] = {}
         self.last_word: Word = ()
-        self._began = time.monotonic()
+        self._began = time.process_time()
 
     def __call__(self, word: Word) -> int | str:
         """The answer to a word, whose top column is first.
@@ -59,7 +62,7 @@ class AskedFunction:
         if word not in self._answers:
             self.calls += 1
             self.last_word = word
-            if time.monotonic() - self._began > self.seconds:
+            if time.process_time() - self._began > self.seconds:
                 raise OutOfTime
             answer = self._once(word)
             if (self.calls <= ASKED_TWICE or self.calls % ASKED_TWICE == 0) and (again := self._once(word)) != answer:
@@ -96,12 +99,12 @@ class AskedFunction:
 
     @contextmanager
     def budget(self) -> Iterator[None]:
-        """Refuse what is not done in time. Outside the main thread, a single call that never ends is not cut off.
+        """Refuse what is not done in time. A call that never ends is cut off in the main thread alone.
 
         Raises:
             Refused: the seconds are over.
         """
-        self._began = time.monotonic()
+        self._began = time.process_time()
         try:
             with alarm(self.seconds):
                 yield
@@ -114,7 +117,10 @@ class AskedFunction:
 
 @contextmanager
 def alarm(seconds: float) -> Iterator[None]:
-    """Raise `OutOfTime` in the main thread after so many seconds, where the system has this signal."""
+    """Raise `OutOfTime` after so many seconds of processor time, or `PATIENCE` times as many by the clock.
+
+    Other threads than the main one, and systems without these signals, have no alarm.
+    """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return
@@ -122,13 +128,17 @@ def alarm(seconds: float) -> Iterator[None]:
     def ring(*_: Any) -> None:
         raise OutOfTime
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    timers = {signal.ITIMER_PROF: signal.SIGPROF, signal.ITIMER_REAL: signal.SIGALRM}
+    before = {number: signal.signal(number, ring) for number in timers.values()}
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE * seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for timer in timers:
+            signal.setitimer(timer, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def shown(value: Any) -> str:

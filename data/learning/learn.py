@@ -161,6 +161,8 @@ def find(asked: AskedFunction) -> Finding:
             return find_in_one_pass(reading, generator)
         except NotSequential as error:
             reasons.append(f"{reading.name}, {error}")
+            if error.counts and reading.answer == "last":
+                break
     try:
         return find_in_two_passes(asked, generator)
     except NotSequential as error:

@@ -16,7 +16,13 @@ CAUSAL_WORDS = 400
 
 
 class NotSequential(Exception):
-    """A function is not sequential in a reading; the message shows why."""
+    """A function is not sequential in a reading; the message shows why.
+
+    Attributes:
+        counts: whether it has to count, which it has to in every direction.
+    """
+
+    counts: bool = False
 
 
 class Reading:
