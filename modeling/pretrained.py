@@ -4,6 +4,7 @@ import inspect
 import json
 import os
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -65,11 +66,21 @@ def _warn_of_reduced_precision(model: "LonghandPreTrainedModel", _: tuple) -> No
         )
 
 
+@cache
+def _signature(kind: Any) -> inspect.Signature:
+    """Return the signature of a class's forward pass, which takes longer to find than a step of decoding may."""
+    return inspect.signature(kind.forward)
+
+
 def _warn_of_given_structure(model: "LonghandPreTrainedModel", arguments: tuple, named: dict[str, Any]) -> None:
     """Say once, before a forward pass in evaluation, that the model's certificate is about what its own rule derives."""
     if model.training or torch.compiler.is_compiling():
         return
-    given = inspect.signature(model.forward).bind_partial(*arguments, **named).arguments
+    if named.get("neighbours") is not None:
+        # A step of decoding, of what was asked for before.
+        return
+    kind: Any = type(model)
+    given = _signature(kind).bind_partial(model, *arguments, **named).arguments
     given = {**given, **given.get("kwargs", {})}
     if given.get("neighbours") is not None or (given.get("cache") is not None and given["cache"].get_seq_length()):
         # A step of decoding, of what was asked for before.
