@@ -71,8 +71,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "e01d1850097d8301cbdd28b0397b731b85d8a0678a8f6489659f1c9fca7a0263",
-    "pairwise_bert": "394cad04bfec82729ed2a32241bc6ba4495c257b3d76279618b1cc337678edf4",
+    "coupled_gpt": "71a1479248388179286f187a9a15aadd508f02b6df0305399306ee13edd1b593",
+    "pairwise_bert": "969992104beacc8d5e51a8b87ae1246a9d14e9a88d1538900c67f17b7f0f9c17",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
