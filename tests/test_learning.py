@@ -272,7 +272,6 @@ def test_files_of_examples_are_read_alike(tmp_path):
     "words",
     [
         ["--base", "16"],
-        ["--write_states"],
         ["--function", "lambda a: a ^ 1", "--complete"],
         ["--function", "lambda a: a ^ 1", "--name", "addition", "--base", "2"],
         ["--function", "lambda a: a + 1", "--base", "8", "--alphabet", "ab"],

@@ -88,7 +88,7 @@ def learn_task(
     """
     began = time.monotonic()
     words = words_of(function, base, alphabet)
-    source = source or getattr(function, "__name__", "a function")
+    source = str(source or getattr(function, "__name__", "a function"))
     asked = AskedFunction(function, words, seconds)
     with asked.budget():
         finding = find(asked)
@@ -228,7 +228,8 @@ def find_in_one_pass(reading: Reading, generator: random.Random) -> Finding:
     words = reading.asked.words
     learner = MachineLearner(reading, generator)
     machine = minimised(learner.learn())
-    flush, linear, legend = 0, None, {}
+    flush, linear = 0, None
+    legend: dict[str, str] = {}
     if reading.writes_digits:
         writes = words.alphabet
         if reading.direction == "ones_first":
@@ -277,12 +278,13 @@ def _named(reading: Reading, machine: Any) -> tuple[Any, str, dict[str, str]]:
 
     A text that is read from its end must not look like a number: there the first symbol is not the one that pads.
     """
+    legend: dict[str, str] = {}
     values = sorted(reading.values, key=lambda value: (isinstance(value, str), value))
     if reading.answer == "all":
         padding = reading.asked.words.alphabet[0]
         if reading.direction == "ones_first" and values[0] == padding:
             values = values[1:] + values[:1] if len(values) > 1 else ["_", padding]
-        writes, legend = "".join(map(str, values)), {}
+        writes = "".join(map(str, values))
     else:
         writes, legend = symbols_of_values(values)
     numbers = [values.index(value) for value in reading.values]

@@ -25,6 +25,11 @@ class NotSequential(Exception):
     counts: bool = False
 
 
+def is_written(symbol: str) -> bool:
+    """Whether a symbol may stand in what a pass writes."""
+    return symbol not in RESERVED and symbol.isprintable() and not symbol.isspace()
+
+
 class Reading:
     """A function in one reading.
 
@@ -94,7 +99,7 @@ class Reading:
             NotSequential: there are too many, or it cannot be written.
         """
         if value not in self._numbers:
-            if self.answer == "all" and (value in RESERVED or str(value).isspace() or not str(value).isprintable()):
+            if self.answer == "all" and not is_written(str(value)):
                 raise NotSequential(f"{self.asked.shown(self.asked.last_word)} has the reserved symbol {value!r}")
             if len(self.values) == MOST_SYMBOLS:
                 raise NotSequential(f"it answers with more than {MOST_SYMBOLS} different symbols, {shown(value)} among them")

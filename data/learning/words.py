@@ -25,7 +25,7 @@ Argument = int | str
 
 def number_as_text(value: int, alphabet: str) -> str:
     """A number, 0 or more, in the base whose digits are the alphabet."""
-    digits = []
+    digits: list[str] = []
     while value or not digits:
         value, digit = divmod(value, len(alphabet))
         digits.append(alphabet[digit])
