@@ -19,7 +19,7 @@ from longhand.hub_cards.research.tables import TABLES, filled_table
 from longhand.hub_cards.result_rows import RESULTS_FILE, Row, read_results
 
 HUB_CARDS = Path(__file__).parents[1]
-PAGES = [HUB_CARDS / f"{name}.md" for name in ("RESULTS", "COMPARISONS", "ENCODERS", "CLAIMS", "CHOMSKY")]
+PAGES = [HUB_CARDS / f"{name}.md" for name in ("RESULTS", "COMPARISONS", "ENCODERS", "CLAIMS", "CHOMSKY", "FUNCTIONS")]
 FOLDER = HUB_CARDS / "results"
 
 RECIPES = ("addition", "addition-short", "certified", "multiplication-2", "addition-absolute", "baselines")

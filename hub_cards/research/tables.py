@@ -44,6 +44,10 @@ def fill_cells(row: Row, columns: Mapping[str, str]) -> TableLine:
 def filled_table(name: str, rows: list[Row]) -> str:
     """Return the table of that name in `TABLES`."""
     table = TABLES[name]
+    wanted = table.get("where", {})
+    rows = [row for row in rows if all(row.get(field) == value for field, value in wanted.items())]
+    if not rows:
+        return "No results yet.\n"
     across = table.get("across")
     lines: dict[tuple[str, ...], dict[str, str]] = {}
     values = dict.fromkeys((f"{value:,}" for value in sorted({row[across] for row in rows})) if across else (), "")
