@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -29,6 +29,8 @@ from longhand.data.certificates.attention_error import (
     check_bounded,
 )
 from longhand.data.certificates.check import CannotCertify
+from longhand.data.families import DECODER
+from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.task import Task
 from longhand.data.tasks.text_runs import TextRuns
 from longhand.modeling.inputs import read_format
@@ -106,7 +108,9 @@ class LengthProver:
     """
 
     def __init__(self, model: Any, task: Task):
-        self.model, self.task = model, task
+        self.model = model
+        # `check_greedy` refuses tasks that are not of decoders.
+        self.task = cast(DecoderTask, task)
         try:
             self._check()
             task.text_runs(ordered=True)
@@ -122,7 +126,7 @@ class LengthProver:
             raise ValueError(f"name one of the tasks {', '.join(part.name for part in task.parts)} with --task")
         if model.model.position_encoding.windowed:
             raise ValueError("the model has a window: --certify without --lengths proves every length")
-        task.family.check_greedy(task, model)
+        DECODER.check_greedy(task, model)
         stated = model.config.prompt_format and read_format(model.config.prompt_format)
         if stated is not None and task.prompt_format not in (stated, *getattr(stated, "formats", ())):
             raise ValueError(f"prompt_format of the model's config is not that of the task {task.name!r}")
@@ -190,8 +194,8 @@ class LengthProver:
         most = max(map(len, may_hold))
         tokens = torch.tensor([held + held[:1] * (most - len(held)) for held in may_hold])
         choice = np.full((len(tokens), len(task.tokens) + 1), -1)
-        for place, held in enumerate(may_hold):
-            choice[place, held] = range(len(held))
+        for place, tokens_here in enumerate(may_hold):
+            choice[place, tokens_here] = range(len(tokens_here))
         ids = None
         if self.model.model.position_encoding.uses_position_ids:
             planned = self.model.model.plan_position_ids(text.to(self.model.device), text.shape[1])
@@ -207,7 +211,8 @@ class LengthProver:
         written = said[0, len(query) :].tolist()
         if written == response:
             return None
-        return tuple(decode(np.array(tokens), self.task.tokens) for tokens in (query[1:], written, response))
+        problem, answer, right = (decode(tokens, self.task.tokens) for tokens in (query[1:], written, response))
+        return problem, answer, right
 
 
 def _alike(layout: Layout, runs: TextRuns) -> bool:
@@ -249,10 +254,10 @@ class Column:
         for column in range(first, self.column + 2):
             edges = layout.layers[column + 1]
             if column == first:
-                pairs = np.zeros(len(edges), dtype=np.int64), np.arange(len(edges))
+                before, after = np.zeros(len(edges), dtype=np.int64), edges
             else:
-                pairs = np.nonzero(vertices[:, None] == graph.source[edges][None])
-            before, after = pairs[0], edges[pairs[1]]
+                before, chosen = np.nonzero(vertices[:, None] == graph.source[edges][None])
+                after = edges[chosen]
             held, vertices = held[before], graph.target[after]
             for word in (*runs.operands, runs.response):
                 place = layout.places.get((word, column), -1)
@@ -268,8 +273,8 @@ class Column:
             held, vertices, right = held[distinct], vertices[distinct], right[distinct]
         own = held[:, (held >= 0).any(axis=0)]
         distinct = np.unique(np.column_stack([own, right]), axis=0, return_index=True)[1]
-        held, right = torch.from_numpy(held[distinct]), torch.from_numpy(right[distinct])
-        return Cases(held[:, self.place], held, right)
+        tokens = torch.from_numpy(held[distinct])
+        return Cases(tokens[:, self.place], tokens, torch.from_numpy(right[distinct]))
 
     def _prepare_paths(self) -> None:
         """For the edges of each column: their vertices, and which token they hold at which seen place."""
@@ -342,9 +347,10 @@ class Column:
             if wrong := self._ask(problems, first_order):
                 return ColumnFound(count, len(open_cases.own), float(worst), wrong)
             is_last = depth == SPLITS or len(open_cases.own) > SPLIT_CASES or time.perf_counter() > self.until
-            cases = open_cases if is_last else self._split(open_cases)
-            if is_last or cases is None:
+            split = None if is_last else self._split(open_cases)
+            if split is None:
                 return ColumnFound(count, len(open_cases.own), float(worst), None)
+            cases = split
         raise AssertionError("the last depth returns")
 
     def _close(self, cases: Cases, exact: bool) -> tuple[Cases, float, Tensor, np.ndarray]:

@@ -88,7 +88,10 @@ class _Search:
     """A search among the problems of one size."""
 
     def __init__(self, checkpoint: Checkpoint, operands: tuple[int, ...], seed: int):
-        self.model, self.task, self.operands = checkpoint.model, checkpoint.task, operands
+        # A task of either family, with the vocabulary or the labels of that family.
+        self.task: Any = checkpoint.task
+        self.model: Any = checkpoint.model
+        self.operands = operands
         self.family = self.task.family
         self.collator = self.family.collator(self.model.config)
         self.generator = make_generator("worst", self.task.name, *operands, seed)
@@ -199,7 +202,8 @@ class _Search:
                 names = self.task.labels
                 inputs = {name: value for name, value in to_device(batch, self.model.device).items() if name != "labels"}
                 written = self.model(**inputs).logits[0].argmax(-1).cpu()[supervised].tolist()
-        return tuple("".join(names[token] for token in tokens) for tokens in (written, labels[supervised].tolist()))
+        answer, right = ("".join(names[token] for token in tokens) for tokens in (written, labels[supervised].tolist()))
+        return answer, right
 
     def _text(self, digits: np.ndarray) -> str:
         """A problem as the model reads it."""

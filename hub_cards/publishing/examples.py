@@ -190,10 +190,11 @@ def encoder_answer(task: EncoderTask) -> tuple[list[int], str]:
     return places[kept].tolist(), "".join(task.labels[label] for label in labels[kept])
 
 
-def draw_labels(task: EncoderTask, config: Any = None) -> str:
+def draw_labels(task: Any, config: Any = None) -> str:
     """The example's tokens over their labels, as an indented block.
 
     Args:
+        task: an `EncoderTask`.
         config: of a model with a window; a last line then marks by `^` what one labelled token sees in one layer,
             marked `?`, which sees the most.
     """
