@@ -64,14 +64,7 @@ def read_recipe(file: Path) -> dict[str, Any]:
         ValueError: the file is not a mapping of names to values; or it has anchors, and a few hundred bytes of anchors can
             stand for gigabytes.
     """
-    try:
-        if any(isinstance(token, yaml.AnchorToken | yaml.AliasToken) for token in yaml.scan(read_text(file))):
-            raise ValueError(
-                f"{file} is not a recipe in YAML: it has anchors (&NAME) or aliases (*NAME), which no recipe needs"
-            )
-    except yaml.YAMLError as error:
-        raise ValueError(f"{file} is not a recipe in YAML: {one_line(error)}") from error
-    return read_settings(file)
+    return _read_mapping(file, RecipeLoader)
 
 
 def read_settings(file: Path) -> dict[str, Any]:
@@ -80,8 +73,24 @@ def read_settings(file: Path) -> dict[str, Any]:
     Raises:
         ValueError: the file is not such a mapping.
     """
+    return _read_mapping(file, yaml.SafeLoader)
+
+
+class RecipeLoader(yaml.SafeLoader):
+    """Reads YAML without anchors and aliases."""
+
+    def fetch_anchor(self):
+        """Refuse `&NAME`."""
+        raise yaml.YAMLError("it has anchors (&NAME), which no recipe needs")
+
+    def fetch_alias(self):
+        """Refuse `*NAME`."""
+        raise yaml.YAMLError("it has aliases (*NAME), which no recipe needs")
+
+
+def _read_mapping(file: Path, loader: type[yaml.SafeLoader]) -> dict[str, Any]:
     try:
-        settings = yaml.safe_load(read_text(file))
+        settings = yaml.load(read_text(file), loader)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ValueError(f"{file} is not a recipe in YAML: {one_line(error)}") from error
     if not isinstance(settings, dict):

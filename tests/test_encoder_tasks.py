@@ -182,7 +182,7 @@ def test_matches_count_supervised_labels_at_the_tokens_themselves():
     [
         (lambda: EncoderAddition(varied_field=True), "varied_field needs field_width"),
         (lambda: EncoderAddition(text_tokens=10**9), "text_tokens must be an integer from 0 to 1,000,000"),
-        (lambda: EncoderMultiplication().prompt("56*653"), "the first number must have multiplier_length = 1 digits, got 2"),
+        (lambda: EncoderMultiplication().prompt("56*653"), "must have multiplier_length = 1 digits, got 2"),
         (
             lambda: examples_of(EncoderAddition(field_width=4)),
             "numbers and answers of 5 digits do not fit into field_width = 4",

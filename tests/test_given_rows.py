@@ -44,7 +44,8 @@ def test_a_model_computes_the_same_from_rows_as_from_the_tokens(name):
     given = {name: batch[name] for name in ("position_ids", "pair_map")}
     if task.family is not DECODER and task.settling_map not in RULE_IDS:
         # A model with this rule settles, and takes no map of others; a model of given structure does.
-        config = PairwiseBertConfig(**SMALL, vocab_size=len(task.tokens), pair_maps=["given"], num_relations=9)
+        relations = int(given["pair_map"].max()) + 1
+        config = PairwiseBertConfig(**SMALL, vocab_size=len(task.tokens), pair_maps=["given"], num_relations=relations)
         model = PairwiseBertForTokenClassification(config).eval()
         unrelated = torch.full_like(given["pair_map"], -1)
         logits = [model(tokens, mask, pair_map=pair_map).logits for pair_map in (given["pair_map"], unrelated)]
