@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 from refusals import refusal
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, AutoTokenizer, Trainer, TrainingArguments
 
 import longhand
 from longhand import eval as evaluation
+from longhand.data import load_task_dataset
 from longhand.hub_cards.checkpoints import load as names
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE
 from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo, read_checkpoint, zoo
+from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.research import ship as shipping
 from longhand.hub_cards.result_rows import read_results
 
@@ -36,7 +38,9 @@ def test_the_zoo_is_small():
 @pytest.mark.parametrize("name", list_zoo())
 def test_a_card_says_how_to_load_and_ask_by_name(name):
     card = Path(zoo(name), "README.md").read_text()
-    assert f'longhand.zoo("{name}")' in card and f"longhand.eval {name} --ask" in card and f"{name} --certify" in card
+    demanded = read_recipe(Path(zoo(name), RECIPE_FILE))["until_certified"]
+    assert f'longhand.zoo("{name}")' in card and f"longhand.eval {name} --ask" in card
+    assert (f"{name} --certify" in card) == Path(zoo(name), CERTIFICATE_FILE).is_file() == demanded
     assert "trust_remote_code" not in card and "custom_code" not in card and str(ZOO_FOLDER) not in card
 
 
@@ -47,6 +51,22 @@ def test_transformers_loads_a_checkpoint_by_its_folder():
     assert tokenizer.decode(output[0], skip_special_tokens=True) == "653+049=2070"
     with pytest.raises(ValueError, match="no checkpoint 'adition': did you mean addition"):
         longhand.zoo("adition")
+
+
+def test_a_plain_encoder_is_fine_tuned_by_a_plain_trainer(tmp_path):
+    model = AutoModelForTokenClassification.from_pretrained(longhand.zoo("encoder-addition"))
+    before = model.classifier.weight.detach().clone()
+    rows = load_task_dataset("encoder_addition", max_length=8, num_samples=64, cache_dir=str(tmp_path))
+    options = {"max_steps": 3, "use_cpu": True, "report_to": "none", "save_strategy": "no", "learning_rate": 1e-4}
+    trainer = Trainer(
+        model,
+        TrainingArguments(str(tmp_path), **options),
+        train_dataset=rows,
+        data_collator=longhand.collate_rows,
+    )
+    trainer.train()
+    assert not model.classifier.weight.equal(before)
+    assert trainer.evaluate(rows)["eval_loss"] < 0.1
 
 
 def test_eval_takes_a_name(tmp_path, monkeypatch, capsys):

@@ -2,7 +2,7 @@
 
 A repository on the Hub becomes a folder first, its snapshot in the Hub's cache. From there on all checkpoints are folders.
 
-The zoo has the certified checkpoints that come with this package, in folders `hub_cards/zoo/NAME` that are named as recipes.
+The zoo has the checkpoints that come with this package, in folders `hub_cards/zoo/NAME` that are named as recipes.
 They hold what a finished run leaves, but for the code that travels with checkpoints: here the package is the code.
 """
 
@@ -263,14 +263,15 @@ def unpack(name: str, place: Path) -> Path:
         place: an existing folder; the checkpoint's folder is made in it.
 
     Returns:
-        The checkpoint's folder, whose certificate names the code too.
+        The checkpoint's folder. If it has a certificate, this names the code too, and the verifier stands beside it.
     """
     folder = Path(shutil.copytree(zoo(name), place / name))
     checkpoint = load_checkpoint(str(folder))
     save_code(checkpoint.model.config, checkpoint.task, folder)
-    certificate = read_object(folder / CERTIFICATE_FILE) | {"files": hash_files(folder)}
-    write_atomically(folder / CERTIFICATE_FILE, json.dumps(certificate, indent=2) + "\n")
-    copy_verifier(folder)
+    if (folder / CERTIFICATE_FILE).is_file():
+        certificate = read_object(folder / CERTIFICATE_FILE) | {"files": hash_files(folder)}
+        write_atomically(folder / CERTIFICATE_FILE, json.dumps(certificate, indent=2) + "\n")
+        copy_verifier(folder)
     return folder
 
 

@@ -72,6 +72,10 @@ def render() -> str:
         local = {recipe: run for recipe, run in own.items() if not recipe.startswith(PAPERS)}
         drawn = [(recipe, run.task, family_card(run.task).draw_sight(run.task, run.config)) for recipe, run in local.items()]
         recipe, task, drawing = next((found for found in drawn if found[2]), (None, TASKS[name](), None))
+        # Certified ones come first: the page asks the first one.
+        held = [shipped for shipped in list_zoo() if shipped in own]
+        certified = [shipped for shipped in held if own[shipped].recipe["until_certified"]]
+        held = [*certified, *(shipped for shipped in held if shipped not in certified)]
         tasks.append(
             {
                 "task": task,
@@ -81,7 +85,7 @@ def render() -> str:
                 "drawing": drawing or family_card(task).draw(task),
                 "columns": [column for column in columns[name] if column not in common],
                 "recipes": local,
-                "shipped": [shipped for shipped in list_zoo() if shipped in own],
+                "shipped": held,
                 "papers": [recipe for recipe in own if recipe not in local],
             }
         )

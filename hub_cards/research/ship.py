@@ -1,4 +1,6 @@
-"""Put a finished, certified run into the zoo, the folder of checkpoints that come with this package.
+"""Put a finished run into the zoo, the folder of checkpoints that come with this package.
+
+A run whose recipe says `until_certified` must be certified.
 
 The command certifies and describes the shipped files anew, takes over the run's results, and writes the gallery. Shipped
 checkpoints contain no code, so a change of the package does not change them. If a certificate no longer fits the package, as
@@ -51,8 +53,8 @@ def ship(folder: Path) -> Path:
         The folder in the zoo.
 
     Raises:
-        ValueError: the folder is no run of an unchanged recipe of this package, or the checkpoint cannot be certified. The
-            zoo is unchanged then.
+        ValueError: the folder is no run of an unchanged recipe of this package, or the recipe demands a certificate and the
+            checkpoint gets none. The zoo is unchanged then.
     """
     name = _find_recipe(folder)
     with tempfile.TemporaryDirectory() as place:
@@ -84,7 +86,7 @@ def _write(folder: Path, made: Path) -> None:
     """Write the files of a run for the zoo into a new folder, except the card.
 
     Raises:
-        ValueError: what was written is not certified.
+        ValueError: the recipe demands a certificate, and what was written is not certified.
     """
     made.mkdir()
     for file in (file for pattern in (*ANSWER_FILES, RECIPE_FILE) for file in folder.glob(pattern) if file.suffix != ".py"):
@@ -94,16 +96,24 @@ def _write(folder: Path, made: Path) -> None:
     config.pop("auto_map", None)
     write_atomically(made / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
     shipped = load_checkpoint(str(made))
-    if not certify_checkpoint(shipped, made / CERTIFICATE_FILE, made, show_proof=False)["certified"]:
-        raise ValueError(f"{folder} is not certified: the zoo holds certified checkpoints only")
+    fits = not _demands_certificate(made)
+    if not fits:
+        fits = certify_checkpoint(shipped, made / CERTIFICATE_FILE, made, show_proof=False)["certified"]
+    if not fits:
+        raise ValueError(f"{folder} is not certified, but its recipe says until_certified")
     # The package has it already; `unpack` puts it beside what is pushed.
     (made / VERIFIER.name).unlink(missing_ok=True)
     rows = last_rows(read_results(folder / RESULTS_FILE))
     report([row | {"model": made.name} for row in rows], made, shipped.trained_lengths)
 
 
+def _demands_certificate(folder: Path) -> bool:
+    """Whether the recipe of a folder trains until the model is certified."""
+    return read_recipe(folder / RECIPE_FILE).get("until_certified") is True
+
+
 def check(name: str) -> None:
-    """Check a checkpoint of the zoo from its bytes: load it, compare every hash, and certify it again.
+    """Check a checkpoint of the zoo from its bytes: load it, compare every hash, and certify what has a certificate.
 
     Raises:
         ValueError: something does not fit; the message names it.
@@ -111,9 +121,10 @@ def check(name: str) -> None:
     folder = Path(zoo(name))
     read = read_checkpoint(folder)
     certified = read.certificate is not None and read.certificate["certified"]
-    whole = certified and read.rows and all((folder / file).is_file() for file in (PLOT_FILE, CARD_FILE))
-    if not whole or read.name != name:
-        raise ValueError(f"{folder} must hold a certificate, a picture, {CARD_FILE} and results of {name}: ship it again")
+    if certified != _demands_certificate(folder):
+        raise ValueError(f"{folder} must hold a certificate just if its recipe says until_certified: ship it again")
+    if not read.rows or read.name != name or not all((folder / file).is_file() for file in (PLOT_FILE, CARD_FILE)):
+        raise ValueError(f"{folder} must hold a picture, {CARD_FILE} and results of {name}: ship it again")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -129,7 +140,8 @@ def main(arguments: list[str] | None = None) -> None:
         if options.check:
             for name in options.runs or list_zoo():
                 check(name)
-                print(f"{name}: certified again from its files")
+                done = "certified again" if _demands_certificate(Path(zoo(name))) else "checked, without a certificate,"
+                print(f"{name}: {done} from its files")
             return
         for run in options.runs:
             print(f"\nshipped {ship(Path(run))}\n")
