@@ -54,7 +54,14 @@ def check_mask(attention_mask: Tensor | None, batch: int, columns: int) -> None:
         return
     if tuple(attention_mask.shape) != (batch, columns):
         raise ValueError(f"attention_mask must be ({batch}, {columns}), got {tuple(attention_mask.shape)}")
-    if not torch.compiler.is_compiling() and not attention_mask.any(1).all():
+    if torch.compiler.is_compiling():
+        return
+    if not ((attention_mask == 0) | (attention_mask == 1)).all():
+        raise ValueError(
+            "attention_mask (batch, tokens) must be of 0, for padding, and 1; a mask that is added to scores is "
+            "(batch or 1, heads or 1, tokens, keys)"
+        )
+    if not attention_mask.any(1).all():
         raise ValueError("attention_mask must show a token of every row, got a row of zeros")
 
 

@@ -221,7 +221,7 @@ class PairwiseBertAttention(nn.Module):
             bias = query.new_zeros(batch, heads, tokens, tokens + self.config.sink)
             for relations in every:
                 own = relations.heads
-                bias[:, own] = relations(query[:, own], key[:, own], pair_maps[relations.name])
+                bias[:, own] = relations(query[:, own], key[:, own], pair_maps[relations.name]).to(bias.dtype)
         return bias if position_bias is None else bias + position_bias.to(bias.dtype)
 
 
@@ -709,6 +709,8 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
             **kwargs,
         )
         logits, loss = self.classifier(self.dropout(outputs.last_hidden_state)), None
+        if labels is not None and labels.shape != logits.shape[:2]:
+            raise ValueError(f"labels must be {tuple(logits.shape[:2])}, got {tuple(labels.shape)}")
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, config=self.config, **kwargs)
             if self.training and self.config.settle_weight:

@@ -112,11 +112,13 @@ def read_pair_map(pair_map: Tensor, shape: PairShape, relations: int | None, nam
 
 
 def read_position_bias(position_bias: Tensor, shape: PairShape) -> Tensor:
-    """Return a given bias (batch or 1, heads or 1, queries, keys); raise ValueError for another shape, and for no floats."""
+    """Return a given bias (batch or 1, heads or 1, queries, keys); raise ValueError for another shape,
+    for nan and +inf, and for no floats."""
     if not isinstance(position_bias, Tensor) or not position_bias.is_floating_point():
         kind = position_bias.dtype if isinstance(position_bias, Tensor) else type(position_bias).__name__
         raise ValueError(f"position_bias must be a tensor of floats, which are added to scores, got {kind}: see pair_map")
     _check_pairs(position_bias, shape, "position_bias")
+    _check_no_nan(position_bias, "position_bias")
     return position_bias
 
 
@@ -129,6 +131,12 @@ def _check_pairs(values: Tensor, shape: PairShape, name: str) -> None:
             f"{name} must be ({batch} or 1, {heads} or 1 heads, {pairs[0]} queries, {pairs[1]} keys), got "
             f"{tuple(values.shape)}"
         )
+
+
+def _check_no_nan(values: Tensor, name: str) -> None:
+    """Raise ValueError for scores that would make outputs nan: nan itself, or +inf."""
+    if not torch.compiler.is_compiling() and (values.isnan() | values.isposinf()).any():
+        raise ValueError(f"{name} must be finite, or -inf, got nan or +inf")
 
 
 def is_pair_mask(attention_mask: Tensor | None) -> TypeGuard[Tensor]:
@@ -154,7 +162,7 @@ def read_pair_mask(attention_mask: Tensor, shape: PairShape) -> PairMask:
     A float mask is added to scores; what is at most half of the type's lowest number hides a key.
 
     Raises:
-        ValueError: it has another shape, or holds integers, which may be meant as either kind.
+        ValueError: it has another shape, holds nan or +inf, or holds integers, which may be meant as either kind.
     """
     if attention_mask.dtype != torch.bool and not attention_mask.is_floating_point():
         raise ValueError(
@@ -164,5 +172,6 @@ def read_pair_mask(attention_mask: Tensor, shape: PairShape) -> PairMask:
     _check_pairs(attention_mask, shape, "attention_mask of pairs")
     if attention_mask.dtype == torch.bool:
         return PairMask(attention_mask, None)
+    _check_no_nan(attention_mask, "attention_mask of pairs")
     visible = attention_mask > torch.finfo(attention_mask.dtype).min / 2
     return PairMask(visible, attention_mask.where(visible, 0.0))

@@ -584,3 +584,21 @@ def test_no_certificate_is_possible_for_a_model_of_given_structure(family):
     model = given_decoder("pairwise") if family is DECODER else given_encoder(num_relations=3)
     with pytest.raises(ValueError, match="given"):
         family.check_certifiable(TASKS["addition" if family is DECODER else "encoder_addition"](), model)
+
+
+@pytest.mark.parametrize("values", [[0.0, 0.0, float("-inf")], [1.0, 1.0, float("nan")], [1, 7, 1]])
+def test_masks_of_padding_that_are_no_zeros_and_ones_are_refused(values):
+    tokens = torch.tensor([[1, 2, 3]])
+    encoder = PairwiseBertForTokenClassification(
+        PairwiseBertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    )
+    decoder = CoupledGPTForCausalLM(CoupledGPTConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2))
+    for model in (encoder, decoder):
+        with pytest.raises(ValueError, match="of 0, for padding, and 1"):
+            model.eval()(tokens, attention_mask=torch.tensor([values]), position_ids=torch.tensor([[1, 2, 3]]))
+
+
+def test_labels_of_another_shape_are_refused():
+    config = PairwiseBertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    with pytest.raises(ValueError, match="labels must be"):
+        PairwiseBertForTokenClassification(config)(torch.ones(2, 6).long(), labels=torch.zeros(6, 2).long())
