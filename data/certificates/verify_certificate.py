@@ -71,8 +71,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "71a1479248388179286f187a9a15aadd508f02b6df0305399306ee13edd1b593",
-    "pairwise_bert": "969992104beacc8d5e51a8b87ae1246a9d14e9a88d1538900c67f17b7f0f9c17",
+    "coupled_gpt": "35189ff4308a1d05887df7b4fd8334c447e2d0244014efae6bcd85753d111d33",
+    "pairwise_bert": "c41885f0c1f1a953239e2491039269f94c24e7f740a38d378c7139c3af476d29",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
