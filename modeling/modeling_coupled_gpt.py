@@ -567,6 +567,9 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
 
     def are_derived(self, input_ids: Tensor | None, position_ids: Tensor) -> bool:
         """As described in the base class, for ids (batch or 1, [levels,] columns) of tokens and, maybe, of a response."""
+        if torch.compiler.is_compiling():
+            # There are no values to compare.
+            return True
         if input_ids is None or self.config.takes_structure or position_ids.ndim not in (2, 3):
             return False
         try:

@@ -15,7 +15,10 @@ SIGNS = {
 }
 OPERANDS = {"multi_operand_addition": (3, 3), "addition_scratchpad": (2, 10)}
 """Fewest and most numbers of a question, of tasks that do not have two, in their default format."""
-PARTS = {"calculator": ("addition_scratchpad", "signed_subtraction", "multiplication_scratchpad")}
+PARTS = {
+    "calculator": ("addition_scratchpad", "signed_subtraction", "multiplication_scratchpad"),
+    "encoder_calculator": ("encoder_addition", "encoder_multiplication"),
+}
 """The tasks that a task is made of: it takes a question of any of them."""
 
 STRINGS = {"copy": "0-9", "reverse": "0-9", "parity": "01"}

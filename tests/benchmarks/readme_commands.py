@@ -1,4 +1,7 @@
-"""Every command of README.md, run in the order of the page, in a copy of the clone, with a Hub on loopback."""
+"""Every command of README.md, run in the order of the page, in a copy of the clone, with a Hub on loopback.
+
+Many minutes, so by hand: python -m pytest -n 0 -m thorough tests/benchmarks/readme_commands.py
+"""
 
 import os
 import re
@@ -11,7 +14,7 @@ from pathlib import Path
 import pytest
 from loopback_hub import LoopbackHub
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SET_UP = ("git clone", "python -m pip install")
 """What `.ci/run` does itself, in a new environment; the commands after `&&` on the same line are run here."""
 TESTS = "python -m pytest"
