@@ -71,7 +71,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "35189ff4308a1d05887df7b4fd8334c447e2d0244014efae6bcd85753d111d33",
+    "coupled_gpt": "fb30acbb37b154a428290bdb99b48237e4d38da09a05bce2c44c0d50de2be90e",
     "pairwise_bert": "c41885f0c1f1a953239e2491039269f94c24e7f740a38d378c7139c3af476d29",
 }
 
