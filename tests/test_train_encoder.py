@@ -166,7 +166,7 @@ def test_parts_of_a_batch_make_the_step_of_the_whole(tmp_path):
     ("arguments", "expected"),
     [
         (["encoder-addition", "--position_encoding", "learned"], "unknown argument '--position_encoding'"),
-        (["encoder-addition", "--pair_maps", "rotary"], "pair_maps 'rotary' unknown: choose from relative, uniform"),
+        (["encoder-addition", "--pair_maps", "rotary"], "pair_maps 'rotary' is unknown: choose one of relative, uniform"),
         (["encoder-addition", "--settle_weight", "0.1"], "with num_loops of at least 2"),
         (["encoder-addition", "--field_width", "4"], "numbers and answers of 5 digits do not fit into field_width = 4"),
         (["encoder-multiplication-3", "--max_multiplier_length", "2"], "max_multiplier_length = 2 digits, got 3"),
