@@ -1,6 +1,7 @@
 """From formatted examples, or from rows of a dataset, to the inputs of a model: ids, labels, position ids."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -163,7 +164,7 @@ class CouplingCollator:
             ValueError: the `position_sampling` needs ids in 1..max_position_ids, and the examples have larger ones; or there
                 are neither ids nor a rule.
         """
-        if isinstance(examples, list):
+        if not isinstance(examples, (Examples, NeighbourhoodBatch)):
             return self._batch_of_rows(examples, generator)
         if self.coupling is None:
             raise ValueError("a collator of examples needs the coupling rule that their ids follow from")
@@ -282,6 +283,48 @@ def collate_labels(examples: LabelledTokens, generator: np.random.Generator | No
     return batch if present.all() else batch | {"attention_mask": present.long()}
 
 
+WHOLE_NUMBERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
+
+
+@dataclass(frozen=True)
+class RowColumn:
+    """What a column of rows holds: whole numbers for every token, or for every pair of tokens.
+
+    Attributes:
+        filler: what stands at padding.
+        smallest: the smallest legal number.
+        token_axes: number of the last axes, which are as long as the row's `input_ids`.
+        outer_axis: name of an axis that may come before these; None if there is none.
+    """
+
+    filler: int
+    smallest: int = 0
+    token_axes: int = 1
+    outer_axis: str | None = None
+
+    def describe(self, tokens: int | None) -> str:
+        """The legal shapes of a row with so many tokens, None for any number of at least one."""
+        sizes = ["tokens, at least 1" if tokens is None else f"{tokens} tokens"] * self.token_axes
+        inner = ", ".join(sizes)
+        return f"({inner})" if self.outer_axis is None else f"({inner}) or ({self.outer_axis}, {inner})"
+
+    def fits(self, shape: torch.Size, tokens: int | None) -> bool:
+        """Whether a row with so many tokens, None for any number, may have values of this shape."""
+        outer, inner = shape[: -self.token_axes], shape[-self.token_axes :]
+        legal = len(inner) == self.token_axes and len(outer) <= (self.outer_axis is not None)
+        return legal and 0 not in shape and (tokens is None or all(size == tokens for size in inner))
+
+
+ROW_COLUMNS = {
+    "input_ids": RowColumn(PAD),
+    "labels": RowColumn(IGNORED, smallest=IGNORED),
+    "position_ids": RowColumn(0, outer_axis="levels"),
+    "pair_map": RowColumn(NOT_RELATED, smallest=NOT_RELATED, token_axes=2, outer_axis="heads"),
+    "attention_mask": RowColumn(0),
+}
+"""The columns of rows that models take, `input_ids` first, whose length is that of the others."""
+
+
 def collate_rows(rows: list[dict[str, Any]], pad_token_id: int = PAD) -> dict[str, torch.Tensor]:
     """A batch for a model of either family, as a `data_collator` of Trainer. Models derive position ids by themselves.
 
@@ -289,26 +332,79 @@ def collate_rows(rows: list[dict[str, Any]], pad_token_id: int = PAD) -> dict[st
     default Accelerate makes all batches on one process and joins them.
 
     Args:
-        rows: rows of a dataset, see `example_columns`. Columns `position_ids` and `pair_map` are passed on to the model.
+        rows: rows of a dataset, see `example_columns`. The columns that models take (`ROW_COLUMNS`) are passed on, texts and
+            sizes are not.
         pad_token_id: padding of `input_ids`.
 
     Returns:
         `input_ids` (count, tokens), `attention_mask` and, if rows have them, `labels` (-100 if a token is not supervised),
-        `position_ids` (count, tokens) or (count, levels, tokens) with 0 for no id, and `pair_map` (count, tokens, tokens),
-        -1 for pairs that are not related. Padding is on the right.
+        `position_ids` (count, tokens) or (count, levels, tokens) with 0 for no id, and `pair_map` (count, tokens, tokens) or
+        (count, heads, tokens, tokens), -1 for pairs that are not related. Padding is on the right.
+
+    Raises:
+        ValueError: there is no row; a row lacks a column that another one has; or values are no whole numbers, too small, or
+            of another shape than the row's `input_ids` ask for. The message has the column, the row and what would fit.
     """
-    fillers = {"input_ids": pad_token_id, "labels": IGNORED, "position_ids": 0, "pair_map": NOT_RELATED}
-    batch = {name: _pad([row[name] for row in rows], value) for name, value in fillers.items() if name in rows[0]}
-    return batch | {"attention_mask": _pad([[1] * len(row["input_ids"]) for row in rows], 0)}
+    if not isinstance(pad_token_id, int):
+        raise ValueError(f"pad_token_id must be a whole number, got {pad_token_id!r}")
+    if not isinstance(rows, Sequence) or not rows or not all(isinstance(row, Mapping) for row in rows):
+        raise ValueError(f"rows must be a list of at least one row, {{column: values}}, got {rows!r:.60}")
+    for name in ("position_bias", "inputs_embeds", "states"):
+        if any(name in row for row in rows):
+            raise ValueError(f"rows may not have {name}: a batch is made of {', '.join(ROW_COLUMNS)}")
+    lengths: list[int] = []
+    batch = {}
+    for name, column in ROW_COLUMNS.items():
+        values = [row.get(name) for row in rows]
+        lacking = [number for number, own in enumerate(values) if own is None]
+        if len(lacking) < len(rows) or name == "input_ids":
+            if lacking:
+                raise ValueError(f"row {lacking[0]} of the batch has no {name}: give it to every row, or to none")
+            tensors = [_read_values(name, column, number, own, lengths) for number, own in enumerate(values)]
+            lengths = lengths or [len(own) for own in tensors]
+            batch[name] = _stack(name, column, tensors, pad_token_id if name == "input_ids" else column.filler)
+    if "attention_mask" not in batch:
+        batch["attention_mask"] = (torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)).long()
+    return batch
 
 
-def _pad(values: list, filler: int) -> torch.Tensor:
-    """Stack lists of one depth as int64, filled up at the end of every axis."""
-    tensors = [torch.as_tensor(value).long() for value in values]
-    shape = [max(sizes) for sizes in zip(*(tensor.shape for tensor in tensors), strict=True)]
-    stacked = torch.full((len(tensors), *shape), filler)
+def _read_values(name: str, column: RowColumn, row: int, values: Any, lengths: list[int]) -> torch.Tensor:
+    """Return a row's values of one column; raise ValueError unless they are whole numbers of a legal shape.
+
+    Args:
+        lengths: the number of tokens of every row; empty for `input_ids`.
+    """
+    tokens = lengths[row] if lengths else None
+    tensor = None
+    # These errors are of lists of several lengths, or of other things than numbers.
+    with suppress(TypeError, ValueError, RuntimeError):
+        tensor = torch.as_tensor(values)
+    if tensor is None or tensor.dtype not in WHOLE_NUMBERS or not column.fits(tensor.shape, tokens):
+        legal = column.describe(tokens) + (", as its input_ids" if lengths else "")
+        got = f"{values!r:.60}" if tensor is None else f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+        raise ValueError(f"{name} of row {row} of the batch must be whole numbers {legal}, got {got}")
+    return tensor.long()
+
+
+def _stack(name: str, column: RowColumn, tensors: list[torch.Tensor], filler: int) -> torch.Tensor:
+    """Stack the values of all rows as int64, filled up at the end of every axis of tokens.
+
+    Raises:
+        ValueError: rows differ in their outer axis, or a number is too small.
+    """
+    outer = tensors[0].shape[: -column.token_axes]
+    for row, tensor in enumerate(tensors):
+        if tensor.shape[: -column.token_axes] != outer:
+            shapes = f"{tuple(tensors[0].shape)} in row 0 of the batch and {tuple(tensor.shape)} in row {row}"
+            raise ValueError(f"{name} must have the same {column.outer_axis} in every row, got {shapes}")
+    longest = max(tensor.shape[-1] for tensor in tensors)
+    stacked = torch.full((len(tensors), *outer, *[longest] * column.token_axes), filler)
     for row, tensor in zip(stacked, tensors, strict=True):
         row[tuple(slice(size) for size in tensor.shape)] = tensor
+    smallest = stacked.flatten(1).amin(1)
+    if smallest.min() < column.smallest:
+        row = int(smallest.argmin())
+        raise ValueError(f"{name} must be {column.smallest} or above, got {int(smallest[row])} in row {row} of the batch")
     return stacked
 
 
@@ -328,6 +424,11 @@ def _random_start(collator, tokens, position_ids, count, generator) -> torch.Ten
     if collator.level_position_ids is None:
         return _started(collator, position_ids, position_ids.amax(dim=(1, 2), keepdim=True), count, generator)
     largest = position_ids.amax(dim=2, keepdim=True)
+    if largest.shape[1] != len(collator.level_position_ids):
+        raise ValueError(
+            f"level_position_ids must have a number for each of {largest.shape[1]} levels of position_ids, got "
+            f"{list(collator.level_position_ids)}"
+        )
     room = torch.tensor(collator.level_position_ids).reshape(1, -1, 1)
     for needed, ids in zip(largest.amax(dim=(0, 2)).tolist(), collator.level_position_ids, strict=True):
         _check_room(collator, needed, ids)

@@ -117,6 +117,77 @@ def test_ids_of_any_levels_and_maps_are_padded_as_what_is_not_there():
     assert batch["pair_map"].tolist() == [[[2, -1, -1], [-1, -1, -1], [-1, -1, -1]], [[2, 2, 2]] * 3]
 
 
+ROW = {"input_ids": [1, 2], "labels": [-100, 2], "position_ids": [1, 2], "pair_map": [[0, -1], [0, 0]]}
+LEVELS, HEADS = [[1, 2], [0, 1]], [[[0, -1], [0, 0]]] * 3
+MALFORMED = [
+    *((name, values) for name in ROW for values in ([1.0, 2.0], "12", ["1", "2"], [True, False])),
+    *((name, [1, 2, 3]) for name in ("labels", "position_ids")),
+    *((name, []) for name in ROW),
+    *((name, [None, 1]) for name in ROW),
+    ("input_ids", 7),
+    ("input_ids", [[1, 2]]),
+    ("input_ids", [-1, 2]),
+    ("labels", [-101, 2]),
+    ("position_ids", [-1, 2]),
+    ("position_ids", LEVELS),
+    ("position_ids", [LEVELS]),
+    ("pair_map", [[0]]),
+    ("pair_map", [[0, 0], [0]]),
+    ("pair_map", [[0, 0], [0, -2]]),
+    ("pair_map", HEADS),
+    ("pair_map", [HEADS]),
+    ("attention_mask", [1, 1, 1]),
+]
+
+
+@pytest.mark.parametrize("collate", [longhand.collate_rows, longhand.CouplingCollator()])
+def test_a_malformed_row_is_refused_by_column_and_row(collate):
+    for name, values in MALFORMED:
+        rows = [{**ROW, "attention_mask": [1, 1]} for _ in range(3)]
+        rows[1][name] = values
+        with pytest.raises(ValueError, match=f"{name} .*row 1") as refusal:
+            collate(rows)
+        assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ROW)
+@pytest.mark.parametrize("place", [0, 2])
+def test_a_column_is_in_every_row_or_in_none(name, place):
+    for lacking in ({}, {name: None}):
+        rows = [{**ROW} for _ in range(3)]
+        del rows[place][name]
+        rows[place] |= lacking
+        with pytest.raises(ValueError, match=f"row {place} .* no {name}"):
+            longhand.collate_rows(rows)
+
+
+def test_rows_of_arrays_levels_and_heads_make_the_batch_of_lists():
+    lists = [{**ROW, "position_ids": LEVELS, "pair_map": HEADS, "prompt": "1+1"} for _ in range(2)]
+    batch = longhand.collate_rows(lists)
+    for make in (np.array, torch.tensor):
+        made = longhand.collate_rows([{name: make(own) for name, own in row.items() if name != "prompt"} for row in lists])
+        assert batch.keys() == made.keys() and all(torch.equal(batch[name], made[name]) for name in batch)
+
+
+def test_a_mask_of_rows_is_passed_on():
+    rows = [{"input_ids": [1, 2], "attention_mask": [0, 1]}, {"input_ids": [1], "attention_mask": [1]}]
+    assert longhand.collate_rows(rows)["attention_mask"].tolist() == [[0, 1], [1, 0]]
+
+
+@pytest.mark.parametrize(
+    "rows", [[], None, {"input_ids": [1]}, [[1, 2]], "12", [{"input_ids": [1], "position_bias": [[0.0]]}]]
+)
+def test_what_is_no_list_of_rows_is_refused(rows):
+    with pytest.raises(ValueError, match="rows"):
+        longhand.collate_rows(rows)
+
+
+@pytest.mark.parametrize("filler", [None, 1.5, "0"])
+def test_padding_is_a_whole_number(filler):
+    with pytest.raises(ValueError, match="pad_token_id"):
+        longhand.collate_rows([ROW], pad_token_id=filler)
+
+
 LEARNED = {"position_encoding": "learned", "max_position_ids": 50}
 
 
