@@ -14,11 +14,12 @@ from safetensors.torch import load_file, save_file
 from small_language_models import save_random_model
 
 from longhand import eval as evaluation
-from longhand.data import Addition
+from longhand.data import Addition, Remainder
 from longhand.eval import parse_lengths
 from longhand.hub_cards.checkpoints import load as loading
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint
 from longhand.hub_cards.evaluation import measure as measuring
+from longhand.hub_cards.recipes import write_recipe
 from longhand.hub_cards.research.__main__ import main as run_study
 from longhand.hub_cards.result_rows import read_results
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
@@ -111,6 +112,18 @@ def test_several_checkpoints_give_a_median(main_job, tmp_path, capsys):
     )
     assert "median exact match" in capsys.readouterr().out
     assert [row["model"] for row in read_results(tmp_path / "results.jsonl")] == ["addition", "addition/best"]
+
+
+def test_machines_of_one_name_are_no_seeds_of_one_model(tmp_path, capsys):
+    for modulus in (7, 9):
+        task = Remainder(modulus=modulus)
+        folder = tmp_path / f"modulo-{modulus}"
+        CoupledGPTForCausalLM(CoupledGPTConfig(**task.family.config_options(task))).save_pretrained(folder)
+        task.family.tokenizer(task).save_pretrained(folder)
+        write_recipe({"recipe": folder.name, **task.describe(), "min_length": 1, "max_length": 4}, folder / "recipe.yaml")
+    folders = [str(tmp_path / f"modulo-{modulus}") for modulus in (7, 9)]
+    assert "another step" in refusal(capsys, *folders, "--lengths", "3", "--output_dir", str(tmp_path / "table"))
+    assert not (tmp_path / "table").exists()
 
 
 def test_attention_of_a_construction_is_where_its_proof_says(tmp_path, monkeypatch, capsys):
