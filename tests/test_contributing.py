@@ -5,6 +5,8 @@ import inspect
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,38 @@ def new_process():
 
 def test_every_example_is_shown_as_it_stands_in_its_file():
     assert {file.name: file.read_text(encoding="utf-8") for file in PLUGINS.iterdir() if file.is_file()} == SHOWN
+
+
+VISITED = """
+import os, sys
+from longhand import train
+from longhand.modeling import CoupledGPTForCausalLM
+
+def note(frame, event, argument):
+    if event == "call" and frame.f_code.co_name != "<module>":
+        files.add(frame.f_code.co_filename)
+
+def forward_once(model, *arguments, **options):
+    output = forward(model, *arguments, **options)
+    sys.setprofile(None)
+    print(*sorted(files), sep="\\n", flush=True)
+    os._exit(0)
+
+files, forward = set(), CoupledGPTForCausalLM.forward
+CoupledGPTForCausalLM.forward = forward_once
+sys.setprofile(note)
+train.main(["addition", "--output_dir", sys.argv[1]])
+"""
+"""A program that prints the files whose functions run before the first logits of the recipe `addition`."""
+
+
+@pytest.mark.slow
+def test_the_files_of_one_problem_are_those_that_run(tmp_path):
+    (section,) = re.findall(r"^## One problem.*?(?=^## )", TEXT, flags=re.DOTALL | re.MULTILINE)
+    program = [sys.executable, "-c", VISITED, str(tmp_path / "run")]
+    printed = subprocess.run(program, capture_output=True, check=True, text=True).stdout
+    visited = {str(file.relative_to(ROOT)) for line in printed.splitlines() if (file := Path(line)).is_relative_to(ROOT)}
+    assert visited == set(re.findall(r"`([\w/]+\.py)`", section))
 
 
 def test_each_example_has_a_command():
