@@ -11,6 +11,7 @@ import torch
 from publishing_subjects import model_card
 
 from longhand import eval as evaluation
+from longhand import train
 from longhand.data import FreshBatches, make_generator
 from longhand.data.certificates import check_neighbourhoods
 from longhand.data.collator import collate_labels
