@@ -441,9 +441,14 @@ class Decoder(Family):
         prompt = task.prompt(question)
         check_characters(prompt, task.tokens)
         inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
-        tokens = inputs["input_ids"].shape[1] + model.config.rule.plan(inputs["input_ids"], 1).response_length
-        task.check_answered(tokens)
         options: dict[str, Any] = {"do_sample": False}
+        ids = None if model.config.rule.reads_any_text else task.question_ids(question)
+        if ids is not None:
+            options["position_ids"] = ids.to(model.device)
+            tokens = ids.shape[-1]
+        else:
+            tokens = inputs["input_ids"].shape[1] + model.config.rule.plan(inputs["input_ids"], 1).response_length
+        task.check_answered(tokens)
         if inputs["input_ids"].shape[1] > LONG_PROMPT and model.model.position_encoding.windowed:
             options |= {"custom_generate": parallel_greedy, **dict.fromkeys(OUTPUTS, False)}
         with torch.inference_mode():

@@ -7,6 +7,8 @@ import torch
 
 from longhand.data import CouplingCollator, FreshBatches, Minesweeper, make_generator
 from longhand.data.columns import Structure
+from longhand.data.tokenization import build_tokenizer
+from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.relations import coupled_pair_map
 from longhand.modeling.vocabulary import BOS, EQUALS, PAD, decode
@@ -58,12 +60,45 @@ def test_flat_boards_of_several_sizes_in_one_batch_have_their_own_ids():
     assert torch.equal(alone(square)["position_ids"], planned.position_ids)
 
 
-@pytest.mark.parametrize(("question", "prompt"), [("M__M", "M__M="), ("M_ _M", "M__M="), ("M_>_M=", "M__M=")])
-def test_questions_without_separators_are_squares(question, prompt):
+@pytest.mark.parametrize(("question", "shape"), [
+    ("M__M", None), ("M_ _M", (2, 2)), ("M_>_M=", (2, 2)), ("M__>__M", (3, 2)), ("M M _ _", (1, 4)),
+])  # fmt: skip
+def test_a_question_that_tells_rows_apart_gives_the_ids_of_its_cells(question, shape):
     task = Minesweeper(separators=False)
-    assert task.prompt(question) == prompt
-    with pytest.raises(ValueError, match="takes every board for a square"):
-        task.prompt("M M M M")
+    assert task.prompt(question) == "".join(cell for cell in question if cell in "M_") + "="
+    ids = task.question_ids(question)
+    if shape is None:
+        # Then the rule takes the board for a square.
+        assert ids is None
+        return
+    width, height = shape
+    drawn = task.format(np.zeros((1, height, width), dtype=np.uint8), np.full((1, height), width))
+    assert torch.equal(ids, CouplingCollator(task.coupling, 15)(drawn)["position_ids"])
+
+
+def test_a_model_of_flat_boards_answers_with_the_ids_of_the_question():
+    """A random model answers what it decodes greedily with the ids of this board, and not with those of another form."""
+    task = Minesweeper(separators=False)
+    torch.manual_seed(1)
+    config = CoupledGPTConfig(
+        hidden_size=32, num_attention_heads=2, num_hidden_layers=1, coupling=task.coupling, max_position_ids=9, init="fan_in"
+    )
+    model, tokenizer = CoupledGPTForCausalLM(config).eval(), build_tokenizer(tokens=task.tokens)
+    with torch.no_grad():
+        for table in model.model.position_encoding.parameters():
+            # Ids decide what a model with first weights writes.
+            table *= 100
+
+    def answer(question):
+        return task.family.answer(task, model, tokenizer, question)
+
+    ids = task.question_ids("M__>__M")
+    inputs = tokenizer("M____M=", return_tensors="pt")
+    written = model.generate(**inputs, position_ids=ids, do_sample=False)[0, inputs["input_ids"].shape[1] :]
+    assert answer("M__>__M") == tokenizer.decode(written, skip_special_tokens=True)
+    assert answer("M__>__M") != answer("M_>__>_M")
+    with pytest.raises(ValueError, match="a square board"):
+        answer("M____M")
 
 
 def test_width_and_height_are_uniform_and_independent():

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
 from longhand.data.families import DECODER, Family
 from longhand.data.formatting import Examples
@@ -76,6 +77,16 @@ class DecoderTask(Task):
         numbers = self.read_question(question)
         examples = self.format(digits_of(numbers), np.array([[len(number) for number in numbers]]))
         return decode(examples.tokens[0, 1 : examples.query_lengths[0]], self.tokens)
+
+    def question_ids(self, question: str) -> torch.Tensor | None:
+        """The position ids (1, levels, columns) of a question's prompt and response, where its prompt does not tell them.
+
+        None if the coupling rule reads them from the prompt.
+
+        Raises:
+            ValueError: the question is not of the task's form.
+        """
+        return None
 
     def examples(self, generator, lengths, split):
         return self.format(self.draw(generator, lengths, split), lengths)

@@ -54,7 +54,8 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
 
     Without `separators` the text and the ids are those of paper 1, Fig. 9: `$M__M=M22M$`, a cell has its own row and
     column. Such a text does not say how wide a board is. So the ids come with the drawn problems, in batches and in rows of
-    a dataset. A model derives the ids of square boards, which are all that the paper tests.
+    a dataset, and with a question that tells its rows apart. A model derives the ids of square boards, which are all that
+    the paper tests.
 
     Width and height are uniform and independent. The number of mines is uniform among the whole numbers from
     `min_mine_ratio` to `max_mine_ratio` times the number of cells (if there is none, it is the next number below). All
@@ -182,6 +183,23 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
 
     def prompt(self, question):
         """Rows may be separated by `>`, spaces or line breaks."""
+        return (">" if self.separators else "").join(self.board_rows(question)) + "="
+
+    def question_ids(self, question):
+        """The ids of a board without separators whose rows the question tells apart, since its prompt does not."""
+        rows = self.board_rows(question)
+        if self.separators or len(rows) == 1:
+            return None
+        width, height = len(rows[0]), len(rows)
+        # `$`, the board, `=`, the solution and the end token.
+        return flat_board_ids(width, height, 2 * width * height + 3)
+
+    def board_rows(self, question: str) -> list[str]:
+        """Return the rows of a question's board.
+
+        Raises:
+            ValueError: the question is no board.
+        """
         question_text = re.sub(r"\s*=\s*$", "", question.strip(), flags=re.ASCII)
         rows = re.split(r"\s*>\s*|\s+", question_text, flags=re.ASCII)
         if not all(re.fullmatch("[M_]+", row) and len(row) == len(rows[0]) for row in rows):
@@ -189,11 +207,4 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
                 f"the question {question!r} is not a board such as {self.example_question!r}, "
                 "`M` for a mine, `_` for any other cell, `>` between two rows of one width"
             )
-        if self.separators:
-            return ">".join(rows) + "="
-        if len(rows) > 1 and len(rows) != len(rows[0]):
-            raise ValueError(
-                f"the question {question!r} is a board of {len(rows)} x {len(rows[0])} cells: without separators a model "
-                "takes every board for a square"
-            )
-        return "".join(rows) + "="
+        return rows
