@@ -69,7 +69,7 @@ class CoupledGPTConfig(PluginConfig):
         position_levels: ids per token; None means the rule's number, and no other number is legal. With `"given"` any number
             is, and None means 1.
         num_relations: with the coupling `"given"` and the encoding `"pairwise"`, the number of relations of the maps that
-            calls give, 0 to this number - 1; None means differences of ids in `relation_range`.
+            calls give, 0 to this number - 1, without `relation_range`; None means differences of ids in `relation_range`.
         share_level_tables: whether all levels share one learned table.
         max_position_ids: largest id of a learned table; with `wrap_position_ids`, the length of the ring.
         position_init: rows of a learned table are drawn from `"normal"` N(0, 1), or are `"orthogonal"` to each other (as
@@ -99,6 +99,15 @@ class CoupledGPTConfig(PluginConfig):
 
     model_type = "coupled_gpt"
     later_fields = {"final_norm": None, "num_relations": None}
+    structure_fields = (
+        "coupling",
+        "position_encoding",
+        "position_levels",
+        "num_relations",
+        "relation_range",
+        "windowed",
+        "transducer",
+    )
     own_code = {
         "AutoConfig": "configuration_coupled_gpt.CoupledGPTConfig",
         "AutoModel": "modeling_coupled_gpt.CoupledGPTModel",
@@ -152,7 +161,7 @@ class CoupledGPTConfig(PluginConfig):
         if self.transducer or self.coupling in (GIVEN, *COUPLING_RULES):
             if self.position_levels is None:
                 self.position_levels = self.rule.levels
-            if self.relation_range is None and not self.rule.relations:
+            if self.relation_range is None and not self.rule.relations and not self.num_relations:
                 self.relation_range = [0, 1]
         # The map names every head class, because saving adds only the class that is saved (transformers' custom models).
         self.auto_map = dict(self.own_code)
@@ -171,7 +180,10 @@ class CoupledGPTConfig(PluginConfig):
         """The coupling rule that `coupling` names, for the table if there is one."""
         if self.takes_structure:
             return given_rule(self.position_levels or 1)
-        return read_transducer(self.transducer).rule if self.transducer else COUPLING_RULES[self.coupling]
+        if self.transducer:
+            return read_transducer(self.transducer).rule
+        self.check_known()
+        return COUPLING_RULES[self.coupling]
 
     @property
     def takes_structure(self) -> bool:
@@ -230,7 +242,10 @@ class CoupledGPTConfig(PluginConfig):
 
     def _check_relation_range(self):
         levels, bounds = self.position_levels, self.relation_range
-        if bounds is None:
+        if self.num_relations:
+            if bounds is not None:
+                raise ValueError(f"num_relations counts relations of given maps, which have no relation_range, got {bounds}")
+        elif bounds is None:
             if self.position_encoding == "pairwise" and not self.windowed:
                 raise ValueError(
                     f"the coupling rule {self.coupling!r} names only the relations of a window: give relation_range, or "

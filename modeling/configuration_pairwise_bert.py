@@ -57,8 +57,8 @@ class PairwiseBertConfig(PluginConfig):
             vectors; or a rule of a plugin (`encoder_maps.pair_map_rule`). None means `["relative"]`. With `"given"` every
             call gives the map as `pair_map`, or `position_ids`, whose differences are its relations; nothing is derived, no
             prompt is checked, and any vocabulary will do.
-        num_relations: number of relations of the maps that calls give, 0 to this number - 1, for `"given"`; None means
-            differences of ids, as many as `relation_range` has (see `relations.num_coupled_relations`).
+        num_relations: number of relations of the maps that calls give, 0 to this number - 1, for `"given"`, which then reads
+            no `relation_range`; None means differences of ids, as many as that has (see `relations.num_coupled_relations`).
         position_levels: ids of a token in the `position_ids` that calls give; None means 1.
         share_over_heads: whether heads with the same rule share their vectors in a layer.
         where_relations_enter: what a relation's vector is added to: the `"key"` (paper 2's experiments), the `"query"`, or,
@@ -88,6 +88,18 @@ class PairwiseBertConfig(PluginConfig):
 
     model_type = "pairwise_bert"
     later_fields = {"num_relations": None, "position_levels": None, "where_relations_enter": "key", "with_self": True}
+    structure_fields = (
+        "pair_maps",
+        "num_relations",
+        "position_levels",
+        "relation_range",
+        "windowed",
+        "where_relations_enter",
+        "absolute_positions",
+        "sink",
+        "label_states",
+        "transducer",
+    )
     own_code = {
         "AutoConfig": "configuration_pairwise_bert.PairwiseBertConfig",
         "AutoModel": "modeling_pairwise_bert.PairwiseBertModel",
@@ -130,7 +142,7 @@ class PairwiseBertConfig(PluginConfig):
     def __post_init__(self, **kwargs):
         if self.pair_maps is None:
             self.pair_maps = ["relative"]
-        if self.relation_range is None:
+        if self.relation_range is None and self.reads_differences:
             self.relation_range = [1 - self.max_position_embeddings, self.max_position_embeddings - 1]
         if self.id2label is None and "num_labels" not in kwargs:
             table = self.table
@@ -163,6 +175,11 @@ class PairwiseBertConfig(PluginConfig):
     def takes_structure(self) -> bool:
         """Whether every call gives ids or maps, so that nothing is derived and no prompt is checked."""
         return GIVEN in (*self.head_maps, self.absolute_positions)
+
+    @property
+    def reads_differences(self) -> bool:
+        """Whether `relation_range` counts: not if `num_relations` does, for all heads that add vectors."""
+        return not self.num_relations or bool({*self.head_maps} - {GIVEN, NO_MAP})
 
     @property
     def reads_own_vocabulary(self) -> bool:
@@ -218,6 +235,8 @@ class PairwiseBertConfig(PluginConfig):
                 f"with num_loops {self.num_loops}"
             )
         check_heads(self)
+        if self.num_labels < 1:
+            raise ValueError(f"num_labels must be at least 1, got {self.num_labels}")
         self._check_pair_maps()
         self._check_window()
         self._check_label_states()
@@ -252,7 +271,14 @@ class PairwiseBertConfig(PluginConfig):
 
     def _check_window(self):
         bounds, levels = self.relation_range, self.levels
-        if len(bounds) not in (2, 2 * levels) or any(not low <= 0 <= high for low, high in level_ranges(bounds, levels)):
+        if not self.reads_differences:
+            if bounds is not None:
+                raise ValueError(f"num_relations counts relations of given maps, which have no relation_range, got {bounds}")
+        elif (
+            bounds is None
+            or len(bounds) not in (2, 2 * levels)
+            or any(not low <= 0 <= high for low, high in level_ranges(bounds, levels))
+        ):
             shown = "two integers, low <= 0 <= high" + (f", or two for each of {levels} levels" if levels > 1 else "")
             raise ValueError(f"relation_range must be {shown}, got {bounds}")
         if GRID in self.pair_maps and not self.windowed:

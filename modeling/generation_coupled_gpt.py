@@ -11,7 +11,7 @@ from transformers.generation import GenerationConfig, GenerationMixin, Generatio
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .inputs import check_input_ids, check_mask, check_padding, check_prompts, read_format
 from .relations import NOT_RELATED, Neighbours, mapped_neighbours
-from .structure import PairShape
+from .structure import PairShape, check_whole_numbers, is_pair_mask
 from .vocabulary import PAD
 from .windowed_cache import WindowedCache
 
@@ -101,11 +101,14 @@ class CoupledGPTGenerationMixin(GenerationMixin):
                 shape, cannot be read, or is shorter than the tokens that are asked for; or the way of decoding cannot have
                 coupled ids; or the model was trained with a part of the response given to it.
         """
+        self.check_unchanged()
         if self.config.prompt_format and read_format(self.config.prompt_format).hints_given:
             raise ValueError("this model cannot generate: it was trained with the index hints of the response given to it")
         prompt = kwargs.get("input_ids") if inputs is None else inputs
         if prompt is not None:
             prompt_ids = check_input_ids(prompt, self.config.vocab_size)
+            if is_pair_mask(kwargs.get("attention_mask")):
+                raise ValueError("generate() takes an attention_mask (batch, tokens), 0 for padding, not one of pairs")
             check_mask(kwargs.get("attention_mask"), *prompt_ids.shape)
             if not self.config.takes_structure:
                 check_prompts(self.config, prompt_ids, whole=False)
@@ -129,8 +132,13 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             ValueError: a plan has another shape, covers no response, or holds what the encoding cannot read; or the model
                 needs one.
         """
-        planned = [part for part in (position_ids, pair_map) if part is not None]
-        columns = planned[0].shape[-1] if planned else prompt.shape[1]
+        planned = {"position_ids": position_ids, "pair_map": pair_map}
+        for name, part in planned.items():
+            if part is not None:
+                check_whole_numbers(part, name)
+                if part.ndim < 2:
+                    raise ValueError(f"{name} of a plan must be (batch or 1, ..., columns), got {tuple(part.shape)}")
+        columns = next((part.shape[-1] for part in planned.values() if part is not None), prompt.shape[1])
         shape = PairShape(len(prompt), self.config.num_attention_heads, columns, columns)
         own_map, own_ids = self.model.read_structure(position_ids, pair_map, shape)
         if own_map is None and own_ids is None:

@@ -52,6 +52,8 @@ def check_mask(attention_mask: Tensor | None, batch: int, columns: int) -> None:
     """Raise ValueError for a mask of another shape than (batch, columns), or that hides a whole row; None is legal."""
     if attention_mask is None:
         return
+    if not isinstance(attention_mask, Tensor):
+        raise ValueError(f"attention_mask must be a tensor ({batch}, {columns}), got {type(attention_mask).__name__}")
     if tuple(attention_mask.shape) != (batch, columns):
         raise ValueError(f"attention_mask must be ({batch}, {columns}), got {tuple(attention_mask.shape)}")
     if torch.compiler.is_compiling():
@@ -257,12 +259,14 @@ class TaskConfig(PreTrainedConfig):
     Attributes:
         later_fields: fields that are younger than the first certificates, with the values that leave a model as it was.
             Files and hashes name them only if they have another value, so that old certificates stay those of their models.
+        structure_fields: fields that say which structure a model reads and how. A model is made by them, once for all.
 
     Raises:
         huggingface_hub.errors.StrictDataclassError: `prompt_format` is not legal.
     """
 
     later_fields: ClassVar[Mapping[str, Any]] = {}
+    structure_fields: ClassVar[tuple[str, ...]] = ()
 
     task: dict[str, Any] | None = None
     prompt_format: dict[str, Any] | None = None

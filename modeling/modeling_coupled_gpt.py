@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.activations import ACT2FN
-from transformers.cache_utils import Cache, DynamicCache
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -51,8 +51,10 @@ from .structure import (
     PairMask,
     PairShape,
     check_arguments,
+    check_kept,
     check_one_input,
     is_pair_mask,
+    read_labels,
     read_pair_map,
     read_pair_mask,
     read_position_bias,
@@ -358,11 +360,12 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             kwargs.get(name, getattr(self.config, name)) for name in ("output_hidden_states", "output_attentions")
         )
         past_length = self._check_cache(cache)
-        check_one_input(input_ids, inputs_embeds, self.config.hidden_size)
+        check_one_input(input_ids, inputs_embeds, self.embed_tokens.weight)
         if input_ids is not None:
             input_ids = check_input_ids(input_ids, self.config.vocab_size)
         inputs: Any = input_ids if inputs_embeds is None else inputs_embeds
         batch, tokens = inputs.shape[:2]
+        check_kept(logits_to_keep, tokens)
         keys = past_length + tokens
         shape = PairShape(batch, self.config.num_attention_heads, tokens, keys)
         if not is_pair_mask(attention_mask):
@@ -373,8 +376,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         given_map = None
         if pair_map is not None or neighbours is None:
             given_map = self._read_pair_map(pair_map, shape)
-        has_relations = given_map is not None or neighbours is not None
-        key_ids = self._resolve_position_ids(input_ids, position_ids, shape, has_relations)
+        key_ids = self._resolve_position_ids(input_ids, position_ids, shape, given_map is not None, neighbours is not None)
         own_ids = None if key_ids is None else key_ids[..., -tokens:]
         hidden_states, row_index = self._embed(input_ids, inputs_embeds, own_ids, every_token or past_length > 0)
 
@@ -430,6 +432,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         """Return the number of cached tokens; raise ValueError for a cache that a forward pass cannot fill."""
         if cache is None:
             return 0
+        if not isinstance(cache, Cache) or isinstance(cache, EncoderDecoderCache):
+            raise ValueError(f"cache must be a DynamicCache of transformers, or None, got {type(cache).__name__}")
         if cache.is_compileable:
             raise ValueError(f"{type(cache).__name__} is not supported: use the default DynamicCache")
         if self.gradient_checkpointing and self.training:
@@ -536,11 +540,17 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         own_map = self._read_pair_map(pair_map, shape)
         return own_map, self._resolve_position_ids(None, position_ids, shape, own_map is not None)
 
-    def _resolve_position_ids(self, input_ids, position_ids, shape: PairShape, has_relations: bool) -> Tensor | None:
+    def _resolve_position_ids(
+        self, input_ids, position_ids, shape: PairShape, has_map: bool, has_neighbours: bool = False
+    ) -> Tensor | None:
         """Return the ids (batch or 1, levels, tokens or all keys), derived if omitted; None if the encoding reads none.
 
         Args:
-            has_relations: whether relations are given, so that an encoding that reads these alone needs no ids.
+            has_map, has_neighbours: whether relations are given, so that an encoding that reads these alone needs no ids.
+
+        Raises:
+            ValueError: nothing reads the given ids; they have another shape or values that the encoding cannot read; or they
+                are needed and cannot be derived.
         """
         encoding, levels = self.position_encoding, self.config.position_levels or 1
         batch, _, tokens, keys = shape
@@ -550,8 +560,15 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             if position_ids is not None and not self.are_derived(input_ids, position_ids):
                 raise ValueError(f"position_encoding {self.config.position_encoding!r} reads no position_ids")
             return None
+        if has_map and position_ids is not None and not encoding.reads_single_ids:
+            if not self.are_derived(input_ids, position_ids):
+                name = self.config.position_encoding
+                raise ValueError(
+                    f"pair_map overrides position_ids, and position_encoding {name!r} reads them in no other way"
+                )
+            position_ids = None
         if position_ids is None:
-            if has_relations and not encoding.reads_single_ids:
+            if (has_map or has_neighbours) and not encoding.reads_single_ids:
                 return None
             if self.config.takes_structure:
                 also = " or pair_map" if encoding.uses_pair_map else ""
@@ -775,11 +792,13 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
             logits_to_keep=logits_to_keep,
             **kwargs,
         )
+        inputs: Any = input_ids if inputs_embeds is None else inputs_embeds
         hidden_states = outputs.last_hidden_state
         if self.config.tie_word_embeddings:
             hidden_states = hidden_states * self.config.hidden_size**-0.5
         logits, loss = self.lm_head(hidden_states), None
         if labels is not None:
+            labels = read_labels(labels, *inputs.shape[:2], self.config.vocab_size)
             next_labels = nn.functional.pad(labels, (0, 1), value=-100)[:, 1:][:, kept_tokens(logits_to_keep)].contiguous()
             loss = self.loss_function(logits, labels, self.config.vocab_size, shift_labels=next_labels, **kwargs)
         return CausalLMOutputWithPast(loss, logits, outputs.cache, outputs.hidden_states, outputs.attentions)

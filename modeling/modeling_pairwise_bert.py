@@ -65,6 +65,7 @@ from .structure import (
     check_arguments,
     check_one_input,
     is_pair_mask,
+    read_labels,
     read_pair_map,
     read_pair_mask,
     read_position_bias,
@@ -335,6 +336,8 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
 
     def __init__(self, config: PairwiseBertConfig):
         super().__init__(config)
+        # `from_pretrained` changes fields after the configuration was checked.
+        config.validate_architecture()
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         if config.absolute_positions != "none":
             self.embed_positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
@@ -360,7 +363,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         **kwargs: Any,
     ) -> PairwiseBertModelOutput:
         check_arguments(kwargs, "PairwiseBert")
-        check_one_input(input_ids, inputs_embeds, self.config.hidden_size)
+        check_one_input(input_ids, inputs_embeds, self.embed_tokens.weight)
         if input_ids is not None:
             input_ids = self.check_text(input_ids, attention_mask)
         if (states is not None) != self.config.label_states:
@@ -374,8 +377,8 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         if not is_pair_mask(attention_mask):
             check_mask(attention_mask, batch, tokens)
         inputs = EncoderInputs(input_ids, _find_present(attention_mask), tokens, embeddings.device)
-        ids = self._read_position_ids(position_ids, inputs, batch)
         given = self._read_pair_maps(pair_map, PairShape(batch, 1, tokens, tokens))
+        ids = self._read_position_ids(position_ids, inputs, batch, given)
         pair_maps = {name: given[name] if name in given else self._derive_map(name, inputs, ids) for name in self.rules}
         embeddings = self._add_positions(self._add_states(embeddings, states), inputs, ids)
         embeddings = self.dropout(self.embedding_norm(embeddings))
@@ -456,8 +459,13 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         (layer,) = self.layers
         return layer(inputs[:, own], seen_states=inputs, neighbours=neighbours).squeeze(0)
 
-    def _read_position_ids(self, position_ids: Tensor | None, inputs: EncoderInputs, batch: int) -> Tensor | None:
+    def _read_position_ids(
+        self, position_ids: Tensor | None, inputs: EncoderInputs, batch: int, given: dict[str, Tensor]
+    ) -> Tensor | None:
         """Return given ids (batch or 1, levels, tokens), or None.
+
+        Args:
+            given: the given maps by rule, which override what ids give.
 
         Raises:
             ValueError: they have another shape, no part of the model reads them, or the model needs them.
@@ -467,8 +475,12 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             if config.absolute_positions == GIVEN:
                 raise ValueError("absolute_positions is 'given': every call gives position_ids, 0 for tokens without one")
             return None
-        reads_ids = [name in RULE_IDS or (name == GIVEN and not config.num_relations) for name in self.rules]
-        if not any(reads_ids) and config.absolute_positions == "none":
+        reading = [name for name in self.rules if name in RULE_IDS or (name == GIVEN and not config.num_relations)]
+        if reading and {*given} >= {*reading} and config.absolute_positions == "none":
+            raise ValueError(
+                f"pair_map overrides position_ids, which no other part of this model reads: pair_maps are {config.pair_maps}"
+            )
+        if not reading and config.absolute_positions == "none":
             raise ValueError(
                 f"no part of this model reads position_ids: pair_maps are {config.pair_maps}, absolute_positions "
                 f"{config.absolute_positions!r}" + (", relations are given as pair_map" if config.num_relations else "")
@@ -692,7 +704,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
                 shape, or values that no part of the model can read.
         """
         if self.config.label_states:
-            check_one_input(input_ids, inputs_embeds, self.config.hidden_size)
+            check_one_input(input_ids, inputs_embeds, self.model.embed_tokens.weight)
             check_settles_alone(attention_mask, position_ids, pair_map, position_bias, inputs_embeds)
         if self.config.label_states and self.training and labels is not None:
             return self._label_some(input_ids, attention_mask, labels, states, **kwargs)
@@ -709,9 +721,8 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
             **kwargs,
         )
         logits, loss = self.classifier(self.dropout(outputs.last_hidden_state)), None
-        if labels is not None and labels.shape != logits.shape[:2]:
-            raise ValueError(f"labels must be {tuple(logits.shape[:2])}, got {tuple(labels.shape)}")
         if labels is not None:
+            labels = read_labels(labels, *logits.shape[:2], self.config.num_labels)
             loss = self.loss_function(logits=logits, labels=labels, config=self.config, **kwargs)
             if self.training and self.config.settle_weight:
                 # Trainer gives the number of labels of all batches of an optimizer step; this batch has its share of them.
@@ -731,6 +742,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         If no states are given, they are drawn from the labels, and the right labels are those of a pass from there.
         """
         input_ids = self.model.check_text(input_ids, attention_mask)
+        labels = read_labels(labels, *input_ids.shape, self.config.num_labels)
         places, _, keys, relations = answers = self.model.find_answers(input_ids)
         if states is None:
             states = draw_states(labels, answers, self.config.num_labels - 1)
@@ -751,7 +763,10 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
             logits, states = settle(
                 input_ids, self.model.find_answers(input_ids), self.label_cases, self.config.num_labels - 1
             )
-        loss = None if labels is None else self.loss_function(logits=logits, labels=labels, config=self.config, **kwargs)
+        loss = None
+        if labels is not None:
+            labels = read_labels(labels, *input_ids.shape, self.config.num_labels)
+            loss = self.loss_function(logits=logits, labels=labels, config=self.config, **kwargs)
         recorded = TokenClassifierOutput()
         if any(kwargs.get(name, getattr(self.config, name)) for name in ("output_attentions", "output_hidden_states")):
             recorded = self.model(input_ids=input_ids, attention_mask=attention_mask, states=states, **kwargs)

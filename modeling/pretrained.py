@@ -4,6 +4,7 @@ import inspect
 import json
 import os
 from collections.abc import Callable
+from copy import copy
 from functools import cache
 from typing import Any
 
@@ -96,6 +97,12 @@ def _warn_of_given_structure(model: "LonghandPreTrainedModel", arguments: tuple,
         model.warn_of_structure(names)
 
 
+def _refuse_changed_structure(model: "LonghandPreTrainedModel", _: tuple) -> None:
+    """A hook before the forward pass, see `LonghandPreTrainedModel.check_unchanged`."""
+    if not torch.compiler.is_compiling():
+        model.check_unchanged()
+
+
 def _refuse_parts_elsewhere(model: "LonghandPreTrainedModel", _: tuple) -> None:
     """Raise ValueError if the weights are offloaded part by part: encodings are used by more methods than `forward`."""
     if torch.compiler.is_compiling() or model.base_model is not model:
@@ -137,6 +144,8 @@ class LonghandPreTrainedModel(PreTrainedModel):
         super().__init__(config, *inputs, **kwargs)
         # Tags of the cards that Trainer and `push_to_hub` write. A push knows a repository of models by the second.
         self.model_tags = ["longhand", "longhand-model"]
+        self._made_with = {name: copy(getattr(config, name)) for name in config.structure_fields}
+        self.register_forward_pre_hook(_refuse_changed_structure)
         self.register_forward_pre_hook(_refuse_parts_elsewhere)
 
     @classmethod
@@ -186,6 +195,15 @@ class LonghandPreTrainedModel(PreTrainedModel):
             model.precision_warning = model.register_forward_pre_hook(_warn_of_reduced_precision)
             model.structure_warning = model.register_forward_pre_hook(_warn_of_given_structure, with_kwargs=True)
         return loaded
+
+    def check_unchanged(self) -> None:
+        """Raise ValueError if a field of the configuration by which the model was made has another value now."""
+        for name, value in self._made_with.items():
+            if (new := getattr(self.config, name)) != value:
+                raise ValueError(
+                    f"{name} of the config was {value!r:.60} when this model was made, and is {new!r:.60} now: load it "
+                    f"again by from_pretrained(folder, {name}={new!r:.60})"
+                )
 
     def are_derived(self, input_ids: Tensor | None, position_ids: Tensor) -> bool:
         """Return whether given ids, of the legal shape or not, are those that the model's own rule derives."""

@@ -31,6 +31,7 @@ from .encoder_maps import (
     virtual_indices,
 )
 from .relations import NOT_RELATED, pack
+from .structure import IGNORED
 from .transducer import Transducer
 from .vocabulary import BOS, ENCODER_TOKENS, EQUALS, GREATER, NOT_KNOWN, PAD, STATES, TIMES
 
@@ -39,9 +40,6 @@ MOST_TOKENS = 2**31 - 1
 
 NO_STATE = -1
 """State of a token at which no answer is read."""
-
-IGNORED = -100
-"""Label of a token that is not supervised."""
 
 
 class AnswerTokens(NamedTuple):

@@ -16,6 +16,9 @@ from torch import Tensor
 
 from .relations import NOT_RELATED, with_levels
 
+IGNORED = -100
+"""The label of tokens that are not supervised."""
+
 GIVEN = "given"
 """Name, in place of a rule's, for structure that every call gives: nothing is derived, and no prompt is checked."""
 
@@ -54,19 +57,78 @@ def check_arguments(arguments: dict[str, Any], model: str) -> None:
         )
 
 
-def check_one_input(input_ids: Tensor | None, inputs_embeds: Tensor | None, width: int) -> None:
-    """Raise ValueError unless exactly one is given, and embeddings are (batch, tokens, width)."""
+def check_one_input(input_ids: Tensor | None, inputs_embeds: Tensor | None, table: Tensor) -> None:
+    """Raise ValueError unless exactly one is given, and embeddings are such as the table (tokens, hidden) has.
+
+    Under autocast they may have any type of floats.
+    """
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("give exactly one of input_ids and inputs_embeds")
-    if inputs_embeds is not None and (inputs_embeds.ndim != 3 or inputs_embeds.shape[-1] != width):
-        raise ValueError(f"inputs_embeds must be (batch, tokens, {width}), got {tuple(inputs_embeds.shape)}")
+    if inputs_embeds is None:
+        return
+    width, dtype = table.shape[1], table.dtype
+    if not isinstance(inputs_embeds, Tensor) or not inputs_embeds.is_floating_point():
+        raise ValueError(
+            f"inputs_embeds must be a tensor of floats (batch, tokens, {width}), got {describe_kind(inputs_embeds)}"
+        )
+    if inputs_embeds.ndim != 3 or inputs_embeds.shape[-1] != width or inputs_embeds.numel() == 0:
+        shape = tuple(inputs_embeds.shape)
+        raise ValueError(f"inputs_embeds must be (batch, tokens, {width}), at least one of both, got {shape}")
+    if inputs_embeds.dtype != dtype and not torch.is_autocast_enabled(inputs_embeds.device.type):
+        raise ValueError(f"inputs_embeds must have the type of the weights, {dtype}, got {inputs_embeds.dtype}")
+
+
+def describe_kind(values: Any) -> str:
+    """Return the type of a tensor's values, or of what is no tensor."""
+    return str(values.dtype) if isinstance(values, Tensor) else type(values).__name__
 
 
 def check_whole_numbers(values: Any, name: str) -> None:
     """Raise ValueError unless this is a tensor of integers."""
     is_tensor = isinstance(values, Tensor)
     if not is_tensor or values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-        raise ValueError(f"{name} must be a tensor of integers, got {values.dtype if is_tensor else type(values).__name__}")
+        raise ValueError(f"{name} must be a tensor of integers, got {describe_kind(values)}")
+
+
+def read_labels(labels: Tensor, batch: int, tokens: int, classes: int) -> Tensor:
+    """Return labels (batch, tokens) as int64.
+
+    Args:
+        classes: labels are 0 to this number - 1, and `IGNORED`.
+
+    Raises:
+        ValueError: they are no integers, have another shape, or one is no class.
+    """
+    check_whole_numbers(labels, "labels")
+    if tuple(labels.shape) != (batch, tokens):
+        raise ValueError(f"labels must be ({batch}, {tokens}), as the input, got {tuple(labels.shape)}")
+    if not torch.compiler.is_compiling():
+        unfit = (labels != IGNORED) & ((labels < 0) | (labels >= classes))
+        if unfit.any():
+            raise ValueError(
+                f"labels must be in 0..{classes - 1}, or {IGNORED} where nothing is supervised, got {int(labels[unfit][0])}"
+            )
+    return labels.long()
+
+
+def check_kept(logits_to_keep: Any, tokens: int) -> None:
+    """Raise ValueError unless this is a number of last tokens, 0 for all, or a tensor of the indices of some tokens."""
+    if torch.compiler.is_compiling():
+        return
+    legal = f"a number of last tokens, 0 (all) to {tokens}, or a tensor of indices 0 to {tokens - 1}"
+    if isinstance(logits_to_keep, Tensor):
+        check_whole_numbers(logits_to_keep, "logits_to_keep")
+        shown: Any = tuple(logits_to_keep.shape)
+        is_legal = logits_to_keep.ndim == 1 and logits_to_keep.numel() > 0
+        if is_legal:
+            shown = smallest, largest = [int(extreme) for extreme in logits_to_keep.aminmax()]
+            is_legal = 0 <= smallest <= largest < tokens
+    else:
+        shown = logits_to_keep
+        is_number = isinstance(logits_to_keep, int) and not isinstance(logits_to_keep, bool)
+        is_legal = is_number and 0 <= logits_to_keep <= tokens
+    if not is_legal:
+        raise ValueError(f"logits_to_keep must be {legal}, got {shown!r:.60}")
 
 
 def read_position_ids(position_ids: Tensor, batch: int, levels: int, columns: tuple[int, ...]) -> Tensor:
@@ -115,7 +177,7 @@ def read_position_bias(position_bias: Tensor, shape: PairShape) -> Tensor:
     """Return a given bias (batch or 1, heads or 1, queries, keys); raise ValueError for another shape,
     for nan and +inf, and for no floats."""
     if not isinstance(position_bias, Tensor) or not position_bias.is_floating_point():
-        kind = position_bias.dtype if isinstance(position_bias, Tensor) else type(position_bias).__name__
+        kind = describe_kind(position_bias)
         raise ValueError(f"position_bias must be a tensor of floats, which are added to scores, got {kind}: see pair_map")
     _check_pairs(position_bias, shape, "position_bias")
     _check_no_nan(position_bias, "position_bias")
@@ -139,9 +201,9 @@ def _check_no_nan(values: Tensor, name: str) -> None:
         raise ValueError(f"{name} must be finite, or -inf, got nan or +inf")
 
 
-def is_pair_mask(attention_mask: Tensor | None) -> TypeGuard[Tensor]:
+def is_pair_mask(attention_mask: Any) -> TypeGuard[Tensor]:
     """Return whether a mask has an axis of queries, so that it says by itself who sees whom."""
-    return attention_mask is not None and attention_mask.ndim == 4
+    return isinstance(attention_mask, Tensor) and attention_mask.ndim == 4
 
 
 class PairMask(NamedTuple):

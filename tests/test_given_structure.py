@@ -19,7 +19,7 @@ from position_subjects import (
     texts_of,
 )
 from torch.nn.attention.flex_attention import flex_attention
-from transformers import AutoModel, AutoModelForCausalLM, AutoModelForTokenClassification
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForTokenClassification, DynamicCache, EncoderDecoderCache
 from transformers.integrations import flex_attention as integration
 
 import longhand
@@ -86,9 +86,12 @@ def test_the_map_that_a_decoder_derives_changes_nothing_if_it_is_given(name, sid
     assert torch.equal(shown(model(**batch, pair_map=pair_map).logits, batch), shown(derived, batch))
     heads = per_head(pair_map, model.config.num_attention_heads)
     assert_close(shown(model(**batch, pair_map=heads).logits, batch), shown(derived, batch))
-    # A map overrides what ids give.
-    ids = ids_of(model, batch).flip(-1)
+    # It overrides what ids give: these are read by nothing else.
+    ids = ids_of(model, batch)
     assert torch.equal(shown(model(**batch, pair_map=pair_map, position_ids=ids).logits, batch), shown(derived, batch))
+    for call in (model, model.model, model.generate):
+        with pytest.raises(ValueError, match="pair_map overrides position_ids"):
+            call(**batch, pair_map=pair_map, position_ids=ids.flip(-1))
 
 
 @every_map_of_a_decoder
@@ -98,6 +101,15 @@ def test_a_given_map_serves_a_decoder_beside_a_cache(name):
     first = model(batch.input_ids[:, :9], pair_map=pair_map[:, :9, :9], use_cache=True)
     rest = model(batch.input_ids[:, 9:], pair_map=pair_map[:, 9:], cache=first.cache)
     assert_close(torch.cat([first.logits, rest.logits], dim=1), expected)
+
+
+@pytest.mark.parametrize("name", [name for name in WITH_MAPS if "absolute_positions" not in ENCODERS[name]])
+def test_ids_beside_maps_that_override_all_of_them_are_refused(name):
+    model = build(name)
+    batch = encode(name, *texts_of(name))
+    maps, ids = maps_of(model.config, batch.input_ids), batch.attention_mask.cumsum(1)
+    with pytest.raises(ValueError, match="position_ids"):
+        model(**batch, pair_map=maps, position_ids=ids)
 
 
 @every_map_of_an_encoder
@@ -516,6 +528,73 @@ def test_what_an_argument_cannot_mean_is_refused_in_one_line_by_head_and_base(na
     assert "\n" not in str(refusal.value)
 
 
+MASKS, EMBEDS = ([[1] * 8], "ones", True, torch.ones(8)), (torch.zeros(1, 8, 16), torch.zeros(1, 8, 32))
+BOTH = {
+    "attention_mask": MASKS,
+    "inputs_embeds": ([[0.0]], *(own.float() for own in EMBEDS), *(own.long() for own in EMBEDS), torch.zeros(0, 8, 32),
+                      torch.zeros(1, 0, 32), torch.zeros(1, 0, 16), torch.zeros(1, 8, 7), torch.zeros(8, 32)),
+    "labels": ([[0] * 8], torch.zeros(1, 8), torch.zeros(1, 7).long(), torch.zeros(8).long(), torch.zeros(1, 8).bool(),
+               *(torch.full((1, 8), label) for label in (-1, -101, 50))),
+}  # fmt: skip
+DECODING = {
+    "logits_to_keep": (-1, 9, 1.0, "1", None, True, [1], torch.tensor([8]), torch.tensor([-1]), torch.tensor([[1]]),
+                       torch.tensor([1.0]), torch.tensor([True] * 8), torch.tensor([], dtype=torch.long), torch.tensor(1)),
+    "cache": ("x", True, {}, ((WORDS, WORDS),), EncoderDecoderCache(DynamicCache(), DynamicCache())),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*BOTH, *DECODING])
+def test_an_argument_of_another_kind_is_refused_in_one_line_that_names_it(given, name):
+    model, structure = given
+    if name in DECODING and not model.can_generate():
+        pytest.skip("for decoders")
+    for value in (BOTH | DECODING)[name]:
+        inputs = {name: value} if name == "inputs_embeds" else {"input_ids": WORDS, name: value}
+        for part in (model, model.model):
+            with pytest.raises(ValueError, match=name) as refusal:
+                part(**inputs, **structure)
+            assert "\n" not in str(refusal.value)
+
+
+def test_labels_of_small_integers_are_labels(given):
+    model, structure = given
+    labels = torch.tensor([[0, 1, 2, 3, 4, 5, 6, -100]])
+    losses = [model(WORDS, labels=labels.to(kind), **structure).loss for kind in (torch.int64, torch.int32, torch.int8)]
+    assert losses[0].isfinite() and losses.count(losses[0]) == 3
+
+
+@pytest.mark.parametrize("plan", [[[1, 2, 3]], "ids", torch.ones(1, 9), torch.tensor(9), torch.arange(9)])
+@pytest.mark.parametrize("name", ["position_ids", "pair_map"])
+def test_a_plan_of_another_kind_is_refused_by_name(name, plan):
+    for model in (given_decoder("pairwise"), build("windowed")):
+        with pytest.raises(ValueError, match=name):
+            model.generate(WORDS[:, :4] if model.config.takes_structure else TOKENS[:, :9], **{name: plan})
+        with pytest.raises(ValueError, match="attention_mask"):
+            model.generate(TOKENS[:, :9], attention_mask=torch.ones(1, 1, 9, 9).bool())
+
+
+CHANGED = [
+    *(
+        ("windowed", name, value)
+        for name, value in (("coupling", "unknown"), ("coupling", "sequential"), ("windowed", False))
+    ),
+    *(("windowed", name, value) for name, value in (("relation_range", [-1, 1]), ("position_encoding", "learned"))),
+    *(("coupled", name, value) for name, value in (("pair_maps", ["uniform"]), ("pair_maps", ["unknown"]), ("sink", True))),
+    *(("coupled", name, value) for name, value in (("relation_range", [-2, 2]), ("absolute_positions", "all"))),
+]
+
+
+@pytest.mark.parametrize(("model", "name", "value"), CHANGED)
+def test_a_field_of_structure_that_changes_after_loading_says_to_load_again(model, name, value):
+    tokens, model = TOKENS if model in DECODERS else TWO, build(model)
+    model(tokens)
+    setattr(model.config, name, value)
+    calls = [model, model.model, *([model.generate] if model.can_generate() else [])]
+    for call in calls:
+        with pytest.raises(ValueError, match=f"from_pretrained\\(folder, {name}="):
+            call(tokens)
+
+
 @pytest.mark.parametrize("kind", [CoupledGPTConfig, PairwiseBertConfig])
 def test_configurations_of_given_structure_refuse_what_they_cannot_mean(kind):
     unfit = {
@@ -523,11 +602,14 @@ def test_configurations_of_given_structure_refuse_what_they_cannot_mean(kind):
             {"num_relations": 3},
             {"num_relations": 3, "coupling": "given", "position_encoding": "learned"},
             {"position_levels": 2, "coupling": "given", "position_encoding": "alibi"},
+            {"num_relations": 3, "coupling": "given", "relation_range": [0, 1]},
         ],
         PairwiseBertConfig: [
             {"num_relations": 3},
             {"position_levels": 2},
             {"absolute_positions": "text", "pair_maps": ["given"]},
+            {"num_relations": 3, "pair_maps": ["given"], "relation_range": [-1, 1]},
+            {"num_labels": 0},
         ],
     }[kind]
     for options in unfit:
@@ -596,9 +678,3 @@ def test_masks_of_padding_that_are_no_zeros_and_ones_are_refused(values):
     for model in (encoder, decoder):
         with pytest.raises(ValueError, match="of 0, for padding, and 1"):
             model.eval()(tokens, attention_mask=torch.tensor([values]), position_ids=torch.tensor([[1, 2, 3]]))
-
-
-def test_labels_of_another_shape_are_refused():
-    config = PairwiseBertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
-    with pytest.raises(ValueError, match="labels must be"):
-        PairwiseBertForTokenClassification(config)(torch.ones(2, 6).long(), labels=torch.zeros(6, 2).long())
