@@ -71,8 +71,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "fb30acbb37b154a428290bdb99b48237e4d38da09a05bce2c44c0d50de2be90e",
-    "pairwise_bert": "c41885f0c1f1a953239e2491039269f94c24e7f740a38d378c7139c3af476d29",
+    "coupled_gpt": "753cd845c6823c4eb2d3bf29356838832f4c25d7496a944bd45c033f52ae3beb",
+    "pairwise_bert": "8b0c72c6a7e9be55132756b3ea64304267f5648f19a70c140d2f63a65d140cc1",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
