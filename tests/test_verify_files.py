@@ -224,7 +224,7 @@ def test_a_copy_beside_a_checkpoint_says_first_that_it_proves_nothing_to_strange
     assert "proves nothing" not in capsys.readouterr().out
 
 
-def test_the_command_is_installed_and_the_page_of_proofs_has_the_hash_of_its_file():
+def test_the_command_is_installed_and_the_pages_of_proofs_and_of_releases_have_the_hash_of_its_file():
     """If this fails, the verifier or a file in modeling/ has changed: run .ci/code."""
     root = VERIFIER.parents[2]
     assert tomllib.loads((root / "pyproject.toml").read_text())["project"]["scripts"]["longhand-verify"] == (
@@ -232,6 +232,8 @@ def test_the_command_is_installed_and_the_page_of_proofs_has_the_hash_of_its_fil
     )
     line = f"{sha256(VERIFIER.read_bytes()).hexdigest()}  {VERIFIER.name}"
     assert line in (root / "hub_cards" / "PROOF.md").read_text().splitlines()
+    _, newest, *_ = (root / "CHANGELOG.md").read_text().split("\n## ")
+    assert newest.count(VERIFIER.name) == 1 and line in newest.splitlines()
 
 
 def test_a_repository_is_verified_at_a_commit_that_is_named(copied, tmp_path):
