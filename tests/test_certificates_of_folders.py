@@ -205,7 +205,7 @@ def test_a_true_written_by_hand_is_not_believed(adder, damaged):
 
 @pytest.mark.parametrize(("field", "value"), [
     ("certified", "yes"), ("certified", False), ("weights", 3), ("task", []), ("files", None), ("statement", [1]),
-    ("statement", "All sums are right."), ("proof", 7), ("problems", "many"), ("predictions", -1), ("predictions", True),
+    ("statement", "All sums are right."), ("proof", 7), ("predictions", -1), ("predictions", True),
     ("neighbourhoods", 6217.5), ("wrong", "none"), ("wrong", 1), ("margin", None), ("margin", float("nan")),
     ("margin", 999.0), ("margin", [[2.0]]), ("margin", 10**400), ("bound", 1e-9), ("ratio", 1e9), ("ratio", 0),
     ("ratio", "high"), ("failures", {}), ("limits", {}),

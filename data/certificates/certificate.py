@@ -114,7 +114,6 @@ class Certificate:
 
     Attributes:
         certified: whether every prediction was right and every lead is at least `ROUNDING_FACTOR` times its bound.
-        problems: None; certificates have the field.
         neighbourhoods: their number, if every prediction was right.
         statement: what is proved.
         proof: its steps; empty if nothing is proved.
@@ -133,7 +132,6 @@ class Certificate:
     statement: str
     proof: list[str]
     task: dict[str, Any]
-    problems: int | None
     predictions: int
     neighbourhoods: int | None
     wrong: int
@@ -241,7 +239,6 @@ def _conclude(check: Check, model: CoupledGPTForCausalLM, task: Task) -> Certifi
         statement=statement,
         proof=_proof(check, model, task, limits) if certified else [],
         task=task.describe(),
-        problems=None,
         predictions=check.predictions,
         neighbourhoods=check.predictions if check.wrong == 0 else None,
         wrong=check.wrong,

@@ -131,7 +131,6 @@ def conclude(checkpoint: Checkpoint, found: list[LengthVerdict], files: dict[str
         statement=statement,
         proof=[step.format(dtype=dtype) for step in PROOF] if proved else [],
         task=task.describe(),
-        problems=None,
         predictions=sum(one.cases for one in found),
         neighbourhoods=None,
         wrong=len(wrong),
