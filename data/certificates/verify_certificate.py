@@ -20,8 +20,8 @@ PROOF.md is a page of longhand, the package that wrote the certificate. It says 
 besides: the Python files whose hashes are printed, and the libraries that run them, compute the network of part 4 for the
 position ids of part 2. The exit status is 0 only if everything holds.
 
-Settings that no recipe of a certified model has are not known here and refused by name. The fields proof, weights, predictions
-and failures of the certificate are the package's own account.
+Settings that no recipe of a certified model has are not known here and refused by name. The fields proof, weights,
+predictions and failures of the certificate are the package's own account.
 """
 
 import os
