@@ -1,6 +1,7 @@
 """A machine behind a function, or behind examples: it is right, least, the same every time, or refused in one line."""
 
 import json
+import math
 import random
 import subprocess
 import sys
@@ -138,7 +139,11 @@ def endless(a):
         (lambda a: a * a, {}, 2),
         (lambda s: s[::-1], {}, 2),
         pytest.param(lambda s: s.count("a") > s.count("b"), {"alphabet": "ab"}, 2, marks=COUNTER),
-        pytest.param(lambda s: s.count("ab") > s.count("cd"), {"alphabet": "abcd"}, 2, marks=COUNTER),
+        pytest.param(lambda s: s.count("ab") > s.count("ba"), {}, 2, marks=COUNTER),
+        (lambda s: s == s[::-1], {}, 2),
+        (lambda s: s[: len(s) // 2] == s[(len(s) + 1) // 2 :], {"alphabet": "ab"}, 2),
+        (lambda a: math.isqrt(a) ** 2 == a, {}, 2),
+        (lambda a, b: a == b * b, {}, 2),
         (lambda a, b: a - b, {}, 1),
         (lambda a: a / 2, {}, 1),
         (lambda a: None, {}, 1),

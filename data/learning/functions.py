@@ -44,11 +44,13 @@ class AskedFunction:
     Attributes:
         calls: how many calls were made.
         last_word: what was asked last.
+        are_booleans: whether all answers were True or False.
     """
 
     def __init__(self, function: Callable[..., Any], words: Words, seconds: float):
         self.function, self.words, self.seconds = function, words, seconds
         self.calls = 0
+        self.are_booleans = True
         self._answers: dict[Word, int | str] = {}
         self.last_word: Word = ()
         self._began = time.process_time()
@@ -82,6 +84,7 @@ class AskedFunction:
             ) from error
         if hasattr(answer, "item"):
             answer = answer.item()
+        self.are_booleans &= isinstance(answer, bool)
         if isinstance(answer, bool | int):
             return int(answer)
         if isinstance(answer, str):

@@ -156,17 +156,19 @@ def find(asked: AskedFunction) -> Finding:
     """
     generator = random.Random(0)
     reasons = []
-    for reading in readings_of(asked, generator):
+    readings = readings_of(asked, generator)
+    for reading in readings:
         try:
             return find_in_one_pass(reading, generator)
         except NotSequential as error:
             reasons.append(f"{reading.name}, {error}")
             if error.counts and reading.answer == "last":
                 break
-    try:
-        return find_in_two_passes(asked, generator)
-    except NotSequential as error:
-        reasons.append(f"in two passes, {error}")
+    if any(reading.answer == "all" for reading in readings):
+        try:
+            return find_in_two_passes(asked, generator)
+        except NotSequential as error:
+            reasons.append(f"in two passes, {error}")
     raise Refused(f"the function is no column task in any direction: {'; '.join(reasons)}")
 
 
@@ -190,7 +192,7 @@ def readings_of(asked: AskedFunction, generator: random.Random) -> list[Reading]
             _check_answer(asked, word)
     directions = ("ones_first", "top_first") if words.are_numbers else ("top_first", "ones_first")
     readings = []
-    if words.are_numbers != all(are_texts):
+    if words.are_numbers != all(are_texts) and not asked.are_booleans:
         readings = [Reading(asked, direction, "all") for direction in directions]
     if has_few:
         readings += [Reading(asked, direction, "last") for direction in ("top_first", "ones_first")]

@@ -1,14 +1,17 @@
 """Mealy machines: the least one that agrees with a reading of a function, and the words that test it.
 
 The machine is found by the classification trees of Kearns and Vazirani, with the counterexamples of Rivest and Schapire, in
-AALpy (Muskardin et al., 2022). What is here gives the counterexamples: all short words, long random ones, and the words of
-the W-method (Chow 1978; Vasilevskii 1973).
+AALpy (Muskardin et al., 2022). What is here gives the counterexamples: all short words, long random ones, words in which
+parts of the machine's own words are repeated, as a counter would be found, and the words of the W-method (Chow 1978;
+Vasilevskii 1973), all of a small depth and random ones of a large one.
 """
 
+import math
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import chain, pairwise, product
 from typing import Any
 
 from aalpy.base import SUL, Oracle
@@ -29,8 +32,28 @@ LONGEST_WORD = 300
 W_METHOD_WORDS = 50_000
 """Words of the W-method; as many further states are allowed for as these words reach."""
 
+DEEP_WORDS = 3_000
+"""Random words of the W-method, with up to `DEEPEST` letters between a word that reaches a state and one that tells states
+apart."""
+
+DEEPEST = 12
+
+NEXT_WORDS = 3_000
+"""Random words of one column more than all were asked of: what holds of few words, as of squares, is seen there."""
+
+FEW_LETTERS_WORDS = 20_000
+"""Letters that a machine does not tell apart count as one: so many of these words are asked exhaustively."""
+
 MOST_UNITS = 24
 """Words of which rows are tried, any two of them."""
+
+MOST_FACTORS = 16
+"""Parts of the words of a machine of which rows are tried, any two of them."""
+
+LONGEST_FACTOR = 4
+
+SPARE_ROWS = 4
+"""So many rows more than there may be states: the first ones of a counter may look alike."""
 
 MOST_CYCLES = 2
 """After so many words whose rows repeat themselves, no counter is looked for."""
@@ -76,6 +99,14 @@ class Machine:
                     words[after] = (*words[state], letter)
                     queue.append(after)
         return [words[state] for state in range(self.states)]
+
+    def letter_classes(self) -> list[list[int]]:
+        """The letters, those that it does not tell apart together."""
+        classes: dict[tuple[tuple[int, int], ...], list[int]] = {}
+        for letter in range(len(self.write[0])):
+            column = tuple((write[letter], after[letter]) for write, after in zip(self.write, self.next, strict=True))
+            classes.setdefault(column, []).append(letter)
+        return list(classes.values())
 
     def telling_words(self) -> list[Word]:
         """Words of which at least one is answered differently by any two states, at its last column."""
@@ -138,6 +169,7 @@ class Tests:
         columns: all words of up to so many columns were asked.
         exhaustive: how many these are.
         random: how many random words were asked.
+        further: how many words were asked that are made of the words of the machine.
         states: if a machine of at most so many states computes the function, it is the machine that was found. None if the
             words of the W-method were too many.
     """
@@ -145,15 +177,18 @@ class Tests:
     columns: int = 0
     exhaustive: int = 0
     random: int = 0
+    further: int = 0
     states: int | None = None
 
     @property
     def sentence(self) -> str:
         columns = "1 column" if self.columns == 1 else f"{self.columns} columns"
         compared = (
-            f"all {self.exhaustive:,} words of up to {columns} and {self.random:,} random words of up to "
-            f"{LONGEST_WORD} columns agree"
+            f"all {self.exhaustive:,} words of up to {columns}, {self.random:,} random words of up to {LONGEST_WORD} columns"
         )
+        if self.further:
+            compared += f", and {self.further:,} words in which parts of the machine's own words are repeated or joined"
+        compared += " agree"
         if self.states is None:
             return compared
         return f"{compared}; if a machine of at most {self.states} states computes the function, it is this one (W-method)"
@@ -196,6 +231,7 @@ class MachineLearner:
         """
         self.reading.check_beginnings(self.generator)
         check_growth(self.reading, self.generator, self.most_states)
+        check_pairs(self.reading, self.generator, self.most_states)
         letters = list(range(self.reading.asked.words.count))
         system = _System(self.reading)
         hypothesis = run_KV(
@@ -205,21 +241,97 @@ class MachineLearner:
 
     def differing_word(self, machine: Machine) -> Word | None:
         """A word whose last symbol differs from what the machine writes; None if no word was found."""
-        reading, words = self.reading, self.reading.asked.words
+        words = self.reading.asked.words
         columns, every = exhaustive_words(words)
         drawn = random_words(words, self.generator, columns)
-        for word in (word for source in (every, drawn) for word in source):
-            if reading.answer == "last":
-                if machine.written(word)[-1] != reading.last(word):
-                    return word
-                continue
-            written, right = machine.written(word), reading.written(word)
-            if written != right:
-                end = 1 + next(column for column in range(len(word)) if written[column] != right[column])
-                reading.check_beginning(word, end)
-                return word[:end]
+        for word in chain(every, drawn):
+            if (clash := self._clash(machine, word)) is not None:
+                return clash
         self.tests = Tests(columns, sum(words.count**length for length in range(1, columns + 1)), RANDOM_WORDS)
-        return self._by_w_method(machine)
+        rare = [*words.notable_words(), *(words.uniform_word(self.generator, columns + 1) for _ in range(NEXT_WORDS))]
+        if (clash := self._first_clash(machine, rare)) is not None:
+            return clash
+        for search in (self._over_few_letters, self._by_rows, self._by_deep_words, self._by_w_method):
+            if (clash := search(machine)) is not None:
+                return clash
+        return None
+
+    def _first_clash(self, machine: Machine, words: Iterable[Word]) -> Word | None:
+        """As `_clash`, of the first word of some that has one; these words are counted."""
+        for word in words:
+            self.tests.further += 1
+            if (clash := self._clash(machine, word)) is not None:
+                return clash
+        return None
+
+    def _clash(self, machine: Machine, word: Word) -> Word | None:
+        """The first columns of a word, up to the one at which the machine writes something else; None if there is none."""
+        reading = self.reading
+        if reading.answer == "last":
+            return word if machine.written(word)[-1] != reading.last(word) else None
+        written, right = machine.written(word), reading.written(word)
+        if written == right:
+            return None
+        end = 1 + next(column for column in range(len(word)) if written[column] != right[column])
+        reading.check_beginning(word, end)
+        return word[:end]
+
+    def _over_few_letters(self, machine: Machine) -> Word | None:
+        """As `differing_word`, of all words over the letters that the machine tells apart, one of each class."""
+        classes = machine.letter_classes()
+        if len(classes) == self.reading.asked.words.count:
+            return None
+        columns = 1
+        while len(classes) ** (columns + 1) <= FEW_LETTERS_WORDS and columns < LONGEST_WORD:
+            columns += 1
+        chosen = product(classes, repeat=columns)
+        return self._first_clash(machine, (tuple(map(self.generator.choice, letters)) for letters in chosen))
+
+    def _by_rows(self, machine: Machine) -> Word | None:
+        """As `differing_word`, of words that repeat one part of the machine's words and then, about as often, another one.
+
+        A counter looks like a machine of few states up to a height that short words do not reach. There it is wrong.
+
+        Raises:
+            NotSequential: the rows show that more states are needed than are legal.
+        """
+        reading, access = self.reading, machine.access_words()
+        for first, second in product(self._factors(machine, access), repeat=2):
+            start = self.generator.choice(access)
+            times = min(machine.states + 2, LONGEST_WORD // (len(first) + len(second)))
+            for more in range(-2, 3):
+                for before, number, behind in (((), times, times + more), (start, times + more, times)):
+                    word = (*before, *first * number, *second * behind)
+                    self.tests.further += 1
+                    if not word or (clash := self._clash(machine, word)) is None:
+                        continue
+                    count = min(max(24, 2 * machine.states), 100)
+                    beginnings = [(*before, *row) for row in _rows(first, count)]
+                    if _distinct(reading, beginnings, _rows(second, count)) >= count // 2:
+                        _check_rows(reading, before, first, second, self.most_states)
+                    return clash
+        return None
+
+    def _factors(self, machine: Machine, access: Sequence[Word]) -> list[Word]:
+        """Short parts that the words of the machine have most often, one for each letter that it tells apart among them."""
+        counts: Counter[Word] = Counter()
+        for word in (*access, *machine.telling_words()):
+            for length in range(1, LONGEST_FACTOR + 1):
+                counts.update(word[first : first + length] for first in range(len(word) - length + 1))
+        letters = [(self.generator.choice(own),) for own in machine.letter_classes()[: MOST_FACTORS // 2]]
+        units = _units(self.reading.asked.words, self.generator)[: MOST_FACTORS // 2]
+        return list(dict.fromkeys([*letters, *units, *(word for word, _ in counts.most_common())]))[:MOST_FACTORS]
+
+    def _by_deep_words(self, machine: Machine) -> Word | None:
+        """As `differing_word`, of random words of the W-method with many letters between its two parts."""
+        access, telling, classes = machine.access_words(), machine.telling_words() or [()], machine.letter_classes()
+
+        def deep_word() -> Word:
+            between = self.generator.choices(classes, k=self.generator.randint(1, DEEPEST))
+            middle = map(self.generator.choice, between)
+            return (*self.generator.choice(access), *middle, *self.generator.choice(telling))
+
+        return self._first_clash(machine, (deep_word() for _ in range(DEEP_WORDS)))
 
     def _by_w_method(self, machine: Machine) -> Word | None:
         access, telling, letters = machine.access_words(), machine.telling_words() or [()], self.reading.asked.words.count
@@ -277,9 +389,10 @@ class _Tester(Oracle):
 
     def find_cex(self, hypothesis):
         most = self.learner.most_states
+        machine = table_of(hypothesis, self.alphabet)
         if hypothesis.size > most:
-            raise NotSequential(f"it needs more than {most} states")
-        return self.learner.differing_word(table_of(hypothesis, self.alphabet))
+            raise NotSequential(_two_of_many(self.learner.reading, machine, most))
+        return self.learner.differing_word(machine)
 
 
 def check_growth(reading: Reading, generator: random.Random, most: int) -> None:
@@ -295,24 +408,61 @@ def check_growth(reading: Reading, generator: random.Random, most: int) -> None:
     cycles = 0
     for first, second in product(_units(words, generator), repeat=2):
         count = 6
-        while count <= most and _distinct(reading, _rows(first, count), _rows(second, count)) == count:
+        while count <= most and _distinct(reading, _rows(first, count), _rows(second, count)) >= count - SPARE_ROWS // 2:
             count *= 2
         if count > most:
-            try:
-                _check_distinct(reading, _rows(first, most + 1), _rows(second, most + 1), most)
-            except NotSequential as error:
-                error.counts = True
-                raise
+            _check_rows(reading, (), first, second, most)
         # Rows that repeat themselves after a while are those of a machine with many states, which is no counter.
         cycles += count > 24
         if cycles == MOST_CYCLES:
             return
 
 
+def check_pairs(reading: Reading, generator: random.Random, most: int) -> None:
+    """Raise `NotSequential` if it must be remembered which word was read: one word alone behind it decides the answer.
+
+    This is the copy or the mirror image of the word, which rows do not show, or what is left of a number that the function
+    singles out, such as a square. The answer must be one symbol; others are checked by their beginnings.
+    """
+    words = reading.asked.words
+    if reading.answer != "last" or words.count == 1:
+        return
+    length = math.ceil(math.log(4 * most, words.count))
+    drawn = list(dict.fromkeys(words.uniform_word(generator, length) for _ in range(4 * most)))
+    answers = {reading.turned(word): reading.asked(word) for word in words.notable_words()}
+    counts = Counter(answers.values()).most_common()
+    singled_out = [word for word, answer in answers.items() if answer == counts[-1][0]]
+    parts = {word[:end]: word[end:] for word in singled_out for end in range(1, len(word))}
+    pairs = generator.sample(list(parts.items()), min(len(parts), 4 * most))
+    for beginnings, behind in (
+        (drawn, [word[::-1] for word in drawn]),
+        (drawn, drawn),
+        ([beginning for beginning, _ in pairs], [rest for _, rest in pairs]),
+    ):
+        count = 16
+        # Numbers with zeros on top may be equal.
+        while count <= most and _distinct(reading, beginnings[:count], behind[:count]) >= 3 * count // 4:
+            count *= 2
+        if count > most:
+            _check_distinct(reading, beginnings, behind[: 3 * most // 2], most)
+
+
+def _check_rows(reading: Reading, before: Word, first: Word, second: Word, most: int) -> None:
+    """Raise `NotSequential` if rows of one word, told apart by rows of another one, need more states than are legal."""
+    count = most + SPARE_ROWS
+    try:
+        _check_distinct(reading, [(*before, *row) for row in _rows(first, count)], _rows(second, count), most)
+    except NotSequential as error:
+        error.counts = True
+        raise
+
+
 def _units(words: Words, generator: random.Random) -> list[Word]:
     """What a function might count: fragments, alone and before another letter, the letters in them, and other letters."""
     fragments = [words.columns([fragment] * words.operands) for fragment in words.fragments[:4]]
-    apart = [(*fragment, generator.randrange(words.count)) for fragment in fragments]
+    within = {letter for fragment in fragments for letter in fragment}
+    others = [letter for letter in range(words.count) if letter not in within] or range(words.count)
+    apart = [(*fragment, generator.choice(others)) for fragment in fragments]
     letters = list(dict.fromkeys(letter for fragment in fragments for letter in fragment))
     letters += [
         letter for letter in generator.sample(range(words.count), min(words.count, MOST_UNITS)) if letter not in letters
@@ -337,9 +487,24 @@ def _check_distinct(reading: Reading, beginnings: Sequence[Word], behind: Sequen
         if len(told) > most:
             (one, first), (another, second) = list(told.items())[:2]
             word = next(word for word, mine, theirs in zip(behind, one, another, strict=True) if mine != theirs)
-            asked: AskedFunction = reading.asked
-            raise NotSequential(
-                f"what must be remembered grows with the width: more than {most} states are needed, such as two for "
-                f"{asked.shown(reading.turned(first))} and {asked.shown(reading.turned(second))}, since "
-                f"{asked.equation(reading.turned(first + word))} and {asked.equation(reading.turned(second + word))}"
-            )
+            raise NotSequential(_too_many(reading, first, second, word, most))
+
+
+def _two_of_many(reading: Reading, machine: Machine, most: int) -> str:
+    """As `_too_many`, of two states of a machine that the function tells apart."""
+    access = machine.access_words()
+    for one, another in pairwise(access):
+        for word in machine.telling_words():
+            if reading.last((*one, *word)) != reading.last((*another, *word)):
+                return _too_many(reading, one, another, word, most)
+    return f"it needs more than {most} states"
+
+
+def _too_many(reading: Reading, first: Word, second: Word, behind: Word, most: int) -> str:
+    """That more states are needed than are legal, and two of them: those behind two words, which a third one tells apart."""
+    asked: AskedFunction = reading.asked
+    return (
+        f"what must be remembered grows with the width: more than {most} states are needed, such as two for "
+        f"{asked.shown(reading.turned(first))} and {asked.shown(reading.turned(second))}, since "
+        f"{asked.equation(reading.turned((*first, *behind)))} and {asked.equation(reading.turned((*second, *behind)))}"
+    )

@@ -4,11 +4,12 @@ A *letter* is one column: one symbol of each operand. Letters are numbered as th
 most significant. A *word* is a tuple of letters, the top column first.
 """
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 """The digits of the largest base."""
@@ -97,22 +98,57 @@ class Words:
             found.append(digit)
         return found
 
+    def uniform_word(self, generator: random.Random, length: int) -> Word:
+        return tuple(generator.choices(range(self.count), k=length))
+
+    def notable_words(self) -> list[Word]:
+        """Numbers that functions single out and that random words never hit.
+
+        Several operands are equal, follow each other, or one of them is the square of all others. The numbers are squares
+        and cubes, powers of the small numbers, factorials, Fibonacci's numbers, and their neighbours.
+        """
+        if not self.are_numbers:
+            return []
+        numbers = {number**power for number in range(40, 400, 7) for power in (2, 3)}
+        numbers |= {number**power for number in range(2, 11) for power in range(2, 60)}
+        numbers |= {math.factorial(number) for number in range(4, 30)}
+        first, second = 1, 2
+        while second < 10**30:
+            numbers.add(second)
+            first, second = second, first + second
+        numbers |= {number + more for number in numbers for more in (-1, 1)}
+        rows = [[number] * self.operands for number in sorted(numbers)]
+        if self.operands > 1:
+            others = self.operands - 1
+            rows += [[number, *[after] * others] for number, after in pairwise(sorted(numbers))]
+            roots = [number for number in sorted(numbers) if number < 10**8]
+            rows += [[root**2, *[root] * others] for root in roots] + [[*[root] * others, root**2] for root in roots]
+        return [self.columns([number_as_text(number, self.alphabet) for number in row]) for row in rows]
+
     def random_word(self, generator: random.Random, shortest: int, longest: int) -> Word:
         """A word of some length.
 
-        Half of them are uniform. The others are runs of few letters, in which carries go far, or repeat one short word and
-        then another one, which a counter must tell apart. If there are fragments, three in ten are made of parts of them.
+        A third of them are uniform. The others are over two or three letters, which rare parts are made of; runs of few
+        letters, in which carries go far; rows of one short word and then of another one, which a counter must tell apart;
+        or a part and its copy or mirror image. If there are fragments, three in ten are made of parts of them.
         """
         length = generator.randint(shortest, longest)
-        kind = generator.random()
-        if self.fragments and kind < 0.3:
+        if self.fragments and generator.random() < 0.3:
             return self.columns([self._strewn(generator, length) for _ in range(self.operands)])
-        if kind < 0.65:
-            return tuple(generator.choices(range(self.count), k=length))
-        if kind < 0.8:
-            first, second = (generator.choices(range(self.count), k=generator.randint(1, 3)) for _ in range(2))
+        kind = generator.choices(("uniform", "few letters", "rows", "copies", "runs"), (7, 4, 3, 2, 4))[0]
+        letters = range(self.count)
+        if kind == "uniform":
+            return self.uniform_word(generator, length)
+        if kind == "few letters":
+            few = letters if self.count < 3 else generator.sample(letters, generator.randint(2, 3))
+            return tuple(generator.choices(few, k=length))
+        if kind == "rows":
+            first, second = (generator.choices(letters, k=generator.randint(1, 3)) for _ in range(2))
             border = generator.randint(0, length)
             return tuple((first * length)[:border] + (second * length)[: length - border])
+        if kind == "copies":
+            part = generator.choices(letters, k=(length + 1) // 2)
+            return tuple(part + part[:: generator.choice((1, -1))])[-length:]
         word = [generator.randrange(self.count)]
         while len(word) < length:
             word.append(generator.randrange(self.count) if generator.random() < 0.1 else word[-1])
