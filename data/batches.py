@@ -5,7 +5,7 @@ The datasets here are indexed by batch. Every process makes the whole global bat
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -74,6 +74,8 @@ class Batches(Dataset):
         raise NotImplementedError
 
 
+Part = TypeVar("Part")
+
 PRACTICE_EVERY = 4
 """While there are problems to practise, one batch of this number is drawn from them."""
 
@@ -100,6 +102,15 @@ class FreshBatches(Batches):
     _practice: list[Problems] = field(default_factory=list, init=False)
     _neighbourhoods: list[NeighbourhoodBatch] = field(default_factory=list, init=False)
     _cases: list[CoveringCases] = field(default_factory=list, init=False)
+    _worst: list[Problems] = field(default_factory=list, init=False)
+
+    def practise_worst(self, problems: list[Problems]) -> None:
+        """From now on, draw one batch in `PRACTICE_EVERY` from these problems as they are; replaces earlier ones.
+
+        Args:
+            problems: of the training split and of lengths that are trained, each part of one group of lengths.
+        """
+        self._worst = problems
 
     def practise(self, failing: list[Problems | NeighbourhoodBatch | CoveringCases]) -> None:
         """From now on, draw one batch in `PRACTICE_EVERY` from variations of these problems; replaces earlier ones.
@@ -120,8 +131,7 @@ class FreshBatches(Batches):
     def _practice_batch(self, generator: np.random.Generator) -> Examples | LabelledTokens | None:
         problems = self._practice[generator.integers(len(self._practice))]
         digits = problems.digits
-        # A check runs on the problems as evaluation writes them: they are practised as training writes them.
-        task: Any = next(part for part in self.task.parts if part.name == problems.task.name)
+        task = self._training_part(problems.task)
         # More rows than are needed, since some variations are held out.
         rows = generator.integers(len(digits), size=2 * self.batch_size)
         digits = task.vary(generator, digits[rows], self.max_length)
@@ -134,9 +144,18 @@ class FreshBatches(Batches):
         trained = np.resize(trained, self.batch_size)
         return task.augment(generator, task.rewrite(generator, digits[trained], lengths[trained]))
 
+    def _training_part(self, task: Task) -> Task:
+        """The part of the task that writes problems as training does; a check has them as evaluation writes them."""
+        return next(part for part in self.task.parts if part.name == task.name)
+
+    def _practice_worst(self, generator: np.random.Generator) -> Examples | LabelledTokens:
+        problems = _choose(generator, self._worst, [len(part.digits) for part in self._worst])
+        rows = generator.integers(len(problems.digits), size=self.batch_size)
+        task = self._training_part(problems.task)
+        return task.augment(generator, task.rewrite(generator, problems.digits[rows], problems.lengths[rows]))
+
     def _practice_neighbourhoods(self, generator: np.random.Generator) -> NeighbourhoodBatch:
-        counts = np.array([len(part.tokens) for part in self._neighbourhoods])
-        part = self._neighbourhoods[generator.choice(len(counts), p=counts / counts.sum())]
+        part = _choose(generator, self._neighbourhoods, [len(part.tokens) for part in self._neighbourhoods])
         return part.take(generator.integers(len(part.tokens), size=self.batch_size * PRACTISED_NEIGHBOURHOODS))
 
     def global_batch(self, index):
@@ -144,7 +163,8 @@ class FreshBatches(Batches):
         turn, rest = divmod(index, PRACTICE_EVERY)
         kinds: list[Callable] = [self._practice_neighbourhoods] if self._neighbourhoods else []
         kinds += [self._practice_batch] if self._practice else []
-        # A task of several parts may have both kinds, which take turns.
+        kinds += [self._practice_worst] if self._worst else []
+        # A task of several parts may have several kinds, which take turns.
         if kinds and not rest and (practised := kinds[turn % len(kinds)](generator)) is not None:
             return practised, generator
         examples = self._draw_mixed(generator) if self.mixed else self._draw_group(generator)
@@ -168,6 +188,11 @@ class FreshBatches(Batches):
                 parts.append(task.augment(generator, task.examples(generator, lengths[group], "train")))
                 rows.append(places[group])
         return join_examples(parts).take(np.argsort(np.concatenate(rows)))
+
+
+def _choose(generator: np.random.Generator, parts: list[Part], counts: list[int]) -> Part:
+    """One of the parts, each as often as it has problems."""
+    return parts[generator.choice(len(counts), p=np.array(counts) / sum(counts))]
 
 
 class FixedBatches(Batches):

@@ -41,9 +41,11 @@ def stop(*_, **__):
         # Cut off when the learning rate has fallen.
         ([*SMALL, *LEARNED, *MIXED, *SCHEDULE.split()], 33, FixedBatches, 30),
         ([*SMALL, *MUON.split()], 12, FreshBatches, 10),
+        # The worst problems that were found at step 10 are practised in batch 12.
+        ([*SMALL, *LEARNED, "--practise_worst", "8"], 13, FreshBatches, 10),
         (ENCODER.split(), 4, FreshBatches, 3),
     ],
-    ids=["schedule", "muon", "encoder"],
+    ids=["schedule", "muon", "worst", "encoder"],
 )
 def test_a_run_that_is_cut_off_and_moved_resumes_bit_for_bit(words, at, kind, resumed, tmp_path, monkeypatch, capsys):
     whole, cut = tmp_path / "whole", tmp_path / "cut"

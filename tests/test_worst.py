@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from longhand.data import build_task
-from longhand.hub_cards.evaluation.worst import _Search, find_worst, lowest_leads
+from longhand.data.splits import SPLITS, make_generator
+from longhand.hub_cards.evaluation.worst import WorstSearch, find_worst, lowest_leads
 
 SIZES = {
     "addition": (3,),
@@ -40,17 +41,38 @@ def test_an_untrained_model_is_wrong_in_every_task(name):
     assert found.answer is not None and found.answer != found.right and found.lead <= 0
 
 
+@pytest.mark.parametrize("split", [None, "train"])
 @pytest.mark.parametrize("name", SIZES)
-def test_changed_problems_are_legal(name):
+def test_tried_problems_are_legal_and_of_the_split(name, split):
     checkpoint = untrained(name)
     task = checkpoint.task
-    search = _Search(checkpoint, task.operand_lengths(*SIZES[name]), seed=0)
-    digits = search._draw(20)
-    changed, batch = search._written(search._changed(digits, 40))
-    assert len(changed) and changed.shape[1:] == digits.shape[1:] and len(batch["input_ids"]) == len(changed)
-    if name == "addition":
-        assert (changed[:, :, -1] > 0).all()
-        assert not np.array_equal(changed[:20], digits)
+    operands = task.operand_lengths(*SIZES[name])
+    search = WorstSearch(checkpoint.model, task, operands, make_generator(0), kept=30, split=split)
+    before = np.inf
+    for _ in range(3):
+        digits, leads = search.go_on()
+        assert len(digits) and len(digits) == len(leads) and (np.diff(leads) >= 0).all()
+        assert search.leads[0] <= min(before, leads[0]) and len(search.digits) <= 30
+        before = search.leads[0]
+        task.family.written(task, digits, np.tile(operands, (len(digits), 1)))
+        if split is not None:
+            assigned = task.split_of(digits, np.tile(operands, (len(digits), 1)))
+            assert np.isin(assigned, [-1, SPLITS.index(split)]).all()
+        if name == "addition":
+            assert (digits[:, :, -1] > 0).all()
+    assert len(np.unique(search.digits, axis=0)) == len(search.digits)
+
+
+def test_the_same_generator_finds_the_same_problems():
+    checkpoint = untrained("addition")
+    found = []
+    for _ in range(2):
+        search = WorstSearch(checkpoint.model, checkpoint.task, (3, 2), make_generator("again"))
+        for _ in range(3):
+            search.go_on()
+        found.append((search.digits, search.leads))
+    assert np.array_equal(found[0][0], found[1][0]) and np.array_equal(found[0][1], found[1][1])
+    assert (found[0][0][:, 1, -1] == 0).all()
 
 
 def test_the_lowest_lead_is_that_of_the_weakest_token():

@@ -2,24 +2,30 @@
 
 A score on drawn problems says little about the others. The search starts from drawn problems, keeps those whose lowest lead
 is least, and changes them: a column is taken from another problem, or repeated in the columns after it, as carries ask for.
-A problem is called wrong only if the model was asked: a decoder by greedy decoding, an encoder by its own passes.
+What it reports the model was asked: a decoder by greedy decoding, an encoder by its own passes.
 """
 
 import math
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
+from longhand.data import Task
 from longhand.data.certificates import LengthProver
 from longhand.data.collator import IGNORED
-from longhand.data.families import to_device
-from longhand.data.metrics import generated_matches
-from longhand.data.splits import make_generator
+from longhand.data.families import LONG_PROMPT, to_device
+from longhand.data.splits import SPLITS, make_generator
+from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint
+from longhand.hub_cards.result_rows import Row
+from longhand.modeling import CoupledGPTForCausalLM
+from longhand.modeling.parallel_decoding import OUTPUTS, parallel_greedy
 
 KEPT = 16
 """Problems with the lowest leads that are changed."""
@@ -36,9 +42,10 @@ class Worst:
     """What a search found at one size.
 
     Attributes:
-        tried: how many problems the model was given, or None if it was proved that none is wrong.
-        lead: the lowest lead of a right token, by the logits behind a right beginning; below 0 if the problem is wrong.
-        problem: the problem with this lead, as the model reads it.
+        tried: how many problems the model was given, or, of a proof, how many cases were bounded; None if it was proved that
+            no problem is wrong.
+        lead: the lowest lead of a right token, by the logits behind a right beginning; None if it is not known.
+        problem: the problem with this lead, as the model reads it; None if it was proved that no problem is wrong.
         answer, right: what the model writes, and what is right; both None if no problem is wrong.
     """
 
@@ -49,7 +56,7 @@ class Worst:
     right: str | None = None
 
     @property
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> Row:
         """What a row of results.jsonl holds."""
         return {
             "worst_tried": self.tried,
@@ -63,74 +70,109 @@ class Worst:
 def find_worst(checkpoint: Checkpoint, operands: tuple[int, ...], seconds: float, seed: int = 0) -> Worst:
     """Search for a problem of a size that the model gets wrong, until one is found or the time is over.
 
-    Where one length can be proved (`LengthProver`), half of the time is for that.
+    Where one length can be proved (`LengthProver`), half of the time is for that. What was begun when the time is over, a
+    proof's tables or a few problems, is finished.
 
     Args:
         checkpoint: of one task, see `Checkpoint.by_part`.
         operands: digits of every operand, as `check_lengths` returns them.
     """
-    until = time.perf_counter() + seconds
-    length = checkpoint.task.size(operands)[0]
-    if operands == checkpoint.task.operand_lengths(length):
-        try:
-            found = LengthProver(checkpoint.model, checkpoint.task).verdict(length, seconds / 2)
-        except ValueError:
-            pass
-        else:
-            if found.verdict == "refuted":
-                return Worst(found.cases, found.lead, found.problem, found.answer, found.right)
-            if found.verdict == "proved":
-                return Worst(None, found.lead, None)
-    return _Search(checkpoint, operands, seed).run(until)
+    began = time.perf_counter()
+    model, task = checkpoint.model, checkpoint.task
+    search = WorstSearch(model, task, operands, make_generator("worst", task.name, *operands, seed))
+    # Many models are wrong on a drawn problem: no proof is tried for those.
+    if (wrong := search.ask_wrong(*search.go_on())) or (wrong := _prove(model, task, operands, seconds / 2)):
+        return wrong
+    while time.perf_counter() < began + seconds or not len(search.digits):
+        if wrong := search.ask_wrong(*search.go_on()):
+            return wrong
+    # The problem nearest to being wrong is asked too, though its lead says that it is right.
+    lead = float(search.leads[0])
+    said = search.ask(search.digits[0]) or (None, None)
+    return Worst(search.tried, lead if math.isfinite(lead) else None, search.text(search.digits[0]), *said)
 
 
-class _Search:
-    """A search among the problems of one size."""
+def _prove(model: PreTrainedModel, task: Task, operands: tuple[int, ...], seconds: float) -> Worst | None:
+    """What a proof of one length finds; None if it is open, or if no proof is possible."""
+    length = task.size(operands)[0]
+    if operands != task.operand_lengths(length):
+        return None
+    try:
+        found = LengthProver(model, task).verdict(length, seconds)
+    except ValueError:
+        return None
+    if found.verdict == "proved":
+        return Worst(None, found.lead, None)
+    if found.verdict == "refuted":
+        return Worst(found.cases, found.lead, found.problem, found.answer, found.right)
+    return None
 
-    def __init__(self, checkpoint: Checkpoint, operands: tuple[int, ...], seed: int):
-        # A task of either family, with the vocabulary or the labels of that family.
-        self.task: Any = checkpoint.task
-        self.model: Any = checkpoint.model
-        self.operands = operands
-        self.family = self.task.family
-        self.collator = self.family.collator(self.model.config)
-        self.generator = make_generator("worst", self.task.name, *operands, seed)
+
+class WorstSearch:
+    """A search among the problems of one size. The same generator and weights find the same problems.
+
+    Attributes:
+        tried: how many problems were tried.
+        digits: (kept at most, operands, width) the problems with the lowest leads, the lowest first.
+        leads: (kept at most,) the lowest lead of a right token in each.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        task: Task,
+        operands: tuple[int, ...],
+        generator: np.random.Generator,
+        kept: int = KEPT,
+        split: str | None = None,
+    ):
+        """
+        Args:
+            operands: digits of every operand.
+            kept: how many problems are kept, `KEPT` or more; `KEPT` of them are changed.
+            split: the split that all problems belong to; None for any.
+        """
+        self.model, self.task, self.operands = model, task, operands
+        self.generator, self.kept, self.split = generator, kept, split
+        self.family = task.family
+        self.collator = self.family.collator(model.config)
         self.tried = 0
+        digits = self._draw(1)
+        response = int((self._batch(digits)["labels"] != IGNORED).sum())
+        self.at_once = max(2, min(TRIED, TOKENS_AT_ONCE // max(1, response)))
+        self.digits, self.leads = digits[:0], np.zeros(0)
 
-    def run(self, until: float) -> Worst:
-        """Search until a time, or until a wrong problem is found."""
-        digits, batch = self._written(self._draw(1))
-        size = max(2, min(TRIED, TOKENS_AT_ONCE // max(1, int((batch["labels"] != IGNORED).sum()))))
-        best, leads = digits[:0], np.zeros(0)
-        while True:
-            digits = self._draw(size) if not len(best) else self._changed(best, size)
-            digits, batch = self._written(digits)
-            if not len(digits):
-                continue
-            found = self._leads(batch)
-            self.tried += len(digits)
-            for row in np.argsort(found, kind="stable"):
-                if found[row] > 0:
-                    break
-                if worst := self._ask(digits[row], float(found[row])):
-                    return worst
-            every, all_leads = np.concatenate([best, digits]), np.concatenate([leads, found])
-            _, distinct = np.unique(every.reshape(len(every), -1), axis=0, return_index=True)
-            order = distinct[np.argsort(all_leads[distinct], kind="stable")][:KEPT]
-            best, leads = every[order], all_leads[order]
-            if time.perf_counter() > until:
-                lead = float(leads[0])
-                return Worst(self.tried, lead if math.isfinite(lead) else None, self._text(best[0]))
+    def go_on(self) -> tuple[np.ndarray, np.ndarray]:
+        """Try some problems more: drawn ones at first, then changes of those that are kept.
+
+        Returns:
+            The problems (count, operands, width) and their lowest leads (count,), the lowest first.
+        """
+        digits = self._changed(self.digits[:KEPT]) if len(self.digits) else self._draw(self.at_once)
+        digits, batch = self._legal(digits)
+        if not len(digits):
+            return digits, np.zeros(0)
+        leads = self._leads(batch)
+        self.tried += len(digits)
+        order = np.argsort(leads, kind="stable")
+        digits, leads = digits[order], leads[order]
+        every, every_lead = np.concatenate([self.digits, digits]), np.concatenate([self.leads, leads])
+        _, distinct = np.unique(every.reshape(len(every), -1), axis=0, return_index=True)
+        best = distinct[np.argsort(every_lead[distinct], kind="stable")][: self.kept]
+        self.digits, self.leads = every[best], every_lead[best]
+        return digits, leads
 
     def _lengths(self, count: int) -> np.ndarray:
         return np.tile(np.array(self.operands), (count, 1))
 
     def _draw(self, count: int) -> np.ndarray:
-        return self.task.draw_operands(self.generator, self._lengths(count))
+        if self.split is None:
+            return self.task.draw_operands(self.generator, self._lengths(count))
+        return self.task.draw(self.generator, self._lengths(count), self.split)
 
-    def _changed(self, digits: np.ndarray, count: int) -> np.ndarray:
+    def _changed(self, digits: np.ndarray) -> np.ndarray:
         """Changes of problems: half take some columns of others, which are drawn or kept; half repeat a column."""
-        generator, width = self.generator, digits.shape[2]
+        generator, width, count = self.generator, digits.shape[2], self.at_once
         changed = digits[generator.integers(0, len(digits), count)].copy()
         others = self._draw(count)
         kept = generator.random(count) < 0.5
@@ -149,10 +191,13 @@ class _Search:
                 changed[row, operand, first] = others[row, operand, first]
         return changed
 
-    def _written(self, digits: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
-        """The problems that are legal, and their batch."""
+    def _legal(self, digits: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+        """The problems that are legal and belong to the split, and their batch."""
+        if self.split is not None:
+            split = self.task.split_of(digits, self._lengths(len(digits)))
+            digits = digits[(split < 0) | (split == SPLITS.index(self.split))]
         try:
-            return digits, self._batch(digits)
+            return digits, self._batch(digits) if len(digits) else {}
         except ValueError:
             legal = np.array([self._is_legal(digits[row : row + 1]) for row in range(len(digits))])
             return digits[legal], self._batch(digits[legal]) if legal.any() else {}
@@ -167,51 +212,64 @@ class _Search:
     def _batch(self, digits: np.ndarray) -> dict[str, Any]:
         return self.collator(self.family.written(self.task, digits, self._lengths(len(digits))))
 
+    def _logits(self, batch: dict[str, Any]) -> Tensor:
+        inputs = {name: value for name, value in to_device(batch, self.model.device).items() if name != "labels"}
+        with torch.no_grad():
+            return self.model(**inputs, **self.family.forward_options).logits.cpu()
+
     def _leads(self, batch: dict[str, Any]) -> np.ndarray:
         """The lowest lead of each problem, (count,)."""
-        with torch.inference_mode():
-            inputs = {name: value for name, value in to_device(batch, self.model.device).items() if name != "labels"}
-            logits = self.model(**inputs, **self.family.forward_options).logits.double().cpu()
-        return lowest_leads(logits, batch["labels"], self.family.ahead).numpy()
+        return lowest_leads(self._logits(batch).double(), batch["labels"], self.family.ahead).numpy()
 
-    def _ask(self, digits: np.ndarray, lead: float) -> Worst | None:
-        """Ask the model one problem."""
+    def ask_wrong(self, digits: np.ndarray, leads: np.ndarray) -> Worst | None:
+        """Ask the model the problems that seem to be wrong, the lowest leads first; return the first that is wrong."""
+        for one, lead in zip(digits[leads <= 0], leads[leads <= 0].tolist(), strict=True):
+            if said := self.ask(one):
+                return Worst(self.tried, lead if math.isfinite(lead) else None, self.text(one), *said)
+        return None
+
+    def ask(self, digits: np.ndarray) -> tuple[str, str] | None:
+        """Ask the model one problem (operands, width); return what it writes and what is right, None if these are equal.
+
+        A model that is given a part of the response (`Task.answers_questions`), or an encoder, is asked by a forward pass.
+        """
         batch = self._batch(digits[None])
-        answer_length = self.task.answer_length(self.operands)
-        with torch.inference_mode():
-            if self.model.can_generate():
-                matches = generated_matches(self.model, batch, answer_length)
-            else:
-                matches = self.family.forward_matches(self.model, batch, answer_length)
-        if matches[0, 0]:
-            return None
-        answer, right = self._answers(batch)
-        return Worst(self.tried, lead, self._text(digits), answer, right)
-
-    def _answers(self, batch: dict[str, Any]) -> tuple[str, str]:
-        """What the model writes, and what is right, as text."""
         labels = batch["labels"][0]
         supervised = labels != IGNORED
-        with torch.inference_mode():
-            if self.model.can_generate():
-                names, query = self.task.tokens, batch["input_ids"][:, : int(supervised.int().argmax())]
-                given = query.to(self.model.device)
-                said = self.model.generate(given, attention_mask=torch.ones_like(given), do_sample=False)
-                written = said[0, query.shape[1] :].tolist()
-            else:
-                names = self.task.labels
-                inputs = {name: value for name, value in to_device(batch, self.model.device).items() if name != "labels"}
-                written = self.model(**inputs).logits[0].argmax(-1).cpu()[supervised].tolist()
-        answer, right = ("".join(names[token] for token in tokens) for tokens in (written, labels[supervised].tolist()))
-        return answer, right
+        right = labels[supervised].tolist()
+        if self.model.can_generate() and self.task.answers_questions:
+            written = self._generate(batch["input_ids"][:, : int(supervised.int().argmax())])
+        else:
+            logits = self._logits(batch)[0]
+            kept = supervised[len(supervised) - len(logits) + self.family.ahead :]
+            written = logits[: len(logits) - self.family.ahead].argmax(-1)[kept].tolist()
+        if written == right:
+            return None
+        names = cast(DecoderTask, self.task).tokens if self.model.can_generate() else cast(EncoderTask, self.task).labels
+        return _spelled(written, names), _spelled(right, names)
 
-    def _text(self, digits: np.ndarray) -> str:
-        """A problem as the model reads it."""
+    def _generate(self, query: Tensor) -> list[int]:
+        """What the model writes to a query (1, tokens) by greedy decoding, in parallel if the response is long."""
+        model = cast(CoupledGPTForCausalLM, self.model)
+        given = query.to(model.device)
+        options: dict[str, Any] = {"attention_mask": torch.ones_like(given), "do_sample": False}
+        if query.shape[1] > LONG_PROMPT and model.model.position_encoding.windowed:
+            options |= {"custom_generate": parallel_greedy, **dict.fromkeys(OUTPUTS, False)}
+        with torch.no_grad():
+            return model.generate(given, **options)[0, query.shape[1] :].tolist()
+
+    def text(self, digits: np.ndarray) -> str:
+        """A problem (operands, width) as the model reads it, without the token at the beginning."""
         batch = self._batch(digits[None])
-        tokens = batch["input_ids"][0].tolist()
+        tokens = batch["input_ids"][0]
         if self.model.can_generate():
             tokens = tokens[1 : int((batch["labels"][0] != IGNORED).int().argmax())]
-        return "".join(self.task.tokens[token] for token in tokens)
+        return _spelled(tokens.tolist(), cast(DecoderTask | EncoderTask, self.task).tokens)
+
+
+def _spelled(tokens: list[int], names: tuple[str, ...]) -> str:
+    """Tokens as text. A model may have more tokens than the task has names."""
+    return "".join(names[token] if token < len(names) else f"[{token}]" for token in tokens)
 
 
 def lowest_leads(logits: Tensor, labels: Tensor, ahead: int) -> Tensor:

@@ -75,11 +75,16 @@ def _default(option: Field) -> Any:
     return option.default if option.default_factory is MISSING else option.default_factory()
 
 
-def of_trainer(name: str, meaning: str, private: bool = False, **bounds: Any) -> Any:
-    """Return the field of an argument that keeps the default of `TrainingArguments`; recipes leave this value out."""
-    option = argument(_default(TrainingArguments.__dataclass_fields__[name]), meaning, private, **bounds)
+def usual(default: Any, meaning: str, private: bool = False, **options: Any) -> Any:
+    """Return the field of an argument whose default recipes leave out; see `argument`."""
+    option = argument(default, meaning, private, **options)
     option.metadata = {**option.metadata, "usual": True}
     return option
+
+
+def of_trainer(name: str, meaning: str, private: bool = False, **bounds: Any) -> Any:
+    """Return the field of an argument that keeps the default of `TrainingArguments`; recipes leave this value out."""
+    return usual(_default(TrainingArguments.__dataclass_fields__[name]), meaning, private, **bounds)
 
 
 @dataclass
@@ -119,6 +124,14 @@ class RunArguments(TrainingArguments):
         False,
         "stop at the first validation at which the model is certified; practise what fails until then",
         needs={"num_train_samples": None, "dataloader_num_workers": 0},
+    )
+    practise_worst: int | None = usual(
+        None,
+        "at every validation, search the trained sizes for so many problems with the lowest leads; until the next one, they "
+        "are one batch in four",
+        needs={"num_train_samples": None, "dataloader_num_workers": 0},
+        least=1,
+        most=1000,
     )
     certified_ratio: float = argument(
         float(ROUNDING_FACTOR),
@@ -584,6 +597,11 @@ def _check_values(data: DataArguments, training: RunArguments) -> None:
         raise ValueError(f"need min_length <= max_length, got {data.min_length} and {data.max_length}")
     if training.decay_steps and (warmup := training.get_warmup_steps(training.decay_steps)) > training.decay_steps:
         raise ValueError(f"decay_steps must not end before the {warmup} steps of warm-up, got {training.decay_steps}")
+    if training.practise_worst and training.eval_steps >= training.max_steps:
+        raise ValueError(
+            f"practise_worst begins at the first validation, so eval_steps must be below max_steps, got "
+            f"{training.eval_steps} and {training.max_steps}"
+        )
     if training.fp16 and training.device.type == "cpu":
         raise ValueError("fp16 needs a GPU: on a CPU, use bf16 with use_cpu")
     if (started := int(os.environ.get("WORLD_SIZE") or 1)) > training.world_size:

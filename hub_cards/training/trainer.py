@@ -26,6 +26,7 @@ from longhand.hub_cards.commands import one_line
 from longhand.hub_cards.training.arguments import BEST, Run
 from longhand.hub_cards.training.muon import MuonBeside, layer_matrices
 from longhand.hub_cards.training.run_folder import STATE_FILE, write_hashes
+from longhand.hub_cards.training.worst_practice import PractiseWorst
 
 
 class NotFinite(RuntimeError):
@@ -276,6 +277,8 @@ def trainer_of(run: Run, model: PreTrainedModel, batches: Any, validation: dict[
     trainer.add_callback(ProgressBar())
     if training.until_certified:
         trainer.add_callback(UntilCertified(run, model, batches))
+    if training.practise_worst:
+        trainer.add_callback(PractiseWorst(run, batches, training.practise_worst))
     trainer.create_optimizer_and_scheduler(training.max_steps)
     return trainer
 
