@@ -24,11 +24,13 @@ from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, Checkpoi
 from longhand.hub_cards.checkpoints.load import complete_checkpoint, load_both, read_checkpoint
 from longhand.hub_cards.commands import holding, interruptible, one_line, read_object, refusing_in_one_line, write_atomically
 from longhand.hub_cards.evaluation.measure import evaluate_lengths, report
+from longhand.hub_cards.evaluation.plots import plot_checkpoints
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.commits import Repository, check_push, own_repo_id
 from longhand.hub_cards.publishing.publications import model_publication, push_command
 from longhand.hub_cards.publishing.publications import publish as push_publication
 from longhand.hub_cards.recipes import describe_recipes
+from longhand.hub_cards.result_rows import VALIDATION_FILE, read_results, write_results
 from longhand.hub_cards.training.arguments import UNSET, Run, parse_run, read_arguments
 from longhand.hub_cards.training.launcher import lacking_processes
 from longhand.hub_cards.training.run_folder import (
@@ -48,7 +50,12 @@ from longhand.hub_cards.training.trainer import (
     trainer_of,
     training_batches,
     validation_batches,
+    validation_rows,
 )
+
+CHECKPOINTS_PLOT = "checkpoints.png"
+FEWEST_DRAWN = 3
+"""Validations, and validated lengths, from which on a picture shows them."""
 
 USAGE = """Train a model by a recipe, evaluate it and write its folder.
 
@@ -189,10 +196,11 @@ def train_model(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> Non
 
 
 def save(run: Run, trainer: BatchTrainer) -> None:
-    """Put the last and the best weights into the run's folder."""
+    """Put the last and the best weights into the run's folder, and what the validations measured."""
     trainer.check_weights()
     best, tokenizer = trainer.state.best_model_checkpoint, cast(Any, trainer.processing_class)
     save_final(run, trainer.accelerator.unwrap_model(trainer.model), tokenizer, Path(best) if best else None)
+    write_results(validation_rows(run, trainer), run.folder / VALIDATION_FILE)
 
 
 def finish(run: Run, began: float) -> Checkpoint:
@@ -208,8 +216,20 @@ def finish(run: Run, began: float) -> Checkpoint:
     evaluate(run, [last] if best is None else [last, best], began)
     finished = complete_checkpoint(last, best)
     write_card(finished)
+    draw_validations(run)
     remove_checkpoints(run.folder)
     return finished
+
+
+def draw_validations(run: Run) -> None:
+    """Draw exact match by length at the validations of a run, if there are several of them and several lengths."""
+    rows = read_results(run.folder / VALIDATION_FILE)
+    if len({row["step"] for row in rows}) < FEWEST_DRAWN or len(set(run.data.validation_lengths)) < FEWEST_DRAWN:
+        return
+    tasks = {task: [row for row in rows if row["task"] == task] for task in dict.fromkeys(row["task"] for row in rows)}
+    trained = dict.fromkeys(tasks, (run.data.min_length, run.data.max_length))
+    plot_checkpoints(tasks, run.folder / CHECKPOINTS_PLOT, trained, run.task.size_names[0])
+    print(f"wrote {run.folder / CHECKPOINTS_PLOT}")
 
 
 def is_certified(checkpoint: Checkpoint) -> bool:

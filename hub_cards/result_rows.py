@@ -23,6 +23,8 @@ ATTENTION_MAPS_FILE = "attention_maps.jsonl"
 ATTENTION_KINDS = ("same_id", "id_below", "id_above", "no_id", "others")
 """What a head may look at: tokens by the difference of their id from the query's."""
 POSITION_MAPS_FILE = "positions.jsonl"
+VALIDATION_FILE = "validation.jsonl"
+"""Exact match of every validation of a run, by step and length."""
 
 Row = dict[str, Any]
 

@@ -126,6 +126,23 @@ def test_norms_of_pairwise_vectors_are_a_map_of_layers_and_relations(tmp_path):
     assert image.get_array().tolist() == [[1, 0, 1], [2, 0, 1]] and image.get_extent() == [-1.5, 1.5, 2.5, 0.5]
 
 
+def test_checkpoints_of_a_run_are_lines_over_lengths(tmp_path):
+    rows = [row("x", length, step / 20 / length) | {"step": step} for step in range(1, 21) for length in (1, 2, 4)]
+    figure = drawn(
+        plots.plot_checkpoints,
+        {"one": rows, "other": rows[:6]},
+        tmp_path / "x.png",
+        dict.fromkeys(("one", "other"), (1, 2)),
+        "digits",
+    )
+    one, other = figure.axes
+    assert [line.get_label() for line in one.lines][::7] == ["1 steps", "20 steps"] and len(
+        one.lines
+    ) == plots.MOST_CHECKPOINTS
+    assert one.lines[-1].get_ydata() == pytest.approx([1, 1 / 2, 1 / 4])
+    assert [line.get_label() for line in other.lines] == ["1 steps", "2 steps"]
+
+
 def test_pictures_have_a_solid_background_and_leave_settings_alone(tmp_path):
     before = dict(rcParams)
     plot_results([row()], tmp_path / "x.png", None, TASKS["encoder_multiplication"])

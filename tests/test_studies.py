@@ -15,9 +15,10 @@ from longhand.hub_cards.evaluation.plots import WIDTH
 from longhand.hub_cards.recipes import load_recipe, write_recipe
 from longhand.hub_cards.research import pages as documents
 from longhand.hub_cards.research import run as training
+from longhand.hub_cards.research import study_pages
 from longhand.hub_cards.research.__main__ import STUDIES, main
 from longhand.hub_cards.research.study import RUNS_FILE, Study, list_studies, load_study
-from longhand.hub_cards.research.study_pages import draw_study, study_block, study_table
+from longhand.hub_cards.research.study_pages import draw_checkpoints, draw_study, study_block, study_table
 from longhand.hub_cards.result_rows import read_results, write_results
 from longhand.hub_cards.training.arguments import parse_run
 
@@ -110,6 +111,18 @@ def test_a_table_shows_what_fits_and_names_what_does_not():
     nothing = study_table(TINY, rows[:4])
     assert "|" not in nothing and "`nope`" in nothing
     assert list(cells(study_table(TINY, rows, measure="token_accuracy"))) == ["nope", "coupled"]
+
+
+def test_checkpoints_of_what_does_not_fit_are_not_drawn(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(study_pages, "plot_checkpoints", lambda runs, *_: drawn.append([*runs]))
+    tests = [measured(f"{name}-seed0", 1, value) for name, value in (("nope", 0.5), ("coupled", 1.0))]
+    rows = [{**row, "step": step} for row in tests for step in (1, 2)]
+    draw_checkpoints(TINY, rows, file := tmp_path / "checkpoints.png", tests)
+    assert drawn == [["coupled"]]
+    file.write_bytes(b"old")
+    draw_checkpoints(TINY, rows, file, [*tests[:1], {**tests[1], "exact_match": 0.9}])
+    assert not file.exists() and len(drawn) == 1
 
 
 def test_a_class_of_sums_is_no_trained_size(tmp_path):

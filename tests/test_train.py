@@ -1,3 +1,4 @@
+import itertools
 import json
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from longhand.data.splits import SPLITS
 from longhand.data.tasks.covering import Problems
 from longhand.eval import load_checkpoint
 from longhand.hub_cards.commands import LOCK_FILE
-from longhand.hub_cards.recipes import list_recipes, load_recipe, write_recipe
+from longhand.hub_cards.recipes import list_recipes, load_recipe, read_recipe, write_recipe
 from longhand.hub_cards.result_rows import read_results
 from longhand.hub_cards.training import trainer
 from longhand.hub_cards.training.arguments import parse_run
@@ -49,6 +50,18 @@ def test_finished_folder_holds_last_and_best_checkpoint_results_plot_and_recipe(
     assert checkpoint | {"results.jsonl", "accuracy.png", "best"} <= names
     assert checkpoint <= {path.name for path in (main_job / "best").iterdir()}
     assert not names & {"checkpoints", ".partial", LOCK_FILE}
+
+
+def test_a_run_keeps_what_its_validations_measured(main_job):
+    rows, recipe = read_results(main_job / "validation.jsonl"), read_recipe(main_job / "recipe.yaml")
+    steps = sorted({row["step"] for row in rows})
+    assert not any(step % recipe["eval_steps"] for step in steps)
+    assert [(row["step"], row["length"]) for row in rows] == list(
+        itertools.product(steps, sorted(recipe["validation_lengths"]))
+    )
+    assert {row["model"] for row in rows} == {main_job.name}
+    # The last step is the one of a certified model.
+    assert {row["exact_match"] for row in rows if row["step"] == steps[-1]} == {1.0}
 
 
 class Cut(BaseException):

@@ -215,6 +215,42 @@ def median_line(label: str, rows: list[Row]) -> Line:
     return Line(label, list(lengths), [median(values) for values in runs], *zip(*map(median_interval, runs), strict=True))
 
 
+MOST_CHECKPOINTS = 8
+"""Checkpoints of a run that a picture shows; their colours are told apart."""
+
+
+@house_style
+def plot_checkpoints(runs: dict[str, list[Row]], file: Path, trained: dict[str, tuple[int, int]], xlabel: str) -> None:
+    """Draw exact match against length at some validations of each run, the later the darker (paper 2, Figs. 2, 4 and 5).
+
+    Args:
+        runs: rows of `VALIDATION_FILE` of one task, by the title of their panel.
+        trained: the trained lengths by the same titles; they are shaded.
+    """
+    from matplotlib import colormaps
+
+    columns = min(len(runs), 3)
+    figure, panels = new_figure(0.4 + 2.7 * -(-len(runs) // columns), -(-len(runs) // columns), columns, sharey=True)
+    for axes in panels.flat[len(runs) :]:
+        axes.set_axis_off()
+    for (title, rows), axes in zip(runs.items(), panels.flat, strict=False):
+        steps = group_by(sorted(rows, key=itemgetter("step", "length")), itemgetter("step"))
+        shown = np.unique(np.linspace(0, len(steps) - 1, MOST_CHECKPOINTS).round().astype(int))
+        scale_lengths(axes, [row["length"] for row in rows], trained[title][1])
+        axes.set(xlabel=xlabel, ylim=(-0.04, 1.04))
+        axes.set_title(title, pad=18)
+        shade_trained(axes, trained[title])
+        for place in shown:
+            step = [*steps][place]
+            lengths, matches = zip(*((row["length"], row["exact_match"]) for row in steps[step]), strict=True)
+            colour = colormaps["viridis_r"](0.15 + 0.85 * place / max(len(steps) - 1, 1))
+            axes.plot(lengths, matches, color=colour, marker="o", markersize=3, linewidth=1.3, label=f"{step:,} steps")
+        axes.legend(fontsize=7, loc="best", handlelength=1.2)
+    for axes in panels[:, 0]:
+        axes.set_ylabel("exact match")
+    save_figure(figure, file)
+
+
 def plot_results(
     rows: list[Row],
     file: Path,

@@ -10,13 +10,27 @@ import sys
 from pathlib import Path
 
 from longhand.hub_cards.commands import write_atomically
+from longhand.hub_cards.evaluation.plots import plot_attention, plot_attention_of_response, plot_position_maps
 from longhand.hub_cards.research import gallery
 from longhand.hub_cards.research.claims import claims_blocks
 from longhand.hub_cards.research.overview import plot_addition, plot_tasks
 from longhand.hub_cards.research.study import STUDY_RESULTS, load_study
-from longhand.hub_cards.research.study_pages import draw_study, fits, read_tests, results_by_variant, study_block
+from longhand.hub_cards.research.study_pages import (
+    draw_checkpoints,
+    draw_study,
+    fits,
+    read_tests,
+    results_by_variant,
+    study_block,
+)
 from longhand.hub_cards.research.tables import TABLES, filled_table
-from longhand.hub_cards.result_rows import RESULTS_FILE, Row, read_results
+from longhand.hub_cards.result_rows import (
+    ATTENTION_MAPS_FILE,
+    RESULTS_FILE,
+    VALIDATION_FILE,
+    Row,
+    read_results,
+)
 
 HUB_CARDS = Path(__file__).parents[1]
 PAGES = [HUB_CARDS / f"{name}.md" for name in ("RESULTS", "COMPARISONS", "ENCODERS", "CLAIMS", "CHOMSKY", "FUNCTIONS")]
@@ -78,6 +92,15 @@ def draw_overview() -> None:
 def draw_pictures(pages: str) -> None:
     """Draw the pictures of the pages, except for those of studies with code of their own."""
     draw_overview()
+    plot_position_maps(read_results(FOLDER / "position_maps.jsonl"), FOLDER / "position_maps.png")
+    for file in sorted(STUDY_RESULTS.glob(f"*/*/{ATTENTION_MAPS_FILE}")):
+        rows = read_results(file)
+        first = [row for row in rows if row["model"] == rows[0]["model"]]
+        plot_attention(first, file.with_name("attention.png"))
+        plot_attention_of_response(first, file.with_name("attention-response.png"))
+    for file in sorted(STUDY_RESULTS.glob(f"*/{VALIDATION_FILE}")):
+        study, tests = load_study(file.parent.name), read_tests(file.parent)
+        draw_checkpoints(study, read_results(file), file.with_name("checkpoints.png"), tests)
     for folder in re.findall(r"\(results/(studies/[\w/-]+)/accuracy\.png\)", pages):
         name = folder.split("/")[1]
         draw_study(load_study(name), read_rows(folder), FOLDER / folder / "accuracy.png", read_tests(STUDY_RESULTS / name))

@@ -25,7 +25,7 @@ from longhand.hub_cards.commands import holding, one_line
 from longhand.hub_cards.recipes import RECIPE_FILE, differences, read_recipe
 from longhand.hub_cards.research.study import RUNS_FILE, STUDY_RESULTS, Study, StudyRun, load_study
 from longhand.hub_cards.research.study_pages import CERTIFICATES
-from longhand.hub_cards.result_rows import RESULTS_FILE, Row, read_results, write_results
+from longhand.hub_cards.result_rows import RESULTS_FILE, VALIDATION_FILE, Row, read_results, write_results
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.run_folder import is_complete
 
@@ -83,7 +83,7 @@ def gather(study: Study, folder: Path, results: Path) -> None:
                 if file != Path(RUNS_FILE)
             }
         else:
-            own = read_run(one, folder / one.name) if is_finished(one, folder / one.name) else {}
+            own = read_run(one, folder / one.name, study.validations) if is_finished(one, folder / one.name) else {}
         own = {file: rows for file, rows in own.items() if rows}
         if own:
             records.append(one.record)
@@ -99,12 +99,17 @@ def gather(study: Study, folder: Path, results: Path) -> None:
         write_results(gathered[file], results / file)
 
 
-def read_run(one: StudyRun, folder: Path) -> dict[Path, list[Row]]:
+def read_run(one: StudyRun, folder: Path, validations: bool = False) -> dict[Path, list[Row]]:
     """Return the rows of a finished run by the file of the study's results that they belong to.
 
     The certificate of its training is among them if no evaluation certifies it again.
+
+    Args:
+        validations: whether what its validations measured is among them.
     """
     rows = {Path(RESULTS_FILE): read_results(folder / RESULTS_FILE)}
+    if validations:
+        rows[Path(VALIDATION_FILE)] = read_results(folder / VALIDATION_FILE)
     certificate, measured = folder / CERTIFICATE_FILE, rows[Path(RESULTS_FILE)]
     if certificate.exists() and measured and not any("certify" in evaluation.options for evaluation in one.evaluations):
         row = certificate_row(json.loads(certificate.read_text()), one.name)

@@ -12,6 +12,7 @@ A file `hub_cards/research/studies/NAME.yaml` holds:
         them, all are
     xlabel: what the sizes are, for the picture
     lengths: the sizes that the table shows; without them, all sizes
+    validations: true keeps what the validations of the runs measured, for a picture of accuracy over checkpoints
 """
 
 import hashlib
@@ -127,6 +128,7 @@ class Study:
     evaluate: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     xlabel: str = "digits"
     lengths: list[int] | None = None
+    validations: bool = False
 
     @property
     def runs(self) -> list[StudyRun]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from longhand.data.tasks.registry import find_task
-from longhand.hub_cards.evaluation.plots import describe_sizes, median_line, plot_lines, plot_results
+from longhand.hub_cards.evaluation.plots import describe_sizes, median_line, plot_checkpoints, plot_lines, plot_results
 from longhand.hub_cards.research.study import STUDY_RESULTS, Study
 from longhand.hub_cards.research.tables import TABLES, TableLine, filled_table, render_table
 from longhand.hub_cards.result_rows import (
@@ -195,6 +195,22 @@ def draw_study(study: Study, rows: list[Row], file: Path, tests: list[Row] | Non
     if drawn := {name: variants[name] for name in study.variants if name in variants and name not in poor}:
         lines = [median_line(name, own) for name, own in drawn.items()]
         plot_lines(lines, file, sizes, find_task(shown[0]["task"]).size_names[1] if classes else study.xlabel)
+    else:
+        file.unlink(missing_ok=True)
+
+
+def draw_checkpoints(study: Study, rows: list[Row], file: Path, tests: list[Row]) -> None:
+    """Draw exact match by length at the validations of each variant's first run, see `plot_checkpoints`.
+
+    Args:
+        rows: of `VALIDATION_FILE`.
+        tests: rows that say what fits; variants that do not fit their trained sizes are left out.
+    """
+    poor = unfitted(study, tests)
+    firsts = {name: f"{name}-seed{study.seeds[0]}" for name in study.variants if name not in poor}
+    runs = {name: [row for row in rows if row["model"] == model] for name, model in firsts.items()}
+    if drawn := {name: own for name, own in runs.items() if own}:
+        plot_checkpoints(drawn, file, {name: study.trained_sizes(name) for name in drawn}, study.xlabel)
     else:
         file.unlink(missing_ok=True)
 

@@ -23,6 +23,7 @@ from longhand.data import (
 from longhand.data.batches import check_lengths
 from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, check_thoroughly, coverings
 from longhand.hub_cards.commands import one_line
+from longhand.hub_cards.result_rows import Row
 from longhand.hub_cards.training.arguments import BEST, Run
 from longhand.hub_cards.training.muon import MuonBeside, layer_matrices
 from longhand.hub_cards.training.run_folder import STATE_FILE, write_hashes
@@ -233,6 +234,23 @@ def validated_sizes(task: Task, length: int) -> dict[str, Task]:
     if len(task.parts) == 1:
         return {str(length): task}
     return {f"{part.name}_{length}": part for part in task.parts}
+
+
+def validation_rows(run: Run, trainer: BatchTrainer) -> list[Row]:
+    """Return what the validations of a run measured, step by step: a row of `VALIDATION_FILE` for each step and size."""
+    samples, task = run.training.per_device_eval_batch_size * run.training.world_size, run.task.for_evaluation
+    sizes = {
+        size: {"task": part.name, "length": length}
+        for length in sorted(set(run.data.validation_lengths))
+        for size, part in validated_sizes(task, length).items()
+    }
+    return [
+        {"model": run.folder.resolve().name, **sizes[size], "step": logs["step"], "num_samples": samples}
+        | {name: round(logs[f"eval_{size}_{name}"], 6) for name in ("exact_match", "token_accuracy")}
+        for logs in trainer.state.log_history
+        for size in sizes
+        if f"eval_{size}_exact_match" in logs
+    ]
 
 
 def _share(run: Run) -> dict[str, int]:
