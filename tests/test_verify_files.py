@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -234,6 +235,19 @@ def test_the_command_is_installed_and_the_pages_of_proofs_and_of_releases_have_t
     assert line in (root / "hub_cards" / "PROOF.md").read_text().splitlines()
     _, newest, *_ = (root / "CHANGELOG.md").read_text().split("\n## ")
     assert newest.count(VERIFIER.name) == 1 and line in newest.splitlines()
+
+
+def test_the_parts_of_the_verifier_name_chapters_of_the_page_of_proofs_and_its_functions_name_every_lemma():
+    page, text = (VERIFIER.parents[2] / "hub_cards" / "PROOF.md").read_text(), VERIFIER.read_text()
+    titles = {*re.findall(r"^## (.+)$|^\*\*(.+?)\.\*\*", page, re.MULTILINE)}
+    chapters = re.findall(r"^# ---- .*\(PROOF\.md: (.*)\)", text, re.MULTILINE)
+    named = {title for chapter in chapters for title in re.split("; |, ", chapter)}
+    assert len(chapters) == 7 and named <= {title for pair in titles for title in pair}
+    numbers = {*re.findall(r"^\*\*(?:Lemma|Theorem) (\d+a?)", page.split("## Attention to all tokens")[0], re.MULTILINE)}
+    found = set()
+    for words in re.findall(r"(?:Lemmas?|Theorem) \d+a?(?:(?: to|,| and) \d+a?)*", text):
+        found |= {*re.findall(r"\d+a?", words)}
+    assert found == numbers
 
 
 def test_a_repository_is_verified_at_a_commit_that_is_named(copied, tmp_path):

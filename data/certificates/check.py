@@ -19,6 +19,7 @@ from longhand.data.certificates.network_rounding import DecoderRounding, Encoder
 from longhand.data.collator import neighbourhood_inputs
 from longhand.data.families import to_device
 from longhand.data.tasks.covering import CoveringCases, CoveringNeighbourhoods, NeighbourhoodBatch, Problems
+from longhand.data.tasks.search import MOST_NEIGHBOURHOODS
 from longhand.data.tasks.task import Task
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
@@ -27,9 +28,6 @@ from longhand.modeling.relations import Neighbours, Window, is_listed
 from longhand.modeling.settling import NO_STATE, Cases
 from longhand.modeling.transducer import table_of
 from longhand.modeling.vocabulary import PAD, TOKENS, UNKNOWN
-
-MOST_NEIGHBOURHOODS = 5_000_000
-"""Checks of more neighbourhoods, or cases, are refused."""
 
 FAILURES_SHOWN = 10
 

@@ -84,6 +84,7 @@ NORMS = {"sandwich": ("input", "output"), "pre": ("input",)}  # where a decoder'
 
 
 def sha256(content: bytes) -> str:
+    """The digest that `sha256sum` prints."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -217,20 +218,31 @@ def of(*types: type) -> Callable[[Any], bool]:
     return lambda value: type(value) in types
 
 
-is_flag, is_object = of(bool), of(dict)
+is_flag = of(bool)
+is_object = of(dict)
 FIELDS: dict[str, Callable[[Any], bool]] = {
     "certified": is_flag,
-    **dict.fromkeys(("statement", "weights"), of(str)),
-    **dict.fromkeys(("proof", "failures"), of(list)),
-    **dict.fromkeys(("task", "limits"), is_object),
-    **dict.fromkeys(("files", "transducer", "learned"), of(dict, type(None))),
+    "statement": of(str),
+    "weights": of(str),
+    "proof": of(list),
+    "failures": of(list),
+    "task": is_object,
+    "limits": is_object,
+    "files": of(dict, type(None)),
+    "transducer": of(dict, type(None)),
+    "learned": of(dict, type(None)),
     "lengths": of(list, type(None)),
-    **dict.fromkeys(("predictions", "wrong"), of(int)),
+    "predictions": of(int),
+    "wrong": of(int),
     "neighbourhoods": of(int, type(None)),
-    **dict.fromkeys(("margin", "bound", "ratio"), of(float, int, type(None))),
+    "margin": of(float, int, type(None)),
+    "bound": of(float, int, type(None)),
+    "ratio": of(float, int, type(None)),
 }
-is_number, is_positive = (between(low, math.inf, int, float) for low in (-math.inf, 0))
-is_small, is_size = between(0, 1, float), between(0, MOST_TERMS + 1, int)
+is_number = between(-math.inf, math.inf, int, float)
+is_positive = between(0, math.inf, int, float)
+is_small = between(0, 1, float)
+is_size = between(0, MOST_TERMS + 1, int)
 
 
 def check_tokenizer(files: dict[str, bytes], encoder: bool, end: Any) -> list[str]:
@@ -304,7 +316,9 @@ def check_tokenizer(files: dict[str, bytes], encoder: bool, end: Any) -> list[st
 
 def check_configuration(files: dict[str, bytes], config: dict[str, Any], task: "Task") -> None:
     """Only settings for which parts 2 to 4 are right, and greedy decoding until the end token."""
-    module, name, head = ("coupled_gpt", "CoupledGPT", "CausalLM")
+    module = "coupled_gpt"
+    name = "CoupledGPT"
+    head = "CausalLM"
     own: dict[str, Any] = {
         "bos_token_id": BEGIN,
         "eos_token_id": task.end,
@@ -324,7 +338,9 @@ def check_configuration(files: dict[str, bytes], config: dict[str, Any], task: "
         "wrap_position_ids": False,
     }
     if task.encoder:
-        module, name, head = ("pairwise_bert", "PairwiseBert", "TokenClassification")
+        module = "pairwise_bert"
+        name = "PairwiseBert"
+        head = "TokenClassification"
         own = {
             "hidden_act": one_of(*ACTIVATIONS),
             "layer_norm_eps": is_small,
@@ -423,7 +439,8 @@ def shapes_of_weights(config: dict[str, Any], task: "Task") -> dict[str, tuple[i
     """The shapes of all tensors by their names in the file."""
     hidden, units, heads = (config[name] for name in ("hidden_size", "intermediate_size", "num_attention_heads"))
     width = hidden if task.encoder else heads * config["head_dim"]
-    tokens, layers = len(task.vocabulary), config["num_hidden_layers"]
+    tokens = len(task.vocabulary)
+    layers = config["num_hidden_layers"]
     content = "" if config.get("attention_scale") == "zero" else "qk"
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens": (tokens, hidden)}
     for layer in (f"{LAYERS}{number}." for number in range(layers)):
@@ -460,14 +477,18 @@ def read_header(content: bytes) -> dict[str, Any]:
 
 def read_weights(content: bytes, config: dict[str, Any], task: "Task") -> dict[str, np.ndarray]:
     """The tensors of a safetensors file: behind the header, their numbers in the order of their names, without gaps."""
-    header, data = read_header(content), content[8 + int.from_bytes(content[:8], "little") :]
-    shapes, expected, weights, end = shapes_of_weights(config, task), {}, {}, 0
+    header = read_header(content)
+    data = content[8 + int.from_bytes(content[:8], "little") :]
+    shapes = shapes_of_weights(config, task)
+    expected = {}
+    weights = {}
+    end = 0
     require(max(map(max, shapes.values())) <= MOST_TERMS, "config.json: a sum would have too many terms")
-    require(
-        len(data) == 4 * sum(map(math.prod, shapes.values())), "model.safetensors: it is not as long as config.json says"
-    )
+    size = 4 * sum(map(math.prod, shapes.values()))
+    require(len(data) == size, "model.safetensors: it is not as long as config.json says")
     for name, shape in sorted(shapes.items()):
-        first, end = end, end + 4 * math.prod(shape)
+        first = end
+        end += 4 * math.prod(shape)
         expected[name] = {"dtype": "F32", "shape": [*shape], "data_offsets": [first, end]}
         weights[rename(name)] = weight = np.frombuffer(data[first:end], "<f4").astype(float).reshape(shape)
         require(np.abs(weight).max() <= LARGEST, f"model.safetensors: {name} holds a number that is too large")
@@ -480,7 +501,7 @@ def rename(name: str) -> str:
     return name.removeprefix(LAYERS).replace(".mlp.", ".").removesuffix(".weight")
 
 
-# ---- 2. Which problems? (PROOF.md: Definitions) -----------------------------------------------------------------------
+# ---- 2. Which problems? (PROOF.md: Definitions; From finitely many neighbourhoods to every length, Columns) -------------
 # The tokens of a problem stand in rows and columns, as on paper: a row for each operand, and for each part of the response,
 # a pass, which is written column by column. A sequential transducer says what: from a state, such as a carry, and what the
 # operands hold in a column, follow the tokens there and the next state. A task is such a step, the ids of its rows, and how
@@ -501,7 +522,7 @@ MOST_SYMBOLS, MOST_ENTRIES, MOST_NUMBERS = 10**6, 5 * 10**6, 2**28
 
 
 class Columns(NamedTuple):
-    """A sequential transducer, and where its tokens stand.
+    """A sequential transducer (PROOF.md: Columns), and where its tokens stand.
 
     Attributes:
         rows: for each row in the order of the text, from a column to the ids of its token there. The first column is 0; a
@@ -513,7 +534,7 @@ class Columns(NamedTuple):
             What each pass writes may follow the tokens, if it is not the token of its row.
         end: from a state to what is written at the end of each pass, and then the tokens beyond the last column, if there
             are any; None if no run ends there.
-        holds: whether an entry (state, symbol, tokens, next state) is as the operation asks.
+        holds: whether an entry (state, symbol, tokens, next state) is as the operation asks (*What the table means*).
         backward: the rows that are written from the last column to the first. What follows their last token is written in
             column -1, and so comes after the tokens in `starts`.
     """
@@ -589,7 +610,8 @@ def sums(task: "Task") -> Iterator[Columns]:
     count = task.operands
     padded = task.described.get("zero_padding", True)
     beyond = 0 if task.name == "multi_operand_addition" else ABSENT
-    all_before, all_ended = (Number.BEFORE,) * count, (Number.ENDED,) * count
+    all_before = (Number.BEFORE,) * count
+    all_ended = (Number.ENDED,) * count
 
     def step(state: Sum, digits: tuple[int | None, ...]) -> tuple[tuple[int, ...], Sum] | None:
         """Add a column; without digits, the column beyond the numbers."""
@@ -691,22 +713,54 @@ def strings(task: "Task") -> Iterator[Columns]:
         $ 1 8 0 9 = 1 8 0 9 $          $ 5 9 6 2 = 2 6 9 5 $          $ 1 0 1 1 = 1 1 0 1 $
         0 2 3 4 5 1 2 3 4 5 0          0 1 2 3 4 5 4 3 2 1 0          0 2 3 4 5 1 2 3 4 5 0
 
-    A string that is reversed is read from its end.
+    A string that is reversed is read from its end. The state is None before the string, then the parity so far; 0 where no
+    parity is asked.
     """
     parity = task.name == "parity"
 
-    def step(state, symbol):
-        written = max(state, 0) ^ symbol if parity else symbol
-        return (symbol, written), written if parity else 0
+    def step(state: int | None, symbol: int) -> tuple[tuple[int, int], int]:
+        """Write the parity with the symbol, or the symbol itself."""
+        if not parity:
+            return (symbol, symbol), 0
+        written = (state or 0) ^ symbol
+        return (symbol, written), written
 
-    def holds(state, symbol, tokens, after):
-        return (max(state, 0) + symbol - tokens[1]) % 2 == 0 if parity else symbol == tokens[1]
+    def end(state: int | None) -> tuple[int, ...] | None:
+        """The end token, behind one symbol or more."""
+        return None if state is None else (task.end,)
 
-    def end(state):
-        return None if state < 0 else (task.end,)
+    def holds(state: int | None, symbol: int, tokens: tuple[int, int], after: int) -> bool:
+        """What is written is the parity of the one before and the symbol, or the symbol."""
+        return ((state or 0) + symbol - tokens[1]) % 2 == 0 if parity else symbol == tokens[1]
 
     rows = (by_column(-1 if task.name == "reverse" else 1),) * 2
-    yield Columns(rows, 1, {-1: (ABSENT, EQUALS)}, [0, 1] if parity else [*DIGITS], step, end, holds)
+    yield Columns(rows, 1, {None: (ABSENT, EQUALS)}, [0, 1] if parity else [*DIGITS], step, end, holds)
+
+
+class Addition(IntEnum):
+    """Which sum a running sum is; what its tokens see tells these apart."""
+
+    OF_NOTHING = 0  # 0, before any number
+    OF_FIRST = 1  # 0 and the first number; the `=` before the sum 0 is not where `>` is before others
+    OF_MORE = 2  # a running sum and a number
+
+
+class RunningSum(NamedTuple):
+    """A state of `running_sums`.
+
+    Attributes:
+        carry: what is carried into the next column.
+        columns: how many there were, 2 for any more.
+        top: the digit of the number in the newest column.
+        addition: which sum it is.
+        last: whether it is the answer.
+    """
+
+    carry: int
+    columns: int
+    top: int
+    addition: Addition
+    last: bool
 
 
 def running_sums(task: "Task") -> Iterator[Columns]:
@@ -721,29 +775,70 @@ def running_sums(task: "Task") -> Iterator[Columns]:
     so three kinds of rows are listed: the sum 0, the first number, and sums of sums and numbers, of which the last one ends.
     """
 
-    def step(state, digits):
-        carry, columns, _, row, last = state
-        tokens = (digits[0] if row else ABSENT, digits[1] if row else ABSENT, ABSENT, (carry + sum(digits)) % 10)
-        return tokens, ((carry + sum(digits)) // 10, min(2, columns + 1), digits[1], row, last)
+    def step(state: RunningSum, digits: tuple[int, int]) -> tuple[tuple[int, ...], RunningSum]:
+        """Add a digit of the running sum before and one of the number."""
+        carry, written = divmod(state.carry + sum(digits), 10)
+        summands = (ABSENT, ABSENT) if state.addition is Addition.OF_NOTHING else digits
+        after = RunningSum(carry, min(2, state.columns + 1), digits[1], state.addition, state.last)
+        return (*summands, ABSENT, written), after
 
-    def end(state):
-        carry, columns, top, row, last = state
-        beyond = (ABSENT, PLUS if row and not last else ABSENT, EQUALS, ABSENT)
-        return (task.end if last else NEXT, *beyond) if columns == 2 and not carry and not top else None
+    def end(state: RunningSum) -> tuple[int, ...] | None:
+        """Nothing is carried, and the number has a 0 on top. `=` stands beyond the top, and `+` unless no number follows."""
+        if state.columns < 2 or state.carry or state.top:
+            return None
+        plus = PLUS if state.addition is not Addition.OF_NOTHING and not state.last else ABSENT
+        return (task.end if state.last else NEXT, ABSENT, plus, EQUALS, ABSENT)
 
-    def holds(state, digits, tokens, after):
-        return sum(digits) + state[0] == tokens[-1] + 10 * after[0]
+    def holds(state: RunningSum, digits: tuple[int, int], tokens: tuple[int, ...], after: RunningSum) -> bool:
+        """a + b + carry = digit + 10 (next carry)."""
+        return sum(digits) + state.carry == tokens[-1] + 10 * after.carry
 
-    def first(column: int) -> tuple[int, ...]:
+    def of_nothing(column: int) -> tuple[int, ...]:
         """Ids of the running sum 0: `=`, before it, has ids of its own."""
         return (AMID - column, 1) if column >= 0 else (1, 0)
 
-    symbols = [(0, 0)], product([0], DIGITS), product(DIGITS, repeat=2)
-    for row, before in enumerate((ABSENT, ABSENT, NEXT)):
-        own = ABSENT, ABSENT, NEXT if row else EQUALS
-        starts = {(0, 0, 0, row, last): (before, *own) for last in ((False, True) if row == 2 else (False,))}
-        ids = by_column(-1, 1), by_column(-1, 1), by_column(-1, 0), by_column(-1, 2) if row else first
-        yield Columns(ids, 1, starts, [*symbols[row]], step, end, holds)
+    symbols: dict[Addition, list[tuple[int, ...]]] = {
+        Addition.OF_NOTHING: [(0, 0)],
+        Addition.OF_FIRST: [*product([0], DIGITS)],
+        Addition.OF_MORE: [*product(DIGITS, repeat=2)],
+    }
+    for addition in Addition:
+        before = NEXT if addition is Addition.OF_MORE else ABSENT
+        begin = EQUALS if addition is Addition.OF_NOTHING else NEXT
+        lasts = (False, True) if addition is Addition.OF_MORE else (False,)
+        starts = {RunningSum(0, 0, 0, addition, last): (before, ABSENT, ABSENT, begin) for last in lasts}
+        own = of_nothing if addition is Addition.OF_NOTHING else by_column(-1, 2)
+        # The running sum before, the number, `=`, and the running sum.
+        rows = (by_column(-1, 1), by_column(-1, 1), by_column(-1, 0), own)
+        yield Columns(rows, 1, starts, symbols[addition], step, end, holds)
+
+
+class Where(IntEnum):
+    """Where a column stands in the partial product that a running sum adds there."""
+
+    BEGIN = 0  # no column yet, and the first partial product, which is not shifted
+    BEGIN_SHIFTED = 1  # no column yet, and a later one
+    BELOW = 2  # below its ones
+    IN = 3  # in its digits but the top one
+    TOP = 4  # in its top digit, a carry
+    ABOVE = 5
+
+
+class ShiftedSum(NamedTuple):
+    """A state of `partial_products`, for running sums.
+
+    Attributes:
+        carry: what is carried into the next column.
+        where: where the newest column is in the partial product that is added.
+        sums_before: 0 for the first running sum, which adds to nothing; 1 for the second, before whose summand stands `=`;
+            2 for all others, before whose summands stands `>`.
+        last: whether it is the answer.
+    """
+
+    carry: int
+    where: Where
+    sums_before: int
+    last: bool
 
 
 def partial_products(task: "Task") -> Iterator[Columns]:
@@ -759,51 +854,70 @@ def partial_products(task: "Task") -> Iterator[Columns]:
     carry, 0 to b - 2, and its other digits may be any. The sum is below b^(N + j + 1), so nothing is carried out. `*` is
     seen from the top column of the product, and `+` that begins the next partial product from everywhere, if there is one.
     """
-
     base = task.described.get("radix", 10)
     digits = range(base)
-    behind: Any = {"below": ("later", "below"), "in": ("first", "below", "in"), "top": ("in",), "above": ("top", "above")}
-
-    def add(state, symbol):
-        carry, place, row, last = state
-        before, added, now = symbol  # Where the column is in the partial product that the running sum adds.
-        if place not in behind[now] or (before and not row) or (last and now == "above"):
-            return None
-        total = carry + before + added
-        own = added if now in ("in", "top") else ABSENT, ABSENT if last else PLUS, ABSENT, total % base
-        return (before if row else ABSENT, *own), (total // base, now, row, last)
-
-    def end_sum(state):
-        carry, place, _, last = state
-        ends = place == ("top" if last else "above") and not carry
-        return (task.end if last else NEXT, ABSENT, ABSENT, ABSENT, TIMES, ABSENT) if ends else None
-
-    factors = product(digits, (ABSENT, *digits), (EQUALS, PLUS))
-    rows = [((ones, after), (ones, 0), EQUALS if after == ABSENT else PLUS, sign) for ones, after, sign in factors]
 
     def part(column: int) -> tuple[int, ...]:
         """Ids of a partial product. Its sign and its ones have no significance in the product."""
         return (AMID - column, 2, AMID - column if column > 0 else 0)
 
+    # Partial products: what their tokens see besides the digits of A are two digits of B, or the last one alone.
+    rows = []
+    for ones, after, begin in product(digits, (ABSENT, *digits), (EQUALS, PLUS)):
+        follows = EQUALS if after == ABSENT else PLUS
+        rows.append(MultiplesRow((ones, after), ones, 0, follows, begin))
     yield multiples((by_column(-1, 0, 0), alone(0, 2, 0), alone(0, 3, 0), part), rows, base, 1)
-    starts: Any = {}
-    for (row, before), last in product(enumerate((ABSENT, EQUALS, NEXT)), (False, True)):
-        signs = (before, ABSENT, ABSENT if last else PLUS, ABSENT, NEXT if row else EQUALS)
-        starts[0, "later" if row else "first", row, last] = signs
-    ids: Any = tuple(
-        lambda k, row=row: (9 * (row[0] > 0), row[1], AMID - k) for row in ((0, 1), (1, 2), (1, 3), (0, 0), (0, 2))
-    )
-    symbols = [*product(digits, [0], ["below"]), *product(digits, digits, ["in"]), *product([0], digits[:-1], ["top"])]
-    symbols.append((0, 0, "above"))
-    yield Columns(
-        (*ids[:2], alone(9, 3, 0), *ids[3:]),
-        1,
-        starts,
-        symbols,
-        add,
-        end_sum,
-        lambda state, symbol, tokens, after: symbol[0] + symbol[1] + state[0] == tokens[-1] + base * after[0],
-    )
+
+    # Running sums.
+    behind = {
+        Where.BELOW: (Where.BEGIN_SHIFTED, Where.BELOW),
+        Where.IN: (Where.BEGIN, Where.BELOW, Where.IN),
+        Where.TOP: (Where.IN,),
+        Where.ABOVE: (Where.TOP, Where.ABOVE),
+    }
+
+    def step(state: ShiftedSum, symbol: tuple[int, int, Where]) -> tuple[tuple[int, ...], ShiftedSum] | None:
+        """Add a digit of the running sum before and one of the partial product, which ends at the top of the last sum."""
+        before, added, where = symbol
+        if state.where not in behind[where] or (state.last and where is Where.ABOVE):
+            return None
+        if before and not state.sums_before:
+            return None
+        carry, written = divmod(state.carry + before + added, base)
+        seen = (before if state.sums_before else ABSENT, added if where in (Where.IN, Where.TOP) else ABSENT)
+        plus = ABSENT if state.last else PLUS
+        return (*seen, plus, ABSENT, written), ShiftedSum(carry, where, state.sums_before, state.last)
+
+    def end(state: ShiftedSum) -> tuple[int, ...] | None:
+        """Nothing is carried. `*` stands beyond the top."""
+        if state.where is not (Where.TOP if state.last else Where.ABOVE) or state.carry:
+            return None
+        return (task.end if state.last else NEXT, ABSENT, ABSENT, ABSENT, TIMES, ABSENT)
+
+    def holds(state: ShiftedSum, symbol: tuple[int, int, Where], tokens: tuple[int, ...], after: ShiftedSum) -> bool:
+        """a + b + carry = digit + base (next carry)."""
+        before, added, _ = symbol
+        return before + added + state.carry == tokens[-1] + base * after.carry
+
+    def in_product(significance: int, row: int) -> Ids:
+        """Ids of a row by its column in the product."""
+        return lambda column: (significance, row, AMID - column)
+
+    starts = {}
+    for (sums_before, sign), last in product(enumerate((ABSENT, EQUALS, NEXT)), (False, True)):
+        begin = Where.BEGIN_SHIFTED if sums_before else Where.BEGIN
+        own = NEXT if sums_before else EQUALS
+        starts[ShiftedSum(0, begin, sums_before, last)] = (sign, ABSENT, ABSENT if last else PLUS, ABSENT, own)
+    symbols = [
+        *product(digits, [0], [Where.BELOW]),
+        *product(digits, digits, [Where.IN]),
+        *product([0], digits[:-1], [Where.TOP]),
+        (0, 0, Where.ABOVE),
+    ]
+    # The running sum before, the partial product that is added, the `+` before the next one, `*`, and the running sum. Of
+    # significance in A a running sum sees whether there is any: 9 stands for all.
+    ids = (in_product(0, 1), in_product(9, 2), alone(9, 3, 0), in_product(0, 0), in_product(0, 2))
+    yield Columns(ids, 1, starts, symbols, step, end, holds)
 
 
 def products(task: "Task") -> Iterator[Columns]:
@@ -815,59 +929,87 @@ def products(task: "Task") -> Iterator[Columns]:
     """
     count = task.operands
     ids = (by_column(-1, 0), *(alone(0, 1 + place) for place in range(count)), by_column(-1, 1 + count))
-    rows = [(b, (b[-1], b[0] * (count - 1)), task.end, EQUALS) for b in product(DIGITS, repeat=count)]
+    rows = []
+    for digits in product(DIGITS, repeat=count):
+        # With two digits, the tens multiply the digit of A in the column below.
+        rows.append(MultiplesRow(digits, digits[-1], digits[0] if count == 2 else 0, task.end, EQUALS))
     yield multiples(ids, rows, 10, count)
+
+
+class MultiplesRow(NamedTuple):
+    """A row of multiples of a number A.
+
+    Attributes:
+        seen: the tokens that are seen from all its columns.
+        factor, factor_below: by what the digits of A in a column, and in the one below it, are multiplied.
+        follows: the token behind its last column.
+        begins: the token that begins it.
+    """
+
+    seen: tuple[int, ...]
+    factor: int
+    factor_below: int
+    follows: int
+    begins: int
 
 
 class Multiple(NamedTuple):
     """A state of `multiples`.
 
     Attributes:
-        row: which multiples, see `multiples`.
+        row: which multiples.
         below: the digit of A in the column below.
         carry: what is carried into the next column.
         number: how far A is.
         beyond: how many columns beyond A there were.
     """
 
-    row: Any
+    row: MultiplesRow
     below: int
     carry: int
     number: Number
     beyond: int
 
 
-def multiples(ids: tuple[Ids, ...], rows: Iterable[Any], base: int, more: int) -> Columns:
-    """Multiples of a number A of any length without zeros at the top, with so many columns more than A has.
-
-    Args:
-        rows: of each row of multiples, the tokens that are seen from all its columns; by what the digit of A in a column and
-            the one below it are multiplied; what follows the last column; and the token that begins the row.
-    """
+def multiples(ids: tuple[Ids, ...], rows: Iterable[MultiplesRow], base: int, more: int) -> Columns:
+    """Multiples of a number A of any length without zeros at the top, with so many columns more than A has."""
 
     def step(state: Multiple, digit: int | None) -> tuple[tuple[int, ...], Multiple] | None:
         """Multiply a column; without a digit, a column beyond A."""
-        tokens, (factor, factor_below), _, _ = state.row
+        row = state.row
         number = grow(state.number, digit)
         beyond = state.beyond + (digit is None)
         if number is None or beyond > more:
             return None
-        following, written = divmod(factor * (digit or 0) + factor_below * state.below + state.carry, base)
-        seen = (ABSENT if digit is None else digit, *tokens, written)
-        return seen, Multiple(state.row, digit or 0, following, number, beyond)
+        following, written = divmod(row.factor * (digit or 0) + row.factor_below * state.below + state.carry, base)
+        seen = (ABSENT if digit is None else digit, *row.seen, written)
+        return seen, Multiple(row, digit or 0, following, number, beyond)
 
     def holds(state: Multiple, digit: int | None, tokens: tuple[int, ...], after: Multiple) -> bool:
         """Digits times factors, and the carry, are digit + base (next carry); nothing is carried out of the last column."""
-        factor, factor_below = state.row[1]
-        total = state.carry + factor * (digit or 0) + factor_below * state.below
+        total = state.carry + state.row.factor * (digit or 0) + state.row.factor_below * state.below
         return total == tokens[-1] + base * after.carry and (after.carry == 0 or after.beyond < more)
 
     def end(state: Multiple) -> tuple[int, ...] | None:
         """What follows the row."""
-        return (state.row[2],) if state.beyond == more else None
+        return (state.row.follows,) if state.beyond == more else None
 
-    starts = {Multiple(row, 0, 0, Number.BEFORE, 0): (ABSENT, *row[0], row[3]) for row in rows}
+    starts = {Multiple(row, 0, 0, Number.BEFORE, 0): (ABSENT, *row.seen, row.begins) for row in rows}
     return Columns(ids, 1, starts, [None, *range(base)], step, end, holds)
+
+
+class Division(NamedTuple):
+    """A state of `quotients`.
+
+    Attributes:
+        divisor: v.
+        rest: the remainder of the digits so far.
+        top: whether the first digit is 0, behind which nothing stands, or another; None before it.
+    """
+
+    divisor: int
+    rest: int
+    top: int | None
 
 
 def quotients(task: "Task") -> Iterator[Columns]:
@@ -878,20 +1020,38 @@ def quotients(task: "Task") -> Iterator[Columns]:
     0 0 0 0 0 0 1 2 2 2 2 2 3 3 3 3 3 0      v; the remainders; the quotient
     """
 
-    def step(state, digit):
-        divisor, rest, top = state  # The number begins with a 0, or not; nothing stands behind a 0.
-        quotient, left = divmod(10 * rest + digit, divisor)
-        return None if top == 0 else ((digit, divisor, left, quotient), (divisor, left, min(1, top or digit)))
+    def step(state: Division, digit: int) -> tuple[tuple[int, ...], Division] | None:
+        """Divide the remainder and a digit behind it."""
+        if state.top == 0:
+            return None
+        quotient, rest = divmod(10 * state.rest + digit, state.divisor)
+        top = min(1, digit) if state.top is None else state.top
+        return (digit, state.divisor, rest, quotient), Division(state.divisor, rest, top)
 
-    def end(state):
-        return None if state[2] is None else (NEXT, task.end, OVER, ABSENT, ABSENT, ABSENT)
+    def end(state: Division) -> tuple[int, ...] | None:
+        """`>` follows the remainders; `/` stands beyond A."""
+        return None if state.top is None else (NEXT, task.end, OVER, ABSENT, ABSENT, ABSENT)
 
-    def holds(state, digit, tokens, after):
-        return 10 * state[1] + digit == state[0] * tokens[3] + tokens[2] and 0 <= tokens[2] == after[1] < state[0]
+    def holds(state: Division, digit: int, tokens: tuple[int, ...], after: Division) -> bool:
+        """10 rest + digit = divisor * quotient + next rest, and 0 <= next rest < divisor."""
+        divides = 10 * state.rest + digit == state.divisor * tokens[3] + tokens[2]
+        return divides and 0 <= tokens[2] == after.rest < state.divisor
 
     rows = (by_column(1, 0), alone(0, 1), by_column(1, 2), by_column(1, 3))
-    starts = {(v, 0, None): (ABSENT, v, EQUALS, NEXT) for v in DIGITS[1:]}
+    starts = {Division(v, 0, None): (ABSENT, v, EQUALS, NEXT) for v in DIGITS[1:]}
     yield Columns(rows, 2, starts, [*DIGITS], step, end, holds)
+
+
+class Walk(NamedTuple):
+    """A state of `of_table`.
+
+    Attributes:
+        beyond: how many columns beyond the operands the newest one is; -1 before the first column.
+        passes: the state of each pass.
+    """
+
+    beyond: int
+    passes: tuple[int, ...]
 
 
 def of_table(task: "Task") -> Iterator[Columns]:
@@ -907,50 +1067,79 @@ def of_table(task: "Task") -> Iterator[Columns]:
     a symbol holds the guess of the state before its column, which must lead to the state behind it, and the last guess must
     be the first state.
     """
-    table, passes, number = task.table, task.table["passes"], task.vocabulary.index
-    operands, guessed, most = table["operands"], from_the_top(table), max(own["flush"] for own in passes)
-    alphabets = [table["alphabet"]] * operands + [own["writes"] for own in passes]
+    table = task.table
+    passes = table["passes"]
+    operands = table["operands"]
+    guessed = from_the_top(table)
+    most = max(own["flush"] for own in passes)
+    number = {text: place for place, text in enumerate(task.vocabulary)}
+    digits = [number[symbol] for symbol in table["alphabet"]]
+    written_as = [[number[symbol] for symbol in own["writes"]] for own in passes]
+    sizes = [len(digits)] * operands + [len(symbols) for symbols in written_as]
+    begins = [EQUALS, *[NEXT] * (len(passes) - 1)]
+    follows = [*[NEXT] * (len(passes) - 1), task.end]
 
-    def step(state, symbols):
-        beyond, *states = state  # How many columns beyond the operands; -1 before the first column.
-        if not (0 <= beyond <= most if symbols is None else beyond <= 0):
-            return None
-        beyond = 0 if symbols else beyond + 1
-        read, written = [*(symbols or [0] * operands)][:operands], []
-        tokens = [number(table["alphabet"][symbol]) if symbols else ABSENT for symbol in read]
+    def step(state: Walk, symbols: tuple[int, ...] | None) -> tuple[tuple[int, ...], Walk] | None:
+        """Read the symbols of a column, and guesses behind them; without symbols, a column beyond the operands."""
+        if symbols is None:
+            if not 0 <= state.beyond <= most:
+                return None
+            beyond = state.beyond + 1
+            read = [0] * operands
+            tokens = [ABSENT] * operands
+        else:
+            if state.beyond > 0:
+                return None
+            beyond = 0
+            read = [*symbols[:operands]]
+            tokens = [digits[symbol] for symbol in read]
+        states = [*state.passes]
+        written = []
         for place, own in enumerate(passes):
-            reads = own.get("reads", range(operands))
-            entry = np.ravel_multi_index([read[source] for source in reads], [len(alphabets[source]) for source in reads])
-            writes, behind = beyond <= own["flush"], states[place]
-            if place in guessed and symbols:
+            entry = 0
+            for source in own.get("reads", range(operands)):
+                entry = entry * sizes[source] + read[source]
+            if place in guessed and symbols is not None:
                 states[place] = symbols[operands + guessed.index(place)]
-                if own["next"][states[place]][entry] != behind:
+                if own["next"][states[place]][entry] != state.passes[place]:
                     return None
-            read.append(own["write"][states[place]][entry] if writes else 0)
-            tokens.append(number(own["writes"][read[-1]]) if writes else ABSENT)
+            if beyond <= own["flush"]:
+                symbol = own["write"][states[place]][entry]
+                token = follow = written_as[place][symbol]
+                if place not in guessed:
+                    states[place] = own["next"][state.passes[place]][entry]
+            else:
+                symbol = 0
+                token = ABSENT
+                follow = follows[place]
             if place in guessed:
-                tokens[-1] = begins[place] if beyond == 1 else tokens[-1]
-            elif writes:
-                states[place] = own["next"][behind][entry]
-            written.append(tokens[-1] if writes or place in guessed else follows[place])
-        return (*tokens, *written), (beyond, *states)
+                # A pass from the top begins in the column beyond the operands.
+                token = begins[place] if beyond == 1 else token
+                follow = token
+            read.append(symbol)
+            tokens.append(token)
+            written.append(follow)
+        return (*tokens, *written), Walk(beyond, tuple(states))
 
-    ones_first = any(own["direction"] == "ones_first" for own in passes)
-    rows = tuple(by_column(-1 if ones_first else 1, row) for row in rows_of(table))
-    begins, follows = [EQUALS, *[NEXT] * (len(passes) - 1)], [*[NEXT] * (len(passes) - 1), task.end]
-    signs = [ABSENT] * operands + [ABSENT if place in guessed else begin for place, begin in enumerate(begins)]
-    signs += [follow if place in guessed else ABSENT for place, follow in enumerate(follows)]
-    firsts = [[own["start"]] for own in passes]
-    states = [[*range(len(own["write"]))] if place in guessed else firsts[place] for place, own in enumerate(passes)]
-    symbols = product(*[range(len(table["alphabet"]))] * operands, *(states[place] for place in guessed))
-
-    def end(state):
-        legal = state[0] > most and all([state[place + 1]] == firsts[place] for place in guessed)
+    def end(state: Walk) -> tuple[int, ...] | None:
+        """Every pass has written all its symbols, and a guessed one was in its first state before the top."""
+        legal = state.beyond > most and all(state.passes[place] == passes[place]["start"] for place in guessed)
         return tuple(follows) if legal else None
 
-    starts = {(-1, *behind): tuple(signs) for behind in product(*states)}
+    def holds(*entry: Any) -> bool:
+        """A table means itself; `check_operation` compares it with what its name says."""
+        return True
+
+    # In the column before the ones stands what begins a pass from the ones, and what follows a pass from the top.
+    signs = [ABSENT if place in guessed else begin for place, begin in enumerate(begins)]
+    signs += [follow if place in guessed else ABSENT for place, follow in enumerate(follows)]
+    states = [[*range(len(own["write"]))] if place in guessed else [own["start"]] for place, own in enumerate(passes)]
+    starts = {Walk(-1, behind): (*[ABSENT] * operands, *signs) for behind in product(*states)}
+    symbols = product(*[range(len(digits))] * operands, *(states[place] for place in guessed))
+    ones_first = any(own["direction"] == "ones_first" for own in passes)
+    rows = tuple(by_column(-1 if ones_first else 1, row) for row in rows_of(table))
     backward = tuple(operands + place for place in guessed)
-    yield Columns(rows, len(passes), starts, [None, *symbols], step, end, lambda *entry: True, backward)
+    yield Columns(rows, len(passes), starts, [None, *symbols], step, end, holds, backward)
 
 
 def from_the_top(table: dict[str, Any]) -> list[int]:
@@ -1019,7 +1208,8 @@ def number_multiplied(task: "Task") -> Operation:
 
 def remainder_of_prefix(task: "Task") -> Operation:
     """The remainder of a number, in which a digit counts a tenth of the one above it, or that of the sum of its digits."""
-    modulus, weight = task.described["modulus"], 1 if task.operation == "digit_sum" else 10
+    modulus = task.described["modulus"]
+    weight = 1 if task.operation == "digit_sum" else 10
 
     def step(rest: int, digits: tuple[int, ...]) -> tuple[int, int]:
         """The remainder of weight (the digits above) + digit; what is written last is the answer."""
@@ -1084,7 +1274,9 @@ def check_operation(task: "Task") -> None:
         return
     write, options = OPERATIONS[task.operation]
     compare("certificate.json, task", task.described, {"task": task.name, "separate_eos": is_flag, **options})
-    operation, table, own = write(task), task.table, task.table["passes"][0]
+    operation = write(task)
+    table = task.table
+    own = task.table["passes"][0]
     found = {name: table[name] for name in ("operands", "sign", "alphabet", "answer")}
     found |= {name: own[name] for name in ("writes", "direction", "flush")}
     found |= {"number of passes": len(table["passes"]), "reads": own.get("reads", [*range(table["operands"])])}
@@ -1092,7 +1284,8 @@ def check_operation(task: "Task") -> None:
     expected |= {"number of passes": 1, "reads": [*range(operation.operands)]}
     compare(f"transducer, which is not that of {task.operation}", found, expected)
     # States are mere numbers in a table. Each that a run reaches stands for one value.
-    values, waiting = {own["start"]: operation.start}, [own["start"]]
+    values = {own["start"]: operation.start}
+    waiting = [own["start"]]
     for state in waiting:  # It grows.
         for entry, symbols in enumerate(product(range(len(operation.alphabet)), repeat=operation.operands)):
             written, value = operation.step(values[state], symbols)
@@ -1110,8 +1303,9 @@ def rows_of(table: dict[str, Any]) -> list[int]:
     return operands + [(operands[-1] + 1) * 2**place for place in range(len(table["passes"]))]
 
 
-# The next tasks list cases by themselves: a token, what is right next, and what the token sees, as `see` codes it, in arrays
-# with all that go together, or one for all.
+# ---- 2a. Which cases? (PROOF.md: Lists that no transducer makes; Encoders that settle) --------------------------------
+# These tasks list cases by themselves: a token, what is right next, and what the token sees, as `see` codes it, in arrays
+# with all that go together, or one for all. An encoder's cases are those of Theorem 2.
 
 Case = tuple[Any, ...]
 RELATED = 512
@@ -1119,7 +1313,8 @@ MOST_RELATIONS = 120
 
 
 def see(relation: Any, token: Any) -> np.ndarray:
-    """The code of a key: of its relation to the token that sees it, and of its token; 0 if there is none."""
+    """Definitions, *Neighbourhood*: a key as one number, of its relation to the token that sees it and its own token; 0 for
+    none."""
     return np.where(np.asarray(token) == ABSENT, 0, RELATED * (relation + 1) + token)
 
 
@@ -1147,6 +1342,34 @@ def boards(task: "Task") -> Iterator[Case]:
             yield answer[place], answer[place + 1], *(see(*key) for key in keys if key[0] is not None)
 
 
+class Labelled(NamedTuple):
+    """A state of `labels`.
+
+    Attributes:
+        factor: the digit m; 1 in sums.
+        carry: what is carried into the next column.
+        numbers: how far the numbers are.
+    """
+
+    factor: int
+    carry: int
+    numbers: tuple[Number, ...]
+
+
+class Seen(NamedTuple):
+    """What tokens of an encoder see at one place, in arrays with all that go together, or one for all.
+
+    Attributes:
+        relation: that of the place to the token.
+        token: `ABSENT` where there is none.
+        label: the right label, by its place; `ABSENT` where no answer is read.
+    """
+
+    relation: int
+    token: Any
+    label: Any
+
+
 def labels(task: "Task") -> Iterator[Case]:
     """Lemma 12. Labels of an encoder, read at the second number and the operator, in passes; each sees those before it.
 
@@ -1164,43 +1387,58 @@ def labels(task: "Task") -> Iterator[Case]:
     `_` for 0; zero times a number is `__0`.
     """
     times = task.name == "encoder_multiplication"
-    operator, count = TIMES if times else PLUS, 2 - times
+    operator = TIMES if times else PLUS
+    count = 1 if times else 2
 
-    def added(state, column):
+    def added(state: Labelled, column: tuple[int, ...]) -> int:
         """What the digits of a column and the carry make together."""
-        return state[1] + state[0] * sum(token for token in column if token in DIGITS)
+        return state.carry + state.factor * sum(token for token in column if token in DIGITS)
 
-    def step(state, column):
-        factor, carry, kinds = state
-        after = tuple(map(grow, kinds, (None if token == BLANK else token for token in column)))
-        total = added(state, column)
-        zero = total == 0 and kinds[0] is not Number.BEFORE and ({*column} == {BLANK} or factor == 0)
-        tokens = (*[factor if times else ABSENT, *column][-2:], carry, EMPTY if zero else total % 10)
-        return None if None in after else (tokens, (factor, total // 10, after))
+    def step(state: Labelled, column: tuple[int, ...]) -> tuple[tuple[int, ...], Labelled] | None:
+        """Label a column of digits and `_`. Words: a digit and another one, or m and a digit; the carry; the label."""
+        numbers = []
+        for number, token in zip(state.numbers, column, strict=True):
+            following = grow(number, None if token == BLANK else token)
+            if following is None:
+                return None
+            numbers.append(following)
+        carry, digit = divmod(added(state, column), 10)
+        begun = state.numbers[0] is not Number.BEFORE
+        above = begun and (all(token == BLANK for token in column) or state.factor == 0)
+        label = EMPTY if above and carry == 0 and digit == 0 else digit
+        shown = (state.factor, *column) if times else column
+        return (*shown, state.carry, label), Labelled(state.factor, carry, tuple(numbers))
 
-    def end(state):
-        factor, carry, kinds = state
-        return (BEGIN, factor if times else ABSENT, operator, carry, carry or EMPTY) if {*kinds} <= MAY_END else None
+    def end(state: Labelled) -> tuple[int, ...] | None:
+        """What follows the pass, which no encoder writes, and the column of the operator, whose label is the carry."""
+        if not {*state.numbers} <= MAY_END:
+            return None
+        return (BEGIN, state.factor if times else ABSENT, operator, state.carry, state.carry or EMPTY)
 
-    starts = {(m, 0, (Number.BEFORE,) * count): (m if times else ABSENT, *[ABSENT] * 3) for m in (DIGITS if times else (1,))}
-    columns = Columns(
-        (alone(),) * 4,
-        1,
-        starts,
-        [*product((*DIGITS, BLANK), repeat=count)],
-        step,
-        end,
-        lambda state, column, tokens, after: added(state, column) == tokens[-1] % EMPTY + 10 * after[1],
-    )
-    named = words_in_view(columns, [-1, -1, 0, -1, 0], 0, 1)
-    decided = all_agree([named[0, -1], named[1, -1]], named[2, 0])
-    others = [(2, named[0, 0], ABSENT)] if times else [(-k, named[0, k], ABSENT) for k in (0, -1)]
-    own, under = ((relation, named[1, k], named[3, k]) for relation, k in ((int(times), 0), (1 - times, -1)))
-    yield from cases_of_labels(task, decided, own, under, *others)
+    def holds(state: Labelled, column: tuple[int, ...], tokens: tuple[int, ...], after: Labelled) -> bool:
+        """a + b + carry, or m a + carry, = digit + 10 (next carry); `_` stands for 0."""
+        return added(state, column) == tokens[-1] % EMPTY + 10 * after.carry
+
+    starts = {}
+    for factor in DIGITS if times else (1,):
+        starts[Labelled(factor, 0, (Number.BEFORE,) * count)] = (factor if times else ABSENT, ABSENT, ABSENT, ABSENT)
+    symbols = [*product((*DIGITS, BLANK), repeat=count)]
+    columns = Columns((alone(),) * 4, 1, starts, symbols, step, end, holds)
+    FIRST, SECOND, CARRY, LABEL = range(4)
+    named = words_in_view(columns, [-1, -1, 0, -1, 0], 0, SECOND)
+    decided = all_agree([named[FIRST, -1], named[SECOND, -1]], named[CARRY, 0])
+    here, below = (1, 0) if times else (0, 1)
+    own = Seen(here, named[SECOND, 0], named[LABEL, 0])
+    others = [Seen(below, named[SECOND, -1], named[LABEL, -1])]
+    if times:
+        others.append(Seen(2, named[FIRST, 0], ABSENT))
+    else:
+        others += [Seen(here, named[FIRST, 0], ABSENT), Seen(below, named[FIRST, -1], ABSENT)]
+    yield from cases_of_labels(task, decided, own, *others)
 
 
 def words_in_view(columns: Columns, lows: list[int], high: int, row: int) -> dict[Any, np.ndarray]:
-    """The words of all windows, see `windows`, in which a row has a token in column 0, by row and column."""
+    """Theorem 1: the words of all windows, see `windows`, in which a row has a token in column 0, by row and column."""
     found = [
         {name: tokens[words[row, 0] != ABSENT] for name, tokens in words.items()} for words in windows(columns, lows, high)
     ]
@@ -1208,27 +1446,33 @@ def words_in_view(columns: Columns, lows: list[int], high: int, row: int) -> dic
 
 
 def all_agree(seen: list[np.ndarray], values: np.ndarray) -> np.ndarray:
-    """Whether all that see the same have the same value."""
+    """Lemma 12: whether tokens alone decide a label, which they do if all that see the same have the same value."""
     group = np.unique(np.stack(seen, axis=1), axis=0, return_inverse=True)[1].ravel()
     different = np.bincount(np.unique([group, values], axis=1)[0])
     return different[group] == 1
 
 
-def cases_of_labels(task: "Task", decided: Any, own: Any, *others: Any) -> Iterator[Case]:
+def cases_of_labels(task: "Task", decided: Any, own: Seen, *others: Seen) -> Iterator[Case]:
     """Theorem 2: cases in which the labels that a token sees are known or not, and its own too, if it is right by then.
 
     Args:
         decided: whether the tokens that are seen decide the label. If all labels of others are known, they decide it.
-        own, others: relations, tokens and labels of the token itself and of what it sees; `ABSENT` where no label is.
+        own: the token itself.
+        others: what it sees.
     """
-    (relation, token, label), unknown = own, len(task.labels) - 1
-    for known in product(*[(False, True) if np.any(other[2] != ABSENT) else (True,) for other in others]):
-        pairs = zip(known, others, strict=True)
-        shown = [np.where(is_known | (other[2] == ABSENT), other[2], unknown) for is_known, other in pairs]
-        right = np.where(decided | (sum(part == unknown for part in shown) == 0), label, unknown)
-        seen = [see(other[0], number_of(task, other[1], part)) for other, part in zip(others, shown, strict=True)]
+    unknown = len(task.labels) - 1
+    for known in product(*[(False, True) if np.any(other.label != ABSENT) else (True,) for other in others]):
+        shown = []
+        for is_known, other in zip(known, others, strict=True):
+            shown.append(np.where(is_known | (other.label == ABSENT), other.label, unknown))
+        all_known = sum(label == unknown for label in shown) == 0
+        right = np.where(decided | all_known, own.label, unknown)
+        seen = []
+        for other, label in zip(others, shown, strict=True):
+            seen.append(see(other.relation, number_of(task, other.token, label)))
         for state in (np.full_like(right, unknown), right):
-            yield number_of(task, token, state), right, see(relation, number_of(task, token, state)), *seen
+            token = number_of(task, own.token, state)
+            yield token, right, see(own.relation, token), *seen
 
 
 def number_of(task: "Task", token: Any, label: np.ndarray) -> np.ndarray:
@@ -1243,7 +1487,8 @@ def pairs_of(table: dict[str, Any] | None) -> tuple[np.ndarray, np.ndarray]:
     if table is None:
         label, token = np.divmod(np.arange(SINK), len(TOKENS))
         return token, label
-    tokens, labels = np.arange(len(vocabulary_of(table))), 1 + np.arange(len(table["passes"][0]["writes"]) + 1)
+    tokens = np.arange(len(vocabulary_of(table)))
+    labels = 1 + np.arange(len(table["passes"][0]["writes"]) + 1)
     return np.append(tokens, np.full(len(labels), NEXT)), np.append(np.zeros_like(tokens), labels)
 
 
@@ -1265,7 +1510,8 @@ def labels_of_table(task: "Task") -> Iterator[Case]:
     Right next is the label if all runs give it in which the token sees the same, else `>`, not known yet. With the label
     before known there is one, or `=`: that no two cases are alike and differ there is checked.
     """
-    (own,), count = task.table["passes"], task.table["operands"]
+    (own,) = task.table["passes"]
+    count = task.table["operands"]
     low, high = own["window"]
     (columns,) = of_table(task)
     # An operand's column k of the window is k - 1 of the token's own.
@@ -1274,13 +1520,19 @@ def labels_of_table(task: "Task") -> Iterator[Case]:
     named = {name: tokens[named[count, 0] != EQUALS] for name, tokens in named.items()}
     label_of = np.full(len(task.vocabulary), ABSENT)
     label_of[[task.vocabulary.index(symbol) for symbol in own["writes"]]] = range(len(own["writes"]))
-    label, label_before = label_of[named[count, 0]], label_of[named[count, -1]]
+    label = label_of[named[count, 0]]
+    label_before = label_of[named[count, -1]]
     step = 1 if own["symmetric"] else count
     places = product(range(low, high + 1), range(count))
-    read = [(2 + (k - low) * step + row * (step > 1), named[row, k - 1], ABSENT) for k, row in places]
-    decided = all_agree([label_before == ABSENT, *np.sort([see(*key[:2]) for key in read], axis=0)], label)
-    before = (1, np.where(label_before == ABSENT, EQUALS, NEXT), label_before)
-    yield from cases_of_labels(task, decided, (0, NEXT, label), before, *read)
+    read = []
+    for offset, row in places:
+        # Rows whose order does not matter have one relation for each column.
+        relation = 2 + (offset - low) * step + (0 if own["symmetric"] else row)
+        read.append(Seen(relation, named[row, offset - 1], ABSENT))
+    shown = np.sort([see(key.relation, key.token) for key in read], axis=0)
+    decided = all_agree([label_before == ABSENT, *shown], label)
+    before = Seen(1, np.where(label_before == ABSENT, EQUALS, NEXT), label_before)
+    yield from cases_of_labels(task, decided, Seen(0, NEXT, label), before, *read)
 
 
 def labels_in_grid(task: "Task") -> Iterator[Case]:
@@ -1305,12 +1557,18 @@ def labels_in_grid(task: "Task") -> Iterator[Case]:
         a, b, s, c = np.array([*product(*ranges)]).T
         legal = c <= np.maximum(b - first_row, 0)
         a, b, s, c = (part[legal] for part in (a, b, s, c))
-        above = (3, ABSENT if no_s else BLANK, np.where(no_s, ABSENT, s))
-        right = (4, ABSENT if ones else MINUS, np.where(ones, ABSENT, c))
-        for token, label in ((BLANK, (a * b + s + c) % 10), (MINUS, (a * b + s + c) // 10)):
-            yield from cases_of_labels(task, False, (0, token, label), above, right, (1, a, ABSENT), (2, b, ABSENT))
+        others = (
+            Seen(3, ABSENT if no_s else BLANK, np.where(no_s, ABSENT, s)),
+            Seen(4, ABSENT if ones else MINUS, np.where(ones, ABSENT, c)),
+            Seen(1, a, ABSENT),
+            Seen(2, b, ABSENT),
+        )
+        total = a * b + s + c
+        yield from cases_of_labels(task, False, Seen(0, BLANK, total % 10), *others)
+        yield from cases_of_labels(task, False, Seen(0, MINUS, total // 10), *others)
 
 
+# ---- 2b. Which queries? (PROOF.md: What the proof does not say) -------------------------------------------------------
 # A configuration says which queries the software takes. It must be these, all of them and no others: of a query that is
 # refused, or that a pattern takes years to read, nothing is answered.
 
@@ -1363,7 +1621,8 @@ def prompt_of_sums(task: "Task") -> Prompt:
     """Two numbers, padded to one width or without zeros on top; or several, with a 0 on top."""
     if task.name == "multi_operand_addition":
         return Prompt(rf"0[0-9]+(?:\+0[0-9]+){{{task.operands - 1}}}=", equal_widths=True)
-    padded, ones_first = task.described["zero_padding"], task.described["order"] == "all_reversed"
+    padded = task.described["zero_padding"]
+    ones_first = task.described["order"] == "all_reversed"
     number = "[0-9]+" if padded else NUMBER_ONES_FIRST if ones_first else NUMBER
     return Prompt(rf"{number}\+{number}=", equal_widths=padded, ones_first=ones_first)
 
@@ -1489,9 +1748,11 @@ class Task(NamedTuple):
     @property
     def limits(self) -> dict[str, int]:
         """The largest sizes that the software takes; it numbers keys by all ids in 63 bits, and ids and labels in 31."""
-        size, limits = self.size and self.size(self.operands), {"tokens": 2**31 - 1 if self.encoder else MOST_TOKENS}
+        size = self.size and self.size(self.operands)
+        limits = {"tokens": 2**31 - 1 if self.encoder else MOST_TOKENS}
         if self.table:
-            count, flushed = self.table["operands"], [own["flush"] + 1 for own in self.table["passes"]]
+            count = self.table["operands"]
+            flushed = [own["flush"] + 1 for own in self.table["passes"]]
             size = count + len(flushed), count + sum(flushed) + (-1 if self.encoder else 1)
         if not self.encoder:
             entries = [entry for relation in self.window for entry in relation if isinstance(entry, int)]
@@ -1512,11 +1773,21 @@ class Task(NamedTuple):
 MOST_TOKENS = math.isqrt(2**63)  # of a problem: the software numbers pairs of tokens in 63 bits
 NEXT_COLUMN, DIFFERENCE = ((0,), (1,)), ((0, 2), (0, 1), (1, 2), (1, 1))
 SCRATCHPAD = (
-    *((0, QUERY, QUERY), (1, QUERY, QUERY), (QUERY, 0, QUERY), (QUERY, -1, QUERY), (1, QUERY, NEITHER), (QUERY, 0, NEITHER)),
-    *((NEITHER, 1, 0), (NEITHER, 1, 1), (KEY, 0, 0), (KEY, 0, 1), (KEY, -1, QUERY), (NEITHER, QUERY, 1)),
+    (0, QUERY, QUERY),
+    (1, QUERY, QUERY),
+    (QUERY, 0, QUERY),
+    (QUERY, -1, QUERY),
+    (1, QUERY, NEITHER),
+    (QUERY, 0, NEITHER),
+    (NEITHER, 1, 0),
+    (NEITHER, 1, 1),
+    (KEY, 0, 0),
+    (KEY, 0, 1),
+    (KEY, -1, QUERY),
+    (NEITHER, QUERY, 1),
 )
 ENCODER = {"field_width": None, "varied_field": False, "text_tokens": 0, "sampling": "uniform"}
-EVERY_STRING, TWO_STRINGS = "strings of every length", lambda n: (2, 3)
+EVERY_STRING = "strings of every length"
 TASKS = {
     "addition": Task(
         sums,
@@ -1538,9 +1809,9 @@ TASKS = {
         problems="operands of every length, the first not smaller than the second",
         size=lambda n: (3, 4),
     ),
-    "copy": Task(strings, ((-1,),), problems=EVERY_STRING, size=TWO_STRINGS),
-    "reverse": Task(strings, ((1,),), problems=EVERY_STRING, size=TWO_STRINGS),
-    "parity": Task(strings, ((-1,),), "copy", EVERY_STRING, options={"scratchpad": True}, size=TWO_STRINGS),
+    "copy": Task(strings, ((-1,),), problems=EVERY_STRING, size=lambda n: (2, 3)),
+    "reverse": Task(strings, ((1,),), problems=EVERY_STRING, size=lambda n: (2, 3)),
+    "parity": Task(strings, ((-1,),), "copy", EVERY_STRING, options={"scratchpad": True}, size=lambda n: (2, 3)),
     "minesweeper": Task(
         boards,
         tuple((column, row, QUERY) for row in (-1, 0, 1) for column in (-1, 0, 1)),
@@ -1557,7 +1828,7 @@ TASKS = {
     "multiplication_scratchpad": Task(partial_products, SCRATCHPAD, options={"radix": between(1, 11, int)}),
     "multiplication": Task(
         products,
-        (*((difference, QUERY) for difference in (1, 0, -1, -2)), (QUERY, 1), (QUERY, 2)),
+        ((1, QUERY), (0, QUERY), (-1, QUERY), (-2, QUERY), (QUERY, 1), (QUERY, 2)),
         "multiplication_by_digits",
         "a first operand of every length and every second operand",
         layers=(1, 2),
@@ -1648,17 +1919,21 @@ def find_task(described: dict[str, Any], table: dict[str, Any] | None = None, en
 def window_of(table: dict[str, Any]) -> tuple[tuple[int, int], ...]:
     """The relations that a table's passes see, if the table is one."""
     compare("transducer", table, TABLE)
-    operands, between_operands = [*range(table["operands"])], table["sign"]
+    operands = [*range(table["operands"])]
+    between_operands = table["sign"]
     legal = operands == [0] or (len(between_operands) == 1 and between_operands not in table["alphabet"] + "$=>")
     require(legal, f"transducer: sign {between_operands!r} is no character of its own")
     for symbols in (table["alphabet"], *(own.get("writes") for own in table["passes"] if is_object(own))):
         own_characters = isinstance(symbols, str) and 0 < len(symbols) == len({*symbols})
         legal = own_characters and not {*symbols} & {*"$=>", *between_operands}
         require(legal, f"transducer: {symbols!r} are no symbols of their own, different from each other and from $, = and >")
-    rows, sizes, window = rows_of(table), [len(table["alphabet"])] * len(operands), []
+    rows = rows_of(table)
+    sizes = [len(table["alphabet"])] * len(operands)
+    window = []
     for place, own in enumerate(table["passes"], len(operands)):
         compare(f"transducer: pass {place - len(operands) + 1}", own, PASS, ignored=("reads",))
-        reads, states = own.get("reads", operands), len(own["write"])
+        reads = own.get("reads", operands)
+        states = len(own["write"])
         legal = own["start"] < states
         legal &= {*reads} <= {*range(place)} and len({*reads}) == len(reads)
         legal &= not own["symmetric"] or len({*operands} & {*reads}) in (0, len(operands))
@@ -1667,7 +1942,8 @@ def window_of(table: dict[str, Any]) -> tuple[tuple[int, int], ...]:
             legal &= entries.shape == (states, math.prod(sizes[source] for source in reads)) and entries.dtype == int
             legal &= 0 <= entries.min() <= entries.max() < count
         require(legal, f"transducer: pass {place - len(operands) + 1} is none that is known here")
-        offsets, sign = range(own["window"][0], own["window"][1] + 1), DIRECTIONS[own["direction"]]
+        offsets = range(own["window"][0], own["window"][1] + 1)
+        sign = DIRECTIONS[own["direction"]]
         window += [(sign * offset, rows[place] - rows[source]) for offset, source in product(offsets, reads)]
         sizes.append(len(own["writes"]))
     flushing = [place for place in from_the_top(table) if table["passes"][place]["flush"]]
@@ -1677,14 +1953,17 @@ def window_of(table: dict[str, Any]) -> tuple[tuple[int, int], ...]:
 
 DIRECTIONS = {"ones_first": 1, "top_first": -1}
 TABLE = {
-    **dict.fromkeys(("alphabet", "sign"), of(str)),
+    "alphabet": of(str),
+    "sign": of(str),
     "operands": between(0, 120, int),
     "passes": of(list),
     "answer": one_of("all", "last", "joined"),
 }
 PASS = {
-    **dict.fromkeys(("write", "next"), of(list)),
-    **dict.fromkeys(("flush", "start"), between(-1, MOST_TERMS, int)),
+    "write": of(list),
+    "next": of(list),
+    "flush": between(-1, MOST_TERMS, int),
+    "start": between(-1, MOST_TERMS, int),
     "writes": of(str),
     "direction": one_of(*DIRECTIONS),
     "window": [between(-120, 120, int)] * 2,
@@ -1700,27 +1979,35 @@ def relate(query: tuple[int, ...], key: tuple[int, ...], window: tuple[tuple[Any
     return window.index(pair) if pair in window else None
 
 
-END = None  # the state behind the last column
+END = "the state behind the last column"
 
 
 def tabulate(columns: Columns) -> np.ndarray:
-    """Ask a step for every state that it reaches and every symbol, and for every state whether a run ends there.
+    """PROOF.md, *Search*: ask a step for every state that it reaches and every symbol, and for every state whether a run
+    ends there.
 
     Returns:
         Of each entry from which a run can end: the state, by number, the next one, and the tokens of all rows with what is
         written. Starts have the first numbers. Entries come by states.
     """
     numbers = {state: place for place, state in enumerate(columns.starts)}
-    states, entries, count, passes = [*columns.starts], [], len(columns.rows), columns.passes
+    states = [*columns.starts]
+    entries = []
+    count = len(columns.rows)
+    passes = columns.passes
     nothing = (ABSENT,) * (count + passes)
     for state in states:
         taken = [(nothing, END)] if state is END else []
         for symbol in columns.symbols if state is not END else ():
             entry = columns.step(state, symbol)
             if entry is not None:
-                require(columns.holds(state, symbol, *entry), f"the table's entry for {state}, {symbol} does not hold")
-                taken.append(((entry[0] + entry[0][-passes:])[: count + passes], entry[1]))
-        if state is not END and (last := columns.end(state)) is not None:
+                tokens, after = entry
+                if not columns.holds(state, symbol, tokens, after):
+                    raise Refused(f"the table's entry for {state}, {symbol} does not hold")
+                # What each pass writes follows the tokens, or is the token of its row.
+                taken.append(((tokens + tokens[-passes:])[: count + passes], after))
+        last = None if state is END else columns.end(state)
+        if last is not None:
             taken.append(((last[passes:] or nothing[passes:]) + last[:passes], END))
         for words, after in taken:
             if numbers.setdefault(after, len(numbers)) == len(states):
@@ -1752,7 +2039,9 @@ def windows(columns: Columns, lows: list[int], high: int) -> Iterator[dict[Any, 
         behind its last column.
     """
     table = tabulate(columns)
-    source, target, words = table[:, 0], table[:, 1], table[:, 2:]
+    source = table[:, 0]
+    target = table[:, 1]
+    words = table[:, 2:]
     first = np.searchsorted(source, np.arange(target.max() + 2))
     # A table of windows: the state behind the newest column, and the tokens by row and column.
     names = [(row, column) for row, low in enumerate(lows) for column in range(low, high + 1)]
@@ -1774,13 +2063,16 @@ def windows(columns: Columns, lows: list[int], high: int) -> Iterator[dict[Any, 
         parent = np.repeat(np.arange(len(new)), ways)
         entry = np.arange(len(parent)) - np.repeat(np.cumsum(ways) - ways, ways) + first[new[parent, 0]]
         full = np.empty((len(parent), 1 + len(names)), np.int32)
-        full[:, 0], full[:, newest], full[:, older] = target[entry], words[entry], new[parent, 1:]
+        full[:, 0] = target[entry]
+        full[:, newest] = words[entry]
+        full[:, older] = new[parent, 1:]
         yield dict(zip(names, full[:, 1:].T, strict=True))
 
 
 def cases_of(columns: Columns, window: tuple[tuple[Any, ...], ...]) -> Iterator[Case]:
     """Theorem 1: what the tokens of a transducer's passes see, and what is right next, by `windows`."""
-    count, reach = len(columns.rows), 1 + max(abs(entry) for pair in window for entry in pair if isinstance(entry, int))
+    count = len(columns.rows)
+    reach = 1 + max(abs(entry) for pair in window for entry in pair if isinstance(entry, int))
     seen = []
     for own, column in product(range(count - columns.passes, count), (-1, reach)):
         # Of its own row a token sees what stands before it; later rows are not written yet.
@@ -1807,12 +2099,13 @@ def cases_of(columns: Columns, window: tuple[tuple[Any, ...], ...]) -> Iterator[
 
 def keys_are_alone(columns: Columns, window: tuple[tuple[Any, ...], ...]) -> bool:
     """Lemma 2, for several layers: whether tokens of operands see nothing but `$`."""
-    operands, places = columns.rows[: -columns.passes], range(-9, 10)
+    operands = columns.rows[: -columns.passes]
+    places = range(-9, 10)
     return all(relate(own(0), key(place), window) is None for own, key, place in product(operands, operands, places))
 
 
 def list_cases(task: Task) -> Iterator[Case]:
-    """All cases of a task. The relations of a task that is made of several are those of its parts, one after another."""
+    """Lemma 2: all cases of a task. Relations of a task made of several are those of its parts, one after another."""
     before = 0
     for part in task.parts:
         for own, right, *keys in list_cases(part._replace(described=task.described)):
@@ -1846,12 +2139,15 @@ def check_reach(task: Task) -> None:
 
 
 def list_neighbourhoods(task: Task) -> np.ndarray:
-    """All neighbourhoods, each once, (count, 2 + keys): the token, what is right next, and the keys in any order.
+    """The set C of the theorem: all neighbourhoods, each once. By Lemma 1 the order of keys does not matter.
 
-    A key is coded as by `see`; 0 fills up. A token sees itself if its relation to itself is in the window, and `$` or the
-    sink always.
+    A token sees itself if its relation to itself is in the window, and `$` or the sink always.
 
-    Raises Refused if a key sees more than `$` in a task that is known with several layers.
+    Returns:
+        (count, 2 + keys): the token, what is right next, and the keys in any order, each coded as by `see`; 0 fills up.
+
+    Raises:
+        Refused: a key sees more than `$` in a task that is known with several layers.
     """
     sink = sink_of(task)
     tables = []
@@ -1884,7 +2180,7 @@ STEEPEST, BENT = 1.13, 0.6  # of an activation: the largest derivative, and half
 
 
 def gamma(roundings: Any) -> Any:
-    """Largest relative error of a number after so many roundings."""
+    """γ: the largest relative error of a number after so many roundings."""
     return roundings * UNIT / (1 - roundings * UNIT)
 
 
@@ -1894,18 +2190,19 @@ def size_of(x: np.ndarray) -> np.ndarray:
 
 
 def less_mean(x: np.ndarray) -> np.ndarray:
+    """Lemma 7: each vector less the mean of its numbers."""
     return x - x.mean(-1, keepdims=True)
 
 
 def gelu_tanh(u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The activation and its derivative."""
+    """Lemma 8: the activation and its derivative."""
     factor = math.sqrt(2 / math.pi)
     tanh = np.tanh(factor * (u + 0.044715 * u**3))
     return u * (1 + tanh) / 2, (1 + tanh + u * (1 - tanh**2) * factor * (1 + 3 * 0.044715 * u**2)) / 2
 
 
 def gelu(u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """As above, by the normal distribution."""
+    """Lemma 8: as above, by the normal distribution."""
     share = (1 + np.vectorize(math.erf, otypes=[float])(u / math.sqrt(2))) / 2
     return u * share, share + u * np.exp(-(u**2) / 2) / math.sqrt(2 * math.pi)
 
@@ -1922,7 +2219,7 @@ class Linear(NamedTuple):
 
 
 class Value:
-    """A value of many inputs, made of earlier values.
+    """A value of many inputs, made of earlier values, with what (1), (2) and (3) of PROOF.md need.
 
     Attributes:
         exact, radius: (inputs, width). length: (inputs,), a bound of the error's Euclidean length.
@@ -1932,18 +2229,20 @@ class Value:
     """
 
     def __init__(self, exact: np.ndarray, spread: Any, defect: Any, *sources: Any, common: Any = 0.0, length: Any = np.inf):
-        self.exact, self.sources = exact, sources
-        self.defect, self.common = defect + TINY, common + np.zeros_like(exact)
+        self.exact = exact
+        self.sources = sources
+        self.defect = defect + TINY
+        self.common = common + np.zeros_like(exact)
         every = self.defect + np.abs(self.common)
         self.radius = spread + every
         self.shorten(length + size_of(every))
 
     def cost(self, slopes: np.ndarray) -> np.ndarray:
-        """From derivatives of some ends by this value, (inputs, ends, width), to what its defects add, (inputs, ends)."""
+        """A term of (1): derivatives of ends by this value, (inputs, ends, width), make (inputs, ends) of its defects."""
         return (np.abs(slopes) @ self.defect[..., None] + np.abs(slopes @ self.common[..., None]))[..., 0]
 
     def shorten(self, length: np.ndarray) -> None:
-        """Note a bound of the error's length."""
+        """Note a bound of the error's length, (3), and that no component's error, (2), is larger."""
         self.length = np.minimum(length, size_of(self.radius))
         self.radius = np.minimum(self.radius, self.length.reshape(-1, *[1] * (self.radius.ndim - 1)))
 
@@ -1952,7 +2251,8 @@ class Arithmetic:
     """The operations of the network. Attributes: every value in the order of computation, and whether lemmas hold."""
 
     def __init__(self, weights: dict[str, np.ndarray], eps: float):
-        self.weights, self.eps = weights, eps
+        self.weights = weights
+        self.eps = eps
         self.made: list[Value] = []
         self.proved = np.ones(1, bool)
 
@@ -1973,18 +2273,21 @@ class Arithmetic:
 
     def total(self, x: Value, linear: Linear) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Lemma 4: products with a weight plus a bias, what errors of x make of them, and the defect."""
-        exact, spread = x.exact @ linear.weight.T + linear.bias, x.length[:, None] * size_of(linear.weight)
+        exact = x.exact @ linear.weight.T + linear.bias
+        spread = x.length[:, None] * size_of(linear.weight)
         size = (np.abs(x.exact) + x.radius) @ np.abs(linear.weight).T + np.abs(linear.bias)
         self.require(size <= LARGEST)
         return exact, spread, gamma(x.exact.shape[1] + 6) * (size + np.abs(exact) + spread) / 2 + TINY
 
     def product(self, x: Value, linear: Linear, length: Any = np.inf) -> Value:
+        """Lemma 4: x times a weight, plus a bias; errors are no longer than `length`, if something is known of it."""
         length = np.minimum(length, linear.norm * x.length)
         return self.make(*self.total(x, linear), (x, lambda slopes: slopes @ linear.weight), length=length)
 
     def add(self, x: Value, y: Value) -> Value:
-        """Lemma 5."""
-        exact, spread = x.exact + y.exact, x.radius + y.radius
+        """Lemma 5: x + y."""
+        exact = x.exact + y.exact
+        spread = x.radius + y.radius
         sources = ((source, lambda slopes: slopes) for source in (x, y))
         return self.make(exact, spread, UNIT * (np.abs(exact) + spread), *sources, length=x.length + y.length)
 
@@ -1995,28 +2298,38 @@ class Arithmetic:
         if weight is None:
             return x
         bias = self.weights.get(f"{name}.bias")
-        width, square, end = x.exact.shape[1], np.zeros(1), np.zeros(1)
+        width = x.exact.shape[1]
+        square = np.zeros(1)
+        end = np.zeros(1)
         if bias is not None:  # x less its mean
             size = np.abs(x.exact) + x.radius
-            mean, square = size.mean(-1, keepdims=True), gamma(6 * width + 24) * (size**2).mean(-1, keepdims=True)
-            spread, end = x.radius + x.radius.mean(-1, keepdims=True), 4 * UNIT * (size + mean)
+            mean = size.mean(-1, keepdims=True)
+            square = gamma(6 * width + 24) * (size**2).mean(-1, keepdims=True)
+            spread = x.radius + x.radius.mean(-1, keepdims=True)
+            end = 4 * UNIT * (size + mean)
             defect = UNIT * (size + mean) + gamma(width + 3) * mean
             x = self.make(less_mean(x.exact), spread, defect, (x, less_mean), length=x.length)
         scale = 1 / np.sqrt((x.exact**2).mean(-1, keepdims=True) + self.eps)
-        share, square = scale * x.length[:, None] * width**-0.5, square * scale**2
+        share = scale * x.length[:, None] * width**-0.5
+        square = square * scale**2
         self.require((share <= SMALL) & (square <= SMALL) & (scale <= 1e11))
-        direction, factor, size = x.exact * scale, np.abs(scale * weight), np.abs(x.exact)
-        exact, spread = direction * weight, factor * (x.radius + share * size)
+        direction = x.exact * scale
+        factor = np.abs(scale * weight)
+        size = np.abs(x.exact)
+        exact = direction * weight
+        spread = factor * (x.radius + share * size)
         bent = factor * share * (3 * share * size + 1.5 * x.radius)
         common = gamma(width / 2 + 2 * FUNCTION + 8) + square
         defect = bent + common * (spread + bent) + gamma(FUNCTION + 3) * (np.abs(exact) + spread + bent) + factor * end
         shift = np.zeros(1) if bias is None else bias
 
         def back(slopes: np.ndarray) -> np.ndarray:
-            slopes, along = slopes * (scale * weight)[:, None], direction[:, None]
+            slopes = slopes * (scale * weight)[:, None]
+            along = direction[:, None]
             return slopes - (slopes * along).mean(-1, keepdims=True) * along
 
-        length, defect = factor.max(1) * x.length, defect + 2 * UNIT * np.abs(shift)
+        length = factor.max(1) * x.length
+        defect = defect + 2 * UNIT * np.abs(shift)
         return self.make(exact + shift, spread, defect, (x, back), common=exact * common, length=length)
 
     def mlp(self, x: Value, activate: Callable, up: Linear, gate: Linear | None, down: Linear, products: Any) -> Value:
@@ -2025,14 +2338,19 @@ class Arithmetic:
         active, slope = activate(u)
         radius = u_spread + u_defect
         rounding = 3 * FUNCTION * UNIT * (np.abs(u) + radius)
-        spread, defect = np.abs(slope) * u_spread, np.abs(slope) * u_defect + BENT * radius**2 + rounding
-        slopes, inner = slope, up.weight
+        spread = np.abs(slope) * u_spread
+        defect = np.abs(slope) * u_defect + BENT * radius**2 + rounding
+        slopes = slope
+        inner = up.weight
         if gate is not None:
             g, g_spread, g_defect = self.total(x, gate)
-            g_radius, radius = g_spread + g_defect, STEEPEST * radius + rounding
-            spread, defect = np.abs(g) * spread + np.abs(active) * g_spread, np.abs(g) * defect + np.abs(active) * g_defect
+            g_radius = g_spread + g_defect
+            radius = STEEPEST * radius + rounding
+            spread = np.abs(g) * spread + np.abs(active) * g_spread
+            defect = np.abs(g) * defect + np.abs(active) * g_defect
             defect += radius * g_radius + UNIT * (np.abs(active) + radius) * (np.abs(g) + g_radius)
-            slopes, inner = np.concatenate([slope * g, active], axis=1), np.concatenate([inner, gate.weight])
+            slopes = np.concatenate([slope * g, active], axis=1)
+            inner = np.concatenate([inner, gate.weight])
             active = active * g
         parts = len(inner) // len(up.weight)
         hidden = self.make(active, spread, defect, (x, lambda ends: (np.tile(ends, parts) * slopes[:, None]) @ inner))
@@ -2046,8 +2364,13 @@ class Arithmetic:
             query: (inputs, heads, width); key, value: (inputs, keys, heads, width).
             seen: (inputs, keys), whether there is a key; bias: (inputs, keys, heads).
         """
-        q, q_radius, k, v = query.exact[:, None], query.radius[:, None], key.exact, value.exact
-        factor, keys, seen = q.shape[-1] ** -0.5, seen.sum(1).reshape(-1, 1, 1), seen[..., None]
+        q = query.exact[:, None]
+        q_radius = query.radius[:, None]
+        k = key.exact
+        v = value.exact
+        factor = q.shape[-1] ** -0.5
+        keys = seen.sum(1).reshape(-1, 1, 1)
+        seen = seen[..., None]
         score = factor * (q * k).sum(-1) + bias.exact
         spread = factor * (np.abs(q) * key.radius + q_radius * np.abs(k)).sum(-1)
         bent = factor * (q_radius * key.radius).sum(-1)
@@ -2074,7 +2397,8 @@ class Arithmetic:
         spread = mean(moved, np.abs(v - exact.reshape(len(v), 1, *v.shape[2:]))) + mean(share_defect, np.abs(v))
         defect = mean(share * shift + share_defect, value.radius) + 1.25 * gamma(2 * keys[:, 0] + 4) * (size + passed)
         read = self.make(exact, spread, defect + passed)
-        of_mean, weight = read.cost, share.transpose(0, 2, 1)[:, :, None]
+        of_mean = read.cost
+        weight = share.transpose(0, 2, 1)[:, :, None]
 
         def cost(slopes: np.ndarray) -> np.ndarray:
             """Errors of scores move all weights of a head, by p_k (v_k - y)."""
@@ -2089,7 +2413,8 @@ class Arithmetic:
 
     def error(self, end: Value, slopes: np.ndarray) -> np.ndarray:
         """Lemma 3: bounds of the errors of sums of a value's components, (inputs, ends), with factors (.., ends, width)."""
-        waiting, total = {end: slopes}, np.zeros(())
+        waiting = {end: slopes}
+        total = np.zeros(())
         for value in reversed(self.made):
             if value in waiting:
                 slopes = waiting.pop(value)
@@ -2099,14 +2424,16 @@ class Arithmetic:
         return total
 
     def tighten(self, value: Value) -> Value:
-        """Replace the radius, which grows with every product, by the bound of each component's error where that is less."""
+        """Replace the radius (2), which grows with every product, by (1) for each component, where that is less."""
         value.radius = np.minimum(value.radius, self.error(value, np.eye(value.exact.shape[1])[None]))
         value.shorten(value.length)
         return value
 
 
 class Layer:
-    """A layer of attention and an MLP, with those norms around them that have weights.
+    """A layer of attention (Lemma 9) and an MLP (Lemma 8a), with those norms (Lemma 6) around them that have weights.
+
+    Queries, keys and values of tokens are found once, and used as given (Lemma 10).
 
     Args:
         number: from 0, the lowest.
@@ -2116,10 +2443,13 @@ class Layer:
     def __init__(
         self, weights: dict[str, np.ndarray], config: dict[str, Any], number: int, arithmetic: Arithmetic, states: Value
     ):
-        self.name, self.heads = f"{number}.", config["num_attention_heads"]
+        self.name = f"{number}."
+        self.heads = config["num_attention_heads"]
         own = {name.removeprefix(self.name): weight for name, weight in weights.items() if name.startswith(self.name)}
         self.linear = linear = {name: linear_of(own, name) for name, weight in own.items() if weight.ndim == 2}
-        up, gate, down = linear["up_proj"], linear.get("gate_proj"), linear["down_proj"]
+        up = linear["up_proj"]
+        gate = linear.get("gate_proj")
+        down = linear["down_proj"]
         inner = np.concatenate([part.weight for part in (up, gate) if part])
         behind = np.tile(down.weight, (1, len(inner) // len(up.weight)))
         self.mlp = ACTIVATIONS[config["hidden_act"]], up, gate, down, (inner @ inner.T) * (behind.T @ behind)
@@ -2182,10 +2512,11 @@ def linear_of(weights: dict[str, np.ndarray], name: str) -> Linear:
 
 
 class Network:
-    """The transformer."""
+    """The transformer, with what its layers read of every token. In upper layers this is so for keys alone (Lemma 2)."""
 
     def __init__(self, weights: dict[str, np.ndarray], config: dict[str, Any]):
-        self.weights, self.eps = weights, config.get("norm_eps") or config["layer_norm_eps"]
+        self.weights = weights
+        self.eps = config.get("norm_eps") or config["layer_norm_eps"]
         if config.get("tie_word_embeddings"):
             weights["lm_head"] = weights["model.embed_tokens"] * config["hidden_size"] ** -0.5
         self.head = linear_of(weights, "classifier" if "classifier" in weights else "lm_head")
@@ -2199,19 +2530,22 @@ class Network:
             # The keys of upper layers, and `$`, see `$` alone below; its relation is the last.
             tokens = np.arange(len(weights["model.embed_tokens"]))
             begin = weights["model.position_encoding.relation_bias"].shape[1]
-            arithmetic, keys = Arithmetic(weights, self.eps), np.full((len(tokens), 1), RELATED * begin + BEGIN)
+            arithmetic = Arithmetic(weights, self.eps)
+            keys = np.full((len(tokens), 1), RELATED * begin + BEGIN)
             own = arithmetic.given(states.exact, states.radius)
             states = arithmetic.tighten(self.layers[-1].apply(arithmetic, own, tokens, keys, finely=True))
             self.layers.append(Layer(weights, config, number, arithmetic, states))
             self.proved &= arithmetic.proved.all()
 
     def embed(self, arithmetic: Arithmetic, table: dict[str, Any] | None) -> Value:
-        """Tokens, or with an encoder the norms of the sums of tokens and labels."""
-        tokens, labels = self.weights["model.embed_tokens"], self.weights.get("model.embed_states")
+        """Tokens, exactly; or with an encoder, Lemma 13, the norms of the sums of tokens and labels."""
+        tokens = self.weights["model.embed_tokens"]
+        labels = self.weights.get("model.embed_states")
         if labels is None:
             return arithmetic.given(tokens, 0)
         token, label = pairs_of(table)
-        tokens, labels = tokens[token], np.pad(labels, ((1, 0), (0, 0)))[label]
+        tokens = tokens[token]
+        labels = np.pad(labels, ((1, 0), (0, 0)))[label]
         total = arithmetic.add(arithmetic.given(tokens, 0), arithmetic.given(labels, 0))
         return arithmetic.norm(total, "model.embedding_norm")
 
@@ -2221,14 +2555,18 @@ class Network:
         Args:
             effort: 0 for Lemma 3a, 1 for Lemma 3, 2 for Lemma 3 with tightened radii behind attention and MLP.
         """
-        tokens, right, keys = rows[:, 0], rows[:, 1], rows[:, 2:]
+        tokens = rows[:, 0]
+        right = rows[:, 1]
+        keys = rows[:, 2:]
         arithmetic = Arithmetic(self.weights, self.eps)
         arithmetic.proved &= self.proved
         state = arithmetic.given(self.own.exact[tokens], self.own.radius[tokens])
         for layer in self.layers:
             state = layer.apply(arithmetic, state, tokens, keys, finely=effort == 2)
         last = arithmetic.norm(state, "model.norm")
-        logits, each, place = arithmetic.product(last, self.head), np.eye(len(self.head.weight)), right[:, None].astype(int)
+        logits = arithmetic.product(last, self.head)
+        each = np.eye(len(self.head.weight))
+        place = right[:, None].astype(int)
         leads = np.take_along_axis(logits.exact, place, 1) - logits.exact
         if effort:
             bounds = arithmetic.error(logits, each[right][:, None] - each)
@@ -2280,7 +2618,7 @@ def read_checkpoint(folder: Path) -> tuple[dict[str, bytes], dict[str, Any], Tas
 
 
 def bound_leads(network: Network, rows: np.ndarray, ratio: float, bound: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Leads and bounds, some neighbourhoods at a time; with more effort where bounds do not show `ratio` and `bound`."""
+    """Lemma 3a, and Lemma 3 where Lemma 3a does not show `ratio` and `bound`: leads and bounds, in parts."""
     width, units = network.layers[0].linear["down_proj"].weight.shape
     most = max(1, CHUNK // (units * max(len(network.head.weight), width)))
     for first in range(0, len(rows), most):
@@ -2295,18 +2633,22 @@ def bound_leads(network: Network, rows: np.ndarray, ratio: float, bound: float) 
 
 
 def verify(folder: Path) -> None:
-    """Print what was read and found. Raises Refused unless everything holds."""
+    """The theorem, or Theorem 2 with an encoder: print what was read and found. Raises Refused unless everything holds."""
     files, certificate, task, config, weights = read_checkpoint(folder)
     for name, content in {"certificate.json": (folder / "certificate.json").read_bytes(), **files}.items():
         print(f"{sha256(content)}  {name}")
     rows = list_neighbourhoods(task)
     print(f"\nparameters      {sum(weight.size for weight in weights.values()):,}")
     print(f"neighbourhoods  {len(rows):,}", flush=True)
-    ratio, bound = max(ASKED, certificate["ratio"]), certificate["bound"]
-    lead, largest, smallest = math.inf, 0.0, math.inf
+    ratio = max(ASKED, certificate["ratio"])
+    bound = certificate["bound"]
+    lead = math.inf
+    largest = 0.0
+    smallest = math.inf
     for leads, bounds in bound_leads(Network(weights, config), rows, ratio, bound):
         # Of a number and nan, these take nan, which no comparison holds for.
-        lead, largest = np.minimum(lead, leads.min()), np.maximum(largest, bounds.max())
+        lead = np.minimum(lead, leads.min())
+        largest = np.maximum(largest, bounds.max())
         smallest = np.minimum(smallest, (leads / bounds).min())
         require(lead > 0, "in some neighbourhood another token leads the right one, or none does")
         require(smallest >= ASKED, f"a ratio of a lead and its bound is {smallest:.4g}, not {ASKED}")
@@ -2316,9 +2658,13 @@ def verify(folder: Path) -> None:
     statement = "For {problems}, " + (ENCODERS if task.encoder else DECODERS) + PROCESSORS
     statement = statement.format(problems=task.stated_problems, task=described, table=BY_TABLE if task.table else "")
     stated = {
-        **{"statement": statement, "neighbourhoods": len(rows), "wrong": 0, "limits": task.limits},
+        "statement": statement,
+        "neighbourhoods": len(rows),
+        "wrong": 0,
+        "limits": task.limits,
         # The software measures leads in float32, and its bounds may be a little less.
-        **{"margin": lambda value: 0.99 * value <= lead, "ratio": lambda value: 0.99 * value <= smallest},
+        "margin": lambda value: 0.99 * value <= lead,
+        "ratio": lambda value: 0.99 * value <= smallest,
         "bound": lambda value: largest <= 1.01 * value,
     }
     compare("certificate.json", {name: certificate[name] for name in stated}, stated)

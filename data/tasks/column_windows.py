@@ -221,6 +221,18 @@ def guessed_passes(table: Transducer) -> list[int]:
     return guessed
 
 
+class ColumnState(NamedTuple):
+    """A state behind a column of a table's run.
+
+    Attributes:
+        beyond: how many columns it is beyond the operands; 0 for a column of theirs, -1 before the first column.
+        passes: the state of each pass.
+    """
+
+    beyond: int
+    passes: tuple[int, ...]
+
+
 def runs_of(table: Transducer, end_token: int) -> Graph:
     """The runs of a table.
 
@@ -241,8 +253,10 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
     # The last one stands for `ABSENT`, -1.
     shown = np.array([*map(table.tokens.index, table.alphabet), ABSENT])
 
-    def column(beyond: int, states: Sequence[int], symbols: tuple[int, ...] | None):
-        """Labels and next states in a column of the operands, or in the one that is so many beyond them, from 1."""
+    def column(
+        beyond: int, states: Sequence[int], symbols: tuple[int, ...] | None
+    ) -> tuple[tuple[int, ...], ColumnState] | None:
+        """Labels and next state of a column of the operands, or of the one that is so many beyond them, from 1."""
         words = list(symbols[:operands]) if symbols else [0] * operands
         seen, written, following = [], [], []
         for place, own in enumerate(passes):
@@ -260,20 +274,20 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
             written.append(seen[-1] if place in guessed or not last else follows[place])
             following.append(own.next[state][entry] if writes and place not in guessed else state)
         places = symbols[:operands] if symbols else [ABSENT] * operands
-        return (*places, *seen, *written), following
+        return (*places, *seen, *written), ColumnState(beyond, tuple(following))
 
-    def step(state, symbols):
-        # 0 columns beyond the operands are among them; -1 is before the first column.
-        beyond, *states = state
-        beyond = max(beyond, 0) + (symbols is None)
-        if (symbols is None and (state[0] < 0 or beyond > most)) or (symbols and beyond):
+    def step(state: ColumnState, symbols: tuple[int, ...] | None) -> tuple[tuple[int, ...], ColumnState] | None:
+        """A column of symbols, all of which come first; without symbols, one of those that are flushed behind them."""
+        if symbols is not None:
+            return column(0, state.passes, symbols) if state.beyond <= 0 else None
+        return column(state.beyond + 1, state.passes, None) if 0 <= state.beyond < most else None
+
+    def ends(state: ColumnState) -> tuple[int, ...] | None:
+        """Labels behind the last column, if all is flushed and guessed passes were in their first states before the top."""
+        if state.beyond != most or any(state.passes[place] != passes[place].start for place in guessed):
             return None
-        found = column(beyond, states, symbols)
-        return found and (found[0], (beyond, *found[1]))
-
-    def ends(state):
-        fits = state[0] == most and all(state[1 + place] == passes[place].start for place in guessed)
-        return column(most + 1, state[1:], None)[0] if fits else None
+        behind = column(most + 1, state.passes, None)
+        return behind and behind[0]
 
     counts = [range(len(own.write)) for own in passes]
     symbols = [range(len(table.alphabet))] * operands + [counts[place] for place in guessed]
@@ -286,7 +300,7 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
     seen_below = [ABSENT if place in guessed else begin for place, begin in enumerate(begins)]
     first = (*[ABSENT] * operands, *seen_below, *below)
     starts = product(*(count if place in guessed else [passes[place].start] for place, count in enumerate(counts)))
-    graph = Columns({(-1, *states): first for states in starts}, [None, *product(*symbols)], step, ends).graph
+    graph = Columns({ColumnState(-1, states): first for states in starts}, [None, *product(*symbols)], step, ends).graph
     labels = np.insert(graph.labels, [operands] * operands, shown[graph.labels[:, :operands]], axis=1)
     return replace(graph, labels=labels)
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 MOST_NEIGHBOURHOODS = 5_000_000
-"""A search with more is refused."""
+"""A search that finds more is refused, and so is a check of more neighbourhoods or cases."""
 
 ABSENT = -1
 """What an edge holds where there is no column."""
