@@ -88,6 +88,10 @@ class Family(ABC):
     def tokenizer(self, task: "Task") -> PreTrainedTokenizerFast:
         """The tokenizer of the task's models."""
 
+    def older_tokenizers(self, task: "Task") -> list[PreTrainedTokenizerFast]:
+        """Other tokenizers that a checkpoint of the task may have."""
+        return []
+
     @abstractmethod
     def config_options(self, task: "Task", arguments: Any = None) -> dict[str, Any]:
         """Options of a model's configuration that follow from the task's format, `format_options` among them.
@@ -498,7 +502,11 @@ class Encoder(Family):
     pipeline = "token-classification"
 
     def tokenizer(self, task):
-        return build_encoder_tokenizer(task.tokens)
+        return build_encoder_tokenizer(task.tokens, task.padded_width)
+
+    def older_tokenizers(self, task):
+        """That of checkpoints before 0.3.0, which padded no numbers."""
+        return [build_encoder_tokenizer(task.tokens)]
 
     def config_options(self, task, arguments=None):
         return {

@@ -5,7 +5,7 @@ For decoders, `$` comes first and padding is on the left, for generation.
 
 from typing import Any
 
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from longhand.modeling.vocabulary import BOS, ENCODER_TOKENS, PAD, SEPARATE_EOS, TOKENS, UNKNOWN
@@ -36,21 +36,52 @@ def build_tokenizer(eos_token_id: int = BOS, tokens: tuple[str, ...] = TOKENS) -
     )
 
 
-def build_encoder_tokenizer(tokens: tuple[str, ...] = ENCODER_TOKENS) -> PreTrainedTokenizerFast:
+def build_encoder_tokenizer(
+    tokens: tuple[str, ...] = ENCODER_TOKENS, field_width: int | None = None
+) -> PreTrainedTokenizerFast:
     """A fast tokenizer over the tokens of an encoder's task. No token comes first: `tokenizer("_123+4095")` gives nine ids.
 
     `_` is the padding of a number's field, an ordinary token; batches are padded with `<pad>` on the right.
+
+    Args:
+        field_width: the tokens to which numbers are padded, see `field_padding`; None pads none.
     """
-    return _character_tokenizer(tokens, padding_side="right")
+    return _character_tokenizer(tokens, normalizer=field_padding(field_width), padding_side="right")
+
+
+def field_padding(field_width: int | None) -> normalizers.Normalizer | None:
+    """A normalizer that puts each number into its field (paper 2, Fig. 6); None for a width at which nothing is padded.
+
+    It writes `_` before numbers of fewer characters, those that are padded already included. It leaves longer ones, and the
+    multiplier before a `*`, as they are. With a width of 7:
+
+        653+49      ____653+_____49
+        7*653       7*____653
+
+    Each step adds half as many characters as the step before, to the numbers that have room for them.
+    """
+    if field_width is None or field_width < 2:
+        return None
+    steps, added = [], 1 << (field_width - 1).bit_length() - 1
+    while added:
+        shorter = rf"(?<![0-9_])(?=[0-9_]{{1,{field_width - added}}}(?![0-9_]|[a-z]*\*))"
+        steps.append(normalizers.Replace(Regex(shorter), "_" * added))
+        added //= 2
+    return normalizers.Sequence(steps)
 
 
 def _character_tokenizer(
-    tokens: tuple[str, ...], post_processor: processors.PostProcessor | None = None, **options: Any
+    tokens: tuple[str, ...],
+    post_processor: processors.PostProcessor | None = None,
+    normalizer: normalizers.Normalizer | None = None,
+    **options: Any,
 ) -> PreTrainedTokenizerFast:
     """A tokenizer of single characters over these tokens, in the order of their ids."""
     tokenizer = Tokenizer(models.WordLevel({token: index for index, token in enumerate(tokens)}, TOKENS[UNKNOWN]))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
     if post_processor is not None:
         tokenizer.post_processor = post_processor
     return PreTrainedTokenizerFast(

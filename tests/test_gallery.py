@@ -45,7 +45,9 @@ def test_a_drawing_marks_what_changes_a_prediction(recipe):
     torch.manual_seed(0)
     model = family.model_class(run.config).eval()
     text = "".join(token for token, _ in encoder_example(run.task.for_evaluation)) if family.name == "encoder" else None
-    tokens = family.tokenizer(run.task)(text or "".join(decoder_example(run.task))[1:], return_tensors="pt").input_ids
+    tokens = family.tokenizer(run.task.for_evaluation)(
+        text or "".join(decoder_example(run.task))[1:], return_tensors="pt"
+    ).input_ids
     assert tokens.shape[1] > max(seen)
     places = [place for place, token in enumerate(tokens[0].tolist()) if token < 10 or run.task.name == "minesweeper"][1:]
     options = {} if text else {"position_ids": model.model.plan_position_ids(tokens, tokens.shape[1])}

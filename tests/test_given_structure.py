@@ -19,7 +19,14 @@ from position_subjects import (
     texts_of,
 )
 from torch.nn.attention.flex_attention import flex_attention
-from transformers import AutoModel, AutoModelForCausalLM, AutoModelForTokenClassification, DynamicCache, EncoderDecoderCache
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForTokenClassification,
+    DynamicCache,
+    EncoderDecoderCache,
+    pipeline,
+)
 from transformers.integrations import flex_attention as integration
 
 import longhand
@@ -467,6 +474,30 @@ def test_a_plan_that_is_too_short_is_refused_before_the_first_token():
             model.generate(WORDS[:, :4], position_ids=plan, **options)
     with pytest.raises(ValueError, match="given"):
         model.generate(WORDS[:, :4])
+
+
+def test_a_pipeline_passes_a_plan_on_to_generate_and_refuses_what_cannot_travel():
+    adder = pipeline("text-generation", longhand.zoo("addition-tiny"), return_full_text=False)
+    model, tokenizer = adder.model, adder.tokenizer
+    text, other = "653+049=", "111+222="
+    prompt = tokenizer(text, return_tensors="pt").input_ids
+    ids = model.model.plan_position_ids(prompt, 14)
+    pair_map = model.model.position_encoding.pair_map(ids, ids)
+    assert adder(text)[0]["generated_text"] == "2070"
+    for plan in ({"position_ids": ids}, {"position_ids": ids[:, 0]}, {"pair_map": pair_map}):
+        assert adder(text, **plan)[0]["generated_text"] == "2070"
+        assert [row[0]["generated_text"] for row in adder([text, other], batch_size=2, **plan)] == ["2070", "3330"]
+        # It counts.
+        unfit = {name: torch.full_like(value, 1) for name, value in plan.items()}
+        written = tokenizer.decode(model.generate(prompt, **unfit)[0, 9:], skip_special_tokens=True)
+        assert adder(text, **unfit)[0]["generated_text"] == written != "2070"
+    for unfit in ({"position_ids": ids.tolist()}, {"pair_map": pair_map[:, :9]}, {"position_bias": pair_map.float()}):
+        with pytest.raises(ValueError, match=next(iter(unfit))):
+            adder(text, **unfit)
+    labeller = pipeline("token-classification", longhand.zoo("encoder-addition"))
+    for name in ("pair_map", "position_ids", "position_bias"):
+        with pytest.raises(TypeError, match=name):
+            labeller("653+49", **{name: torch.zeros(1, 25, 25).long()})
 
 
 # What an argument cannot mean.

@@ -1,10 +1,17 @@
+import json
+import random
 import re
+import shutil
 
 import pytest
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, pipeline
 
-from longhand.data import build_tokenizer, check_characters
-from longhand.modeling.vocabulary import BOS, PAD, SEPARATE_EOS, TOKENS, UNKNOWN
+import longhand
+from longhand.data import build_task, build_tokenizer, check_characters
+from longhand.data.certificates.verify_certificate import Refused, check_tokenizer
+from longhand.data.tokenization import build_encoder_tokenizer
+from longhand.hub_cards.checkpoints.load import load_checkpoint
+from longhand.modeling.vocabulary import BOS, ENCODER_TOKENS, PAD, SEPARATE_EOS, TOKENS, UNKNOWN
 
 ENDS = [BOS, SEPARATE_EOS]
 
@@ -81,3 +88,106 @@ def test_foreign_character_is_named_with_its_place(text, character, place):
     expected = f"character {character!r} at place {place} of {text!r} is not in the vocabulary"
     with pytest.raises(ValueError, match=f"^{re.escape(expected)}"):
         check_characters(text)
+
+
+# Fields of numbers.
+
+
+def padded(text: str, width: int) -> str:
+    """The text with `_` before every number that is shorter than its field, but for a multiplier."""
+    parts = re.split("([0-9_]+)", text)
+    for place in range(1, len(parts), 2):
+        if not parts[place + 1].lstrip("abc").startswith("*"):
+            parts[place] = parts[place].rjust(width, "_")
+    return "".join(parts)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 7, 8, 9, 23, 1000])
+def test_a_tokenizer_puts_numbers_into_their_fields(width, tmp_path):
+    build_encoder_tokenizer(field_width=width).save_pretrained(tmp_path)
+    tokenizer, draw = AutoTokenizer.from_pretrained(tmp_path), random.Random(width)
+
+    def numbers(alphabet: str) -> str:
+        return "".join(draw.choices(alphabet, k=draw.randint(0, width + 3)))
+
+    for sign in "+*" * 50:
+        before, between, after = (draw.choice(("", "a", "cab")) for _ in range(3))
+        text = f"{before}{numbers('_0123')}{between}{sign}{numbers('_789')}{after}"
+        ids = tokenizer(text).input_ids
+        assert tokenizer.decode(ids) == padded(text, width), text
+        # What is padded already stays as it is.
+        assert tokenizer(tokenizer.decode(ids)).input_ids == ids
+
+
+def test_the_task_says_how_wide_its_tokenizer_pads():
+    for name, options, question, expected in [
+        ("encoder_addition", {"field_width": 5}, "1+23", "____1+___23"),
+        ("encoder_addition", {}, "1+23", "1+23"),
+        ("encoder_multiplication", {"field_width": 5}, "1*23", "1*___23"),
+        ("encoder_calculator", {"field_width": 5, "text_tokens": 3}, "ab1cd+23", "ab____1cd+___23"),
+        ("encoder_multiplication_grid", {}, "01*-_-_1", "01*-_-_1"),
+    ]:
+        task = build_task(name, **options)
+        tokenizer = task.family.tokenizer(task)
+        assert tokenizer.decode(tokenizer(question).input_ids) == expected
+
+
+SHIPPED = {
+    "encoder-addition": [("653+49", 702), ("1+1", 2)],
+    "encoder-addition-settling": [("653+49", 702), ("9999999+1", 10**7), ("12345678+87654329", 100000007)],
+    "encoder-multiplication-1-settling": [("7*653", 4571), ("9*0", 0)],
+}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_pipeline_answers_with_a_shipped_encoder_from_plain_text(name):
+    answer = pipeline("token-classification", longhand.zoo(name))
+    for questions in (SHIPPED[name], list(reversed(SHIPPED[name]))):
+        labels = answer([question for question, _ in questions], batch_size=2)
+        for (question, right), found in zip(questions, labels, strict=True):
+            operator = next(place for place, label in enumerate(found) if label["word"] in "+*")
+            written = "".join(label["entity"] for label in found[operator:])
+            assert written.lstrip("_") == str(right)
+            assert all(0 <= label["start"] <= label["end"] <= len(question) for label in found)
+    # A number that is longer than the field stands beside one that is padded to it.
+    question, reason = ("12345678901234+1", "one width") if "addition" in name else ("77*653", "form")
+    with pytest.raises(ValueError, match=reason):
+        answer(question)
+
+
+def test_checkpoints_with_either_tokenizer_load_and_no_others(tmp_path):
+    folder = shutil.copytree(longhand.zoo("encoder-addition"), tmp_path / "encoder")
+    file = folder / "tokenizer.json"
+    values = json.loads(file.read_text(encoding="utf-8"))
+    assert load_checkpoint(str(folder)).tokenizer("1+1").input_ids == [*[16] * 11, 1, 10, *[16] * 11, 1]
+    steps = values["normalizer"]["normalizers"]
+    for unfit in (steps[1:], steps[::-1], [*steps, {"type": "Lowercase"}]):
+        file.write_text(json.dumps(values | {"normalizer": {"type": "Sequence", "normalizers": unfit}}))
+        with pytest.raises(ValueError, match="does not read and write"):
+            load_checkpoint(str(folder))
+    file.write_text(json.dumps(values | {"normalizer": None}))
+    assert load_checkpoint(str(folder)).tokenizer("1+1").input_ids == [1, 10, 1]
+
+
+@pytest.mark.parametrize("width", [None, 1, 2, 7, 12, 64])
+def test_the_verifier_knows_the_fields_of_the_configurations_task_and_no_other_normalizer(width, tmp_path):
+    def verify(normalizer):
+        own = {**values, "normalizer": normalizer}
+        return check_tokenizer({**files, "tokenizer.json": json.dumps(own).encode()}, True, None, width)
+
+    build_encoder_tokenizer(field_width=width).save_pretrained(tmp_path)
+    files = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    values = json.loads(files["tokenizer.json"])
+    written = values["normalizer"]
+    assert (written is None) == (width in (None, 1))
+    assert verify(written) == verify(None) == list(ENCODER_TOKENS)
+    others = [{"type": "Lowercase"}, {"type": "Sequence", "normalizers": []}]
+    for other in (3, 7, 13):
+        if other != width:
+            build_encoder_tokenizer(field_width=other).save_pretrained(tmp_path / str(other))
+            others.append(json.loads((tmp_path / str(other) / "tokenizer.json").read_text())["normalizer"])
+    if written:
+        others.append({**written, "normalizers": written["normalizers"][::-1]} if width > 2 else {**written, "more": 1})
+    for other in others:
+        with pytest.raises(Refused, match="normalizer"):
+            verify(other)

@@ -119,7 +119,8 @@ def check_folder(folder: Path) -> tuple[dict[str, bytes], dict[str, Any], list[s
             read_json(name, files[name])
     tied = config.get("tie_word_embeddings") is True and "lm_head.weight" in read_header(files["model.safetensors"])
     require(not tied, "config.json: tie_word_embeddings true beside lm_head.weight: software may take either")
-    return files, config, check_tokenizer(files, encoder, config.get("eos_token_id"))
+    width = (config.get("task") or {}).get("field_width") if encoder else None
+    return files, config, check_tokenizer(files, encoder, config.get("eos_token_id"), width)
 
 
 def check_code(files: dict[str, bytes], kind: str, more: bool) -> None:
@@ -245,8 +246,30 @@ is_small = between(0, 1, float)
 is_size = between(0, MOST_TERMS + 1, int)
 
 
-def check_tokenizer(files: dict[str, bytes], encoder: bool, end: Any) -> list[str]:
-    """A tokenizer that makes one token of each character, and cuts and adds nothing but a decoder's `$` in front.
+def field_padding(width: Any) -> Any:
+    """The normalizer by which a tokenizer writes `_` before each number of fewer characters than a field has, but not before
+    a multiplier, which `*` follows: if a half, a quarter, ... of the power of 2 from the width on has room, it is added."""
+    if type(width) is not int or width < 2:
+        return None
+    size = 1
+    while size < width:
+        size *= 2
+    steps = []
+    while size > 1:
+        size //= 2
+        pattern = "(?<![0-9_])(?=[0-9_]{1," + str(width - size) + "}(?![0-9_]|[a-z]*\\*))"
+        steps.append({"type": "Replace", "pattern": {"Regex": pattern}, "content": "_" * size})
+    return {"type": "Sequence", "normalizers": steps}
+
+
+def check_tokenizer(files: dict[str, bytes], encoder: bool, end: Any, width: Any) -> list[str]:
+    """A tokenizer that makes one token of each character, and cuts and adds nothing but a decoder's `$` in front, and the
+    padding of fields.
+
+    A problem whose numbers stand in wider fields is a problem of the task too, for a model that is proved for every width.
+
+    Args:
+        width: tokens of a field, as the configuration's task says; None if it says nothing of fields.
 
     Returns:
         What each token stands for, by its id.
@@ -268,7 +291,7 @@ def check_tokenizer(files: dict[str, bytes], encoder: bool, end: Any) -> list[st
             "version": "1.0",
             "truncation": None,
             "padding": None,
-            "normalizer": None,
+            "normalizer": one_of(None, field_padding(width)),
             "decoder": {"type": "Fuse"},
             "added_tokens": [{"id": vocabulary.index(text), "content": text, **flags} for text in special],
             "pre_tokenizer": {"type": "Split", "pattern": {"Regex": r"[\s\S]"}, "behavior": "Isolated", "invert": False},

@@ -150,6 +150,11 @@ class CompositeEncoderTask(TaskOfTasks):
     def most_text(self) -> int:
         return max(part.most_text for part in self.parts)
 
+    @property
+    def padded_width(self) -> int | None:
+        widths = {part.padded_width for part in self.parts}
+        return widths.pop() if len(widths) == 1 else None
+
     def check_settling(self) -> None:
         """Raise ValueError: an encoder that settles has the cases of one task."""
         self._by_part("has no cases of its own, so no encoder with label_states learns it")

@@ -199,6 +199,10 @@ class FieldTask(EncoderTask):
         return 3 * self.text_tokens
 
     @property
+    def padded_width(self):
+        return self.field_width
+
+    @property
     def widest(self):
         return replace(self, varied_field=False)
 

@@ -142,6 +142,11 @@ class Task(Lengths, ABC):
         return 0
 
     @property
+    def padded_width(self) -> int | None:
+        """The tokens to which the tokenizer pads a number's field; None if it pads none."""
+        return None
+
+    @property
     def widest(self) -> "Task":
         """The task that always writes the longest problems of training; it differs if the format varies."""
         return self
