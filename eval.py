@@ -21,6 +21,7 @@ from longhand.data.batches import check_lengths
 from longhand.data.certificates import CannotCertify, LengthProver, coverings
 from longhand.data.checks import check_integer
 from longhand.data.tasks.plugins import add_plugin_option, load_plugin
+from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, check_certifiable, own_folder
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, Checkpoint, checkpoint_name, file_name
 from longhand.hub_cards.checkpoints.length_certificate import certify_lengths
@@ -35,6 +36,7 @@ from longhand.hub_cards.evaluation.measure import (
     write_places,
     write_position_maps,
 )
+from longhand.hub_cards.evaluation.other_models import worst_texts
 from longhand.hub_cards.harness import command_for
 from longhand.hub_cards.publishing.cards import CARD_FILE
 from longhand.hub_cards.recipes import RECIPE_FILE
@@ -50,6 +52,7 @@ EXAMPLES = """examples
   python eval.py outputs/seed-0 outputs/seed-1 outputs/seed-2 --lengths 30,100
   python eval.py outputs/maximum --plugin my_task.py --ask "35>17"
   python eval.py Qwen/Qwen3-0.6B --lengths 1:20    prints how lm-evaluation-harness measures a model of others
+  python eval.py Qwen/Qwen3-0.6B --lengths 1:20 --worst 30      searches for a sum of each size that it gets wrong
 """
 
 LENGTHS = "10:100:10"
@@ -199,6 +202,7 @@ def load_checkpoints(options: argparse.Namespace) -> list[Checkpoint]:
     """Load all checkpoints, and check what is asked of them.
 
     Raises:
+        OtherModel: a model of others is to be searched for its worst problem.
         ValueError: as `load_checkpoint`; of a model of others, the command that measures it.
     """
     for file in options.plugin:
@@ -208,6 +212,8 @@ def load_checkpoints(options: argparse.Namespace) -> list[Checkpoint]:
         try:
             checkpoint = load_checkpoint(source, options.revision, options.task, options.trust_remote_code)
         except OtherModel as error:
+            if options.worst is not None:
+                raise
             how = {name: getattr(options, name) for name in ("task", "revision", "num_samples", "seed")}
             command = command_for(error.pretrained, parse_lengths(options.lengths or LENGTHS), **how)
             raise ValueError(f"{error}; lm-evaluation-harness measures it on the same problems: {command}") from error
@@ -222,6 +228,26 @@ def load_checkpoints(options: argparse.Namespace) -> list[Checkpoint]:
             check_attentions(checkpoint)
         checkpoints.append(checkpoint)
     return checkpoints
+
+
+def search_other(source: str, options: argparse.Namespace) -> None:
+    """Print the worst problem of each size that a search finds for a language model of others.
+
+    Raises:
+        ValueError: an option is not used here, or something is missing; the message names it.
+    """
+    usual = parse_arguments([source])
+    used = ("lengths", "worst", "seed")
+    ignored = [name for name in MEASURING if name not in used and getattr(options, name) != getattr(usual, name)]
+    if ignored or options.output_dir or len(options.checkpoints) > 1:
+        raise ValueError(
+            f"{source} is a model of others, of which --worst prints the worst problems alone: leave out "
+            + (f"--{ignored[0]}" if ignored else "--output_dir" if options.output_dir else "the other models")
+        )
+    task = find_task(options.task or "addition")()
+    how = {"revision": options.revision, "trust_remote_code": options.trust_remote_code}
+    for line in worst_texts(source, task, parse_lengths(options.lengths or LENGTHS), options.worst, options.seed, **how):
+        print(line)
 
 
 def ask(checkpoints: list[Checkpoint], question: str) -> None:
@@ -367,7 +393,11 @@ def run(options: argparse.Namespace) -> None:
         for source in options.checkpoints if options.certify else ():
             if Path(source).is_dir() and not is_in_zoo(source):
                 held.enter_context(holding(Path(source)))
-        checkpoints = load_checkpoints(options)
+        try:
+            checkpoints = load_checkpoints(options)
+        except OtherModel as error:
+            search_other(error.pretrained, options)
+            return
         if options.ask is not None:
             # A shell takes no argument of 128 KiB and more.
             ask(checkpoints, sys.stdin.read().strip("\n") if options.ask == "-" else options.ask)

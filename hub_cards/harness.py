@@ -26,47 +26,32 @@ import yaml
 from longhand.data import TASKS
 from longhand.data.batches import evaluation_draw
 from longhand.data.checks import check_integer
-from longhand.data.columns import example_columns
-from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.tasks.plugins import add_plugin_option, load_plugin
-from longhand.data.tasks.reader import write_questions
 from longhand.data.tasks.registry import find_task
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.load import load_checkpoint, locate
 from longhand.hub_cards.commands import OneLineParser, interruptible, refusing_in_one_line, write_atomically
 from longhand.hub_cards.evaluation import reading
+from longhand.hub_cards.evaluation.other_models import SPARE_TOKENS, problem_texts
 from longhand.hub_cards.publishing.commits import check_repo_id
 
 DATA_FOLDER = "data"
 MOST_SHOTS = 16
-SPARE_TOKENS = 16
-"""Tokens that a model may write beyond one for each character of the longest answer: no tokenizer cuts digits further."""
 
 
 def text_problems(
     task: Task, lengths: tuple[int, ...], count: int, seed: int, split: str, own: bool = False
 ) -> tuple[list[str], list[str]]:
-    """Prompts such as `653+49=` and answers such as `702` of the problems that `EvaluationBatches` draws.
-
-    Numbers have no zeros in front, no hints and no padding, whatever the task's format. A task whose questions are not
-    numbers gives its own prompts, the column `prompt` of its datasets. Answers are the column `answer`.
+    """`problem_texts` of the problems that `EvaluationBatches` draws.
 
     Args:
         lengths: digits of each operand.
-        own: give them in the task's format, the columns `prompt` and `completion`, as its models read and write them.
 
     Raises:
         ValueError: the split holds no such problems, they do not fit into memory, or the format ends below these lengths.
     """
     generator, tiled = evaluation_draw(task, lengths, count, seed, split)
-    digits = task.draw(generator, tiled, split)
-    columns = example_columns(task, digits, tiled)
-    if own:
-        return columns["prompt"].to_pylist(), columns["completion"].to_pylist()
-    sign = getattr(task, "sign", None)
-    if sign is None or isinstance(task, ColumnTask):
-        return columns["prompt"].to_pylist(), columns["answer"].to_pylist()
-    return [f"{question}=" for question in write_questions(digits, sign)], columns["answer"].to_pylist()
+    return problem_texts(task, task.draw(generator, tiled, split), tiled, own)
 
 
 def command_for(
@@ -99,7 +84,7 @@ def write_task(
 
     Args:
         dataset: repository on the Hub that the problems are read from, `data/` at its top; by default from the folder.
-        own: see `text_problems`. The tag of all tasks leaves these tasks out, since other models do not read them.
+        own: see `problem_texts`. The tag of all tasks leaves these tasks out, since other models do not read them.
 
     Returns:
         The task's name in the harness.

@@ -37,6 +37,10 @@ WHOLE_NUMBERS: dict[str, int] = {"length": 0, "length_b": 0, "num_samples": 1, "
 ACCURACIES = tuple(metric.name for metric in METRICS)
 NUMBERS: dict[str, float] = {**dict.fromkeys(ACCURACIES, 1), "seconds": LARGEST, "run_seconds": LARGEST}
 """Fields of other numbers, from 0 on, and the most that each may be."""
+WORST_TEXTS = ("worst_problem", "worst_answer", "worst_right")
+"""Fields of what a search for the worst problem found: text, or None. `Worst` of evaluation/worst.py says what they mean."""
+SHOWN = 48
+"""Characters of a problem or an answer that tables and cards show; the rows have all of it."""
 OPTIONAL = ("hardware", "weights", "run_seconds", *(metric.name for metric in METRICS if metric.is_optional))
 """Fields that a row of a `results.jsonl` may lack. All other fields are required. Unknown fields are ignored."""
 
@@ -96,6 +100,12 @@ def _check_result(row: Row) -> None:
             raise ValueError(
                 f"{name} must be a whole number from {WHOLE_NUMBERS[name]} to {LARGEST}, got {repr(value)[:80]}"
             )
+        if name in WORST_TEXTS and not (value is None or (isinstance(value, str) and (value.isprintable() or not value))):
+            raise ValueError(f"{name} must be text in one line or null, got {repr(value)[:80]}")
+        if name == "worst_tried" and not (value is None or (type(value) is int and 0 <= value <= LARGEST)):
+            raise ValueError(f"{name} must be a whole number or null, got {repr(value)[:80]}")
+        if name == "worst_lead" and not (value is None or type(value) in (int, float)):
+            raise ValueError(f"{name} must be a number or null, got {repr(value)[:80]}")
         if name in NUMBERS and not (type(value) in (int, float) and 0 <= value <= NUMBERS[name]):
             raise ValueError(f"{name} must be a number from 0 to {NUMBERS[name]}, got {repr(value)[:80]}")
 
@@ -112,7 +122,7 @@ def accuracy_columns(rows: list[Row]) -> dict[str, list[str]]:
     return columns
 
 
-TEXT_COLUMNS = ("model", "size", "rule")
+TEXT_COLUMNS = ("model", "size", "rule", "worst problem")
 """The left-aligned columns of tables in a terminal; all others are right-aligned."""
 
 
@@ -220,11 +230,17 @@ def describe_worst(row: Row) -> str:
     if "worst_tried" not in row:
         return ""
     if row.get("worst_answer") is not None:
-        return f"wrong: {row['worst_problem']}{row['worst_answer']}"
+        return f"wrong: {_shortened(row['worst_problem'])} answered {_shortened(row['worst_answer'])}"
     if row["worst_tried"] is None:
         return "none, proved"
     lead = "" if row.get("worst_lead") is None else f", lowest lead {row['worst_lead']:.2f}"
     return f"none found in {row['worst_tried']:,}{lead}"
+
+
+def _shortened(text: str) -> str:
+    """The text, or its beginning and its end if it is long."""
+    half = SHOWN // 2 - 1
+    return text if len(text) <= SHOWN else f"{text[:half]}..{text[-half:]}"
 
 
 def describe_length(row: Row) -> str:

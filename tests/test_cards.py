@@ -79,6 +79,14 @@ def test_every_measured_number_is_that_of_the_files(folder):
     assert "| 6 | 0.2500 |" in (card := model_card(folder)) and "0.8125" not in card
 
 
+def test_the_worst_problem_of_each_size_is_shown(folder):
+    measure(folder, {5: 1.0}, worst_tried=10, worst_lead=-1.5, worst_problem="1|2*3=", worst_answer="$", worst_right="6$")
+    card = model_card(folder)
+    assert "| worst problem |" in card and r"wrong: 1\|2\*3= answered $ |" in card
+    measure(folder, {5: 1.0}, worst_tried=640, worst_lead=1.5, worst_problem="1+2=", worst_answer=None, worst_right=None)
+    assert "none found in 640, lowest lead 1.50 |" in model_card(folder)
+
+
 def test_a_scratchpad_model_shows_its_answers_and_a_best_checkpoint_its_own_table(folder):
     make_best(folder)
     measure(folder, {5: 0.5}, {5: 0.625}, answer_match=0.75)

@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 
+import numpy as np
 import pytest
 import yaml
 from refusals import refusal
@@ -13,9 +14,10 @@ from transformers import pipeline
 
 import longhand
 from longhand import eval as evaluation
-from longhand.data import TASKS, EvaluationBatches
+from longhand.data import TASKS, EvaluationBatches, build_task, make_generator
 from longhand.data.tasks.column_task import ColumnTask
 from longhand.hub_cards import harness
+from longhand.hub_cards.evaluation.other_models import SPARE_TOKENS, TextSearch, load_language_model
 from longhand.hub_cards.evaluation.reading import is_exact, is_lenient_match, process_results
 from longhand.hub_cards.harness import text_problems
 from longhand.modeling.vocabulary import decode
@@ -234,3 +236,49 @@ def test_a_model_of_others_gets_the_command_that_measures_it(words, hub, tmp_pat
     words = shlex.split(written)[3:]
     harness.main([str(tmp_path / "tasks"), *words[1:]])
     assert sorted(file.name for file in (tmp_path / "tasks").glob("*.yaml")) == [f"longhand_{task}_{n}.yaml" for n in (2, 5)]
+
+
+@pytest.mark.parametrize("task", ["addition", "copy"])
+def test_the_worst_problem_of_a_model_of_others_was_asked_by_greedy_decoding(task, tmp_path, capsys):
+    folder = save_random_model(tmp_path / "llama")
+    evaluation.main([str(folder), "--task", task, "--lengths", "2,3", "--worst", "0.5"])
+    lines = capsys.readouterr().out.splitlines()
+    writer = pipeline("text-generation", str(folder))
+    assert [line.partition(":")[0] for line in lines] == [f"{task}, 2", f"{task}, 3"]
+    for line in lines:
+        problem, answered, right = re.fullmatch(
+            r"[^:]*: wrong: (\S+) answered (.*), right is (\S+), in .* tried.*", line
+        ).groups()
+        written = writer(problem, return_full_text=False, max_new_tokens=len(right) + SPARE_TOKENS, do_sample=False)
+        assert repr(written[0]["generated_text"]) == answered and not is_lenient_match(written[0]["generated_text"], right)
+        assert task != "addition" or int(right) == sum(map(int, problem[:-1].split("+")))
+
+
+def test_leads_of_texts_do_not_depend_on_their_padding(tmp_path):
+    model, tokenizer = load_language_model(str(save_random_model(tmp_path / "llama")), None, False)
+    search = TextSearch(model, tokenizer, build_task("addition"), (4, 2), make_generator(0))
+    digits, leads = search.go_on()
+    alone = [search._leads(search._batch(digits[row : row + 1]))[0] for row in range(len(digits))]
+    np.testing.assert_allclose(leads, alone, atol=1e-4)
+    assert len({len(search.tokenizer(search.text(one))["input_ids"]) for one in digits}) > 1
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--num_samples", "5"], "--num_samples"),
+        (["--decode", "generate"], "--decode"),
+        (["--output_dir", "elsewhere"], "--output_dir"),
+        (["--lengths", "400"], "512"),
+        (["--task", "sums"], "sums"),
+    ],
+)
+def test_what_a_search_of_a_model_of_others_cannot_use_is_named(words, named, tmp_path, capsys):
+    assert named in refusal(capsys, evaluation.main, save_random_model(tmp_path / "llama"), "--worst", "1", *words)
+
+
+def test_a_model_of_others_without_a_tokenizer_is_refused(tmp_path, capsys):
+    folder = save_random_model(tmp_path / "llama")
+    for file in folder.glob("*token*"):
+        file.unlink()
+    assert "tokenizer" in refusal(capsys, evaluation.main, folder, "--worst", "1")

@@ -7,6 +7,7 @@ from longhand.data.metrics import METRICS
 from longhand.hub_cards.recipes import load_recipe
 from longhand.hub_cards.result_rows import (
     describe_length,
+    describe_worst,
     format_medians,
     format_table,
     generalizable_length,
@@ -69,6 +70,9 @@ def test_results_are_read_back_as_written_and_leave_no_partial_file(tmp_path):
         ),
         (json.dumps(result(length="30")), "length must be a whole number from 0 to 9007199254740992, got '30'"),
         (json.dumps(result(length_b=10**30)), "length_b must be a whole number from 0 to 9007199254740992, got 1000"),
+        (json.dumps(result(worst_problem="1\n2")), "worst_problem must be text in one line or null, got '1\\n2'"),
+        (json.dumps(result(worst_tried=-1)), "worst_tried must be a whole number or null, got -1"),
+        (json.dumps(result(worst_lead="low")), "worst_lead must be a number or null, got 'low'"),
         (json.dumps(result(weights="a\nb")), "weights must be text in one line, got 'a\\nb'"),
     ],
 )
@@ -92,6 +96,18 @@ def test_the_table_holds_the_numbers_of_every_row_and_every_metric_in_columns_th
     assert lines[1].split()[:6] == ["a-much-longer-name", "200,", "7", "1.0000", "0.9630", "to"]
     assert "0.7500" in lines[1] and len({len(line) for line in (header, *lines)}) == 1
     assert "answer" not in format_table(rows[:1])
+
+
+def test_the_table_says_what_a_search_for_the_worst_problem_found():
+    found = {"worst_tried": 640, "worst_lead": 0.5, "worst_problem": "1+2=", "worst_answer": None, "worst_right": None}
+    wrong = {**found, "worst_lead": -1.0, "worst_answer": "4", "worst_right": "3"}
+    proved = {**found, "worst_tried": None, "worst_problem": None}
+    table = format_table([result(**found), result(**wrong), result(**proved), result()])
+    none, said, never, unasked = table.splitlines()[1:]
+    assert "none found in 640, lowest lead 0.50" in none and "wrong: 1+2= answered 4" in said
+    assert "none, proved" in never and "none" not in unasked and "wrong" not in unasked
+    long = describe_worst(result(**{**wrong, "worst_problem": "9" * 600 + "="}))
+    assert long.startswith("wrong: 999") and len(long) < 120
 
 
 def test_medians_are_taken_for_each_length_over_checkpoints():

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from longhand import eval as evaluation
 from longhand.data import build_task
 from longhand.data.splits import SPLITS, make_generator
 from longhand.hub_cards.evaluation.worst import WorstSearch, find_worst, lowest_leads
+from longhand.hub_cards.result_rows import read_results
 
 SIZES = {
     "addition": (3,),
@@ -73,6 +75,25 @@ def test_the_same_generator_finds_the_same_problems():
         found.append((search.digits, search.leads))
     assert np.array_equal(found[0][0], found[1][0]) and np.array_equal(found[0][1], found[1][1])
     assert (found[0][0][:, 1, -1] == 0).all()
+
+
+def test_the_command_files_and_prints_what_it_found(tmp_path, capsys):
+    evaluation.main(
+        ["addition-tiny", "--lengths", "3,150", "--num_samples", "5", "--worst", "0.2", "--output_dir", str(tmp_path)]
+    )
+    rows = read_results(tmp_path / "results.jsonl")
+    assert all(row["worst_tried"] > 0 and row["worst_lead"] > 0 and row["worst_answer"] is None for row in rows)
+    assert capsys.readouterr().out.count("none found in") == 2
+
+
+def test_a_problem_that_only_seems_right_is_asked_and_called_wrong():
+    """The last one is asked even if its lead is above 0: decoding may differ by rounding."""
+    checkpoint = untrained("addition")
+    search = WorstSearch(checkpoint.model, checkpoint.task, (3, 3), make_generator(0))
+    leads = search._leads
+    search._leads = lambda batch: np.abs(leads(batch)) + 1
+    found = search.find(0)
+    assert found.lead >= 1 and found.answer != found.right
 
 
 def test_the_lowest_lead_is_that_of_the_weakest_token():

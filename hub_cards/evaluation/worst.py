@@ -7,6 +7,7 @@ What it reports the model was asked: a decoder by greedy decoding, an encoder by
 
 import math
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -83,13 +84,7 @@ def find_worst(checkpoint: Checkpoint, operands: tuple[int, ...], seconds: float
     # Many models are wrong on a drawn problem: no proof is tried for those.
     if (wrong := search.ask_wrong(*search.go_on())) or (wrong := _prove(model, task, operands, seconds / 2)):
         return wrong
-    while time.perf_counter() < began + seconds or not len(search.digits):
-        if wrong := search.ask_wrong(*search.go_on()):
-            return wrong
-    # The problem nearest to being wrong is asked too, though its lead says that it is right.
-    lead = float(search.leads[0])
-    said = search.ask(search.digits[0]) or (None, None)
-    return Worst(search.tried, lead if math.isfinite(lead) else None, search.text(search.digits[0]), *said)
+    return search.find(began + seconds)
 
 
 def _prove(model: PreTrainedModel, task: Task, operands: tuple[int, ...], seconds: float) -> Worst | None:
@@ -108,18 +103,18 @@ def _prove(model: PreTrainedModel, task: Task, operands: tuple[int, ...], second
     return None
 
 
-class WorstSearch:
+class ProblemSearch(ABC):
     """A search among the problems of one size. The same generator and weights find the same problems.
 
     Attributes:
         tried: how many problems were tried.
         digits: (kept at most, operands, width) the problems with the lowest leads, the lowest first.
         leads: (kept at most,) the lowest lead of a right token in each.
+        at_once: how many problems are tried at once.
     """
 
     def __init__(
         self,
-        model: PreTrainedModel,
         task: Task,
         operands: tuple[int, ...],
         generator: np.random.Generator,
@@ -132,15 +127,54 @@ class WorstSearch:
             kept: how many problems are kept, `KEPT` or more; `KEPT` of them are changed.
             split: the split that all problems belong to; None for any.
         """
-        self.model, self.task, self.operands = model, task, operands
-        self.generator, self.kept, self.split = generator, kept, split
-        self.family = task.family
-        self.collator = self.family.collator(model.config)
+        self.task, self.operands, self.generator, self.kept, self.split = task, operands, generator, kept, split
         self.tried = 0
-        digits = self._draw(1)
-        response = int((self._batch(digits)["labels"] != IGNORED).sum())
-        self.at_once = max(2, min(TRIED, TOKENS_AT_ONCE // max(1, response)))
-        self.digits, self.leads = digits[:0], np.zeros(0)
+        drawn = self._draw(1)
+        self.at_once = self._count_at_once(drawn)
+        self.digits, self.leads = drawn[:0], np.zeros(0)
+
+    @abstractmethod
+    def _count_at_once(self, digits: np.ndarray) -> int:
+        """How many problems are tried at once, from one of them (1, operands, width)."""
+
+    @abstractmethod
+    def _batch(self, digits: np.ndarray) -> dict[str, Any]:
+        """What the model is given for problems (count, operands, width).
+
+        Raises:
+            ValueError: a problem is not legal.
+        """
+
+    @abstractmethod
+    def _leads(self, batch: dict[str, Any]) -> np.ndarray:
+        """The lowest lead of a right token of each problem, (count,)."""
+
+    @abstractmethod
+    def ask(self, digits: np.ndarray) -> tuple[str, str] | None:
+        """Ask the model one problem (operands, width); return what it writes and what is right, None if it is right."""
+
+    @abstractmethod
+    def text(self, digits: np.ndarray) -> str:
+        """A problem (operands, width) as the model reads it."""
+
+    def find(self, until: float) -> Worst:
+        """Go on until a problem is wrong or a time is over; what was begun then is finished."""
+        while time.perf_counter() < until or not len(self.digits):
+            if wrong := self.ask_wrong(*self.go_on()):
+                return wrong
+        # The problem nearest to being wrong is asked too, though its lead says that it is right.
+        return self._found(self.digits[0], self.leads[0], self.ask(self.digits[0]))
+
+    def ask_wrong(self, digits: np.ndarray, leads: np.ndarray) -> Worst | None:
+        """Ask the model the problems that seem to be wrong, the lowest leads first; return the first that is wrong."""
+        for one, lead in zip(digits[leads <= 0], leads[leads <= 0], strict=True):
+            if said := self.ask(one):
+                return self._found(one, lead, said)
+        return None
+
+    def _found(self, digits: np.ndarray, lead: float, said: tuple[str, str] | None) -> Worst:
+        answer, right = said or (None, None)
+        return Worst(self.tried, float(lead) if math.isfinite(lead) else None, self.text(digits), answer, right)
 
     def go_on(self) -> tuple[np.ndarray, np.ndarray]:
         """Try some problems more: drawn ones at first, then changes of those that are kept.
@@ -209,6 +243,27 @@ class WorstSearch:
             return False
         return True
 
+
+class WorstSearch(ProblemSearch):
+    """A search among the problems of one size for a model of this package."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        task: Task,
+        operands: tuple[int, ...],
+        generator: np.random.Generator,
+        kept: int = KEPT,
+        split: str | None = None,
+    ):
+        self.model, self.family = model, task.family
+        self.collator = self.family.collator(model.config)
+        super().__init__(task, operands, generator, kept, split)
+
+    def _count_at_once(self, digits: np.ndarray) -> int:
+        response = int((self._batch(digits)["labels"] != IGNORED).sum())
+        return max(2, min(TRIED, TOKENS_AT_ONCE // max(1, response)))
+
     def _batch(self, digits: np.ndarray) -> dict[str, Any]:
         return self.collator(self.family.written(self.task, digits, self._lengths(len(digits))))
 
@@ -218,20 +273,11 @@ class WorstSearch:
             return self.model(**inputs, **self.family.forward_options).logits.cpu()
 
     def _leads(self, batch: dict[str, Any]) -> np.ndarray:
-        """The lowest lead of each problem, (count,)."""
         return lowest_leads(self._logits(batch).double(), batch["labels"], self.family.ahead).numpy()
 
-    def ask_wrong(self, digits: np.ndarray, leads: np.ndarray) -> Worst | None:
-        """Ask the model the problems that seem to be wrong, the lowest leads first; return the first that is wrong."""
-        for one, lead in zip(digits[leads <= 0], leads[leads <= 0].tolist(), strict=True):
-            if said := self.ask(one):
-                return Worst(self.tried, lead if math.isfinite(lead) else None, self.text(one), *said)
-        return None
-
     def ask(self, digits: np.ndarray) -> tuple[str, str] | None:
-        """Ask the model one problem (operands, width); return what it writes and what is right, None if these are equal.
-
-        A model that is given a part of the response (`Task.answers_questions`), or an encoder, is asked by a forward pass.
+        """As `ProblemSearch.ask`. A model that is given a part of the response (`Task.answers_questions`) is asked by a
+        forward pass, as an encoder is.
         """
         batch = self._batch(digits[None])
         labels = batch["labels"][0]
@@ -259,7 +305,7 @@ class WorstSearch:
             return model.generate(given, **options)[0, query.shape[1] :].tolist()
 
     def text(self, digits: np.ndarray) -> str:
-        """A problem (operands, width) as the model reads it, without the token at the beginning."""
+        """As `ProblemSearch.text`, without the token at the beginning."""
         batch = self._batch(digits[None])
         tokens = batch["input_ids"][0]
         if self.model.can_generate():

@@ -25,7 +25,7 @@ from longhand.hub_cards.commands import read_text, write_atomically
 from longhand.hub_cards.publishing.commits import TAG, check_repo_id, kind_tag
 from longhand.hub_cards.publishing.examples import ENVIRONMENT, count, family_card, snippet
 from longhand.hub_cards.recipes import RECIPE_FILE
-from longhand.hub_cards.result_rows import Row, accuracy_columns, describe_length
+from longhand.hub_cards.result_rows import Row, accuracy_columns, describe_length, describe_worst
 from longhand.modeling.coupling import COUPLING_RULES
 
 CARD_FILE = "README.md"
@@ -205,6 +205,8 @@ def _size_tables(rows: list[Row], task: Task) -> Iterator[tuple[str, dict[str, l
             (row for row in rows if row["task"] == part.name), key=lambda row: (row["length"], row["length_b"])
         ):
             columns = {_size_name(own, part): list(map(describe_length, own)), **accuracy_columns(own)}
+            if any("worst_tried" in row for row in own):
+                columns["worst problem"] = [plain(describe_worst(row)) for row in own]
             yield part.name, {**columns, "problems": [f"{row['num_samples']:,}" for row in own]}
 
 

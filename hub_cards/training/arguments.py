@@ -133,6 +133,9 @@ class RunArguments(TrainingArguments):
         least=1,
         most=1000,
     )
+    test_worst: float | None = usual(
+        None, "seconds to search each tested length of the finished model for the worst problem", above=0
+    )
     certified_ratio: float = argument(
         float(ROUNDING_FACTOR),
         "lead over rounding bound at which until_certified stops",
