@@ -23,6 +23,7 @@ from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicatio
 from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.hub_cards.checkpoints.checkpoint import hash_files
+from longhand.hub_cards.checkpoints.load import unpack
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling import settling as settling_module
 from longhand.modeling.settling import NO_STATE, Cases, cases_at, draw_states, find_answers, pass_targets, settle
@@ -352,11 +353,8 @@ def test_a_model_whose_labels_have_other_names_is_not_certified():
 
 
 @pytest.mark.thorough
-def test_recipe_ends_with_a_certificate_and_a_million_digits_are_added(tmp_path, capsys):
-    folder = tmp_path / "sums"
-    train.main(
-        ["encoder-addition-settling", "--test_lengths", "5", "1000", "--test_samples", "20", "--output_dir", str(folder)]
-    )
+def test_the_shipped_model_is_verified_until_it_is_damaged_and_adds_a_million_digits(tmp_path, capsys):
+    folder = unpack("encoder-addition-settling", tmp_path)
     certificate = json.loads((folder / "certificate.json").read_text())
     assert certificate["certified"] and certificate["neighbourhoods"] == len(SUMS.covering((0, 1), 1).right)
     assert len(certificate["proof"]) == 7 and not any("{" in step for step in certificate["proof"])

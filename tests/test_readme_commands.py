@@ -1,6 +1,6 @@
 """Every command of README.md, run in the order of the page, in a copy of the clone, with a Hub on loopback.
 
-Many minutes, so by hand: python -m pytest -n 0 -m thorough tests/benchmarks/readme_commands.py
+Minutes, so thorough: python -m pytest -n 0 -m thorough -s tests/test_readme_commands.py shows the seconds of each.
 """
 
 import os
@@ -9,12 +9,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from loopback_hub import LoopbackHub
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 SET_UP = ("git clone", "python -m pip install")
 """What `.ci/run` does itself, in a new environment; the commands after `&&` on the same line are run here."""
 TESTS = "python -m pytest"
@@ -77,11 +78,16 @@ def test_every_command_runs_in_the_order_of_the_page(clone, tmp_path):
             "ACCELERATE_USE_CPU": "true",
         }
         for line in commands():
-            small = line
+            small, begun = line, time.time()
             for large, smaller in SMALLER.items():
                 small = small.replace(large, smaller)
             for words in to_run(small):
+                asked = time.time()
                 done = subprocess.run(words, cwd=clone, env=environment, capture_output=True, text=True, timeout=SLOW)
+                print(f"{time.time() - asked:6.1f} s  {small}", flush=True)
                 assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
                 answer = answer_of(line)
                 assert answer is None or done.stdout.strip().splitlines()[-1] == answer, line
+            if "# certified in" in line:
+                certificates = (clone / "outputs").glob("*/certificate.json")
+                assert any(certificate.stat().st_mtime > begun for certificate in certificates), line
