@@ -77,7 +77,8 @@ examples
 
 EPILOG = f"""Every recipe also takes --plugin FILE [...], Python files of your own that register tasks, coupling rules or
 position encodings; the run's folder gets copies. A recipe of a column task takes --write_states: the task writes its
-states too, with which any step has a window. The value {UNSET} takes back what the recipe gives."""
+states too, with which any step has a window. Unasked it does so if that leaves less than half to learn, and never with
+--write_states False. The value {UNSET} takes back what the recipe gives."""
 
 
 def main(arguments: list[str] | None = None) -> None:

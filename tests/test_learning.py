@@ -13,12 +13,15 @@ from longhand import train
 from longhand.data import ColumnTask, learn_task
 from longhand.data.learning.examples import Example, learn_task_from_examples, read_examples
 from longhand.data.learning.functions import AskedFunction, Refused
+from longhand.data.learning.locality import a_window_suffices
+from longhand.data.learning.machine_task import TablePass, build
 from longhand.data.learning.machines import Machine, MachineLearner, minimised
 from longhand.data.learning.plugin_file import plugin_source
 from longhand.data.learning.readings import NotSequential, Reading
 from longhand.data.learning.words import Words
 from longhand.data.tasks.plugins import load_plugin
 from longhand.data.tasks.registry import TASKS
+from longhand.hub_cards.training.arguments import parse_run
 
 
 def collatz(a):
@@ -35,11 +38,11 @@ FUNCTIONS = {
     "divisible": (lambda a: a % 7 == 0, {}, [7, 1]),
     "larger": (lambda a, b: a > b, {}, [3, 1]),
     "sign": (lambda a, b: (a > b) - (a < b), {}, [3]),
-    "distance": (lambda a, b: abs(a - b), {}, [3, 3]),
+    "distance": (lambda a, b: abs(a - b), {}, [3, 3, 1]),
     "collatz": (collatz, {}, [2, 5, 1]),
     "capitals": (lambda s: s.upper(), {}, [1]),
     "replaced": (lambda s: s.replace("ab", "xy"), {}, [2, 2]),
-    "contains": (lambda s: "abba" in s, {}, [5]),
+    "contains": (lambda s: "abba" in s, {}, [5, 1]),
     "parity": (lambda s: "even" if s.count("a") % 2 == 0 else "odd", {"alphabet": "ab"}, [2]),
     "equal_to": (lambda a: a == 4711, {}, [5, 1]),
 }
@@ -180,6 +183,62 @@ def test_states_are_written_when_asked_and_the_answers_stay(found):
     task = learn_task(lambda a: a // 7, write_states=True).task
     assert [len(own.write) for own in task.transducer.passes] == [7, 1]
     assert task.answer_to("9999") == found("quotients").task.answer_to("9999")
+
+
+def test_a_window_suffices_if_and_only_if_the_search_finds_one():
+    generator = random.Random(4)
+    seen = set()
+    for _ in range(60):
+        states = generator.randint(2, 4)
+        write = [[generator.randint(0, 1) for _ in range(2)] for _ in range(states)]
+        machine = minimised(Machine(write, [[generator.randrange(states) for _ in range(2)] for _ in range(states)]))
+        only = TablePass(machine, "01", "top_first", 0, (2,), (0,))
+        task = build("random", Words("01", 1, False), "", "all", [only], "A random machine.")
+        try:
+            found = bool(task.transducer)
+        except ValueError:
+            found = False
+        assert a_window_suffices([only]) == found
+        seen.add(found)
+    assert seen == {True, False}
+
+
+@pytest.mark.parametrize("words", [["--function", "lambda a: a // 3", "--base", "4"], ["--examples", "halves.jsonl"]])
+def test_states_of_what_was_found_are_written_when_asked_from_the_command_line(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    examples = drawn(lambda a: a // 2, 300, 1)
+    (tmp_path / "halves.jsonl").write_text("".join(json.dumps(each._asdict()) + "\n" for each in examples))
+    try:
+        for asked, passes in (([], 1), (["--write_states"], 2), (["--write_states", "False"], 1)):
+            run = parse_run(["columns", *words, "--name", "found_here", *asked])
+            assert len(run.task.transducer.passes) == passes and run.name == "found_here"
+    finally:
+        TASKS.pop("found_here", None)
+
+
+OWN = """
+from longhand.data import ColumnTask, register_task
+@register_task
+class Abba(ColumnTask):
+    name, alphabet, direction, answer, writes = "own_abba", "ab", "top_first", "last", "01"
+    def step(self, state, symbols):
+        word = "abba"
+        if state == 4:
+            return 1, 4
+        read = word[:state] + "ab"[symbols[0]]
+        after = next(count for count in range(min(4, len(read)), -1, -1) if read.endswith(word[:count]))
+        return int(after == 4), after
+"""
+
+
+def test_a_task_of_ones_own_writes_its_states_where_that_leaves_far_less_to_learn(tmp_path):
+    (tmp_path / "own_abba.py").write_text(OWN)
+    words = ["columns", "--plugin", str(tmp_path / "own_abba.py")]
+    try:
+        assert len(parse_run(words).task.transducer.passes) == 2
+        assert len(parse_run([*words, "--write_states", "False"]).task.transducer.passes) == 1
+    finally:
+        TASKS.pop("own_abba", None)
 
 
 def test_a_minimised_machine_writes_the_same_and_has_no_equal_states():

@@ -13,12 +13,13 @@ import numpy as np
 from aalpy.learning_algs import run_RPNI
 
 from longhand.data.learning.functions import SECONDS, OutOfTime, Refused, alarm
-from longhand.data.learning.locality import a_window_suffices
-from longhand.data.learning.machine_task import TablePass, build, with_states
+from longhand.data.learning.locality import chosen_layout
+from longhand.data.learning.machine_task import TablePass, build
 from longhand.data.learning.machines import Machine, minimised
 from longhand.data.learning.proof import linear_function
-from longhand.data.learning.report import NOTHING_PROVED, Learned, Report, count_of, more_of, order_of, states_written
+from longhand.data.learning.report import NOTHING_PROVED, Learned, Report, count_of, more_of, order_of
 from longhand.data.learning.words import DIGITS, Words
+from longhand.data.tasks.column_task import ColumnTask
 
 HELD_OUT = 10
 """One example in so many is held out, to test the machine."""
@@ -77,7 +78,7 @@ def learn_task_from_examples(
     source: str = "examples",
     complete: bool = False,
     seconds: float = SECONDS,
-    write_states: bool = False,
+    write_states: bool | None = None,
 ) -> Learned:
     """Find the machine that agrees with all examples, and make it a column task.
 
@@ -119,9 +120,11 @@ def learn_task_from_examples(
     sizes, reads = (words.base,) * words.operands, tuple(range(words.operands))
     passes: tuple[TablePass, ...] = (TablePass(machine, reading.symbols, reading.direction, reading.flush, sizes, reads),)
     found = f"{count_of(machine.states, 'state')}, {order_of(words, reading.direction)}{more_of(reading.flush)}"
-    if write_states or not a_window_suffices(passes):
-        passes = with_states(passes, words.operands)
-        found += states_written(write_states)
+
+    def task_with(passes: tuple[TablePass, ...], found: str) -> ColumnTask:
+        return build(name, words, sign, "all", passes, f"{source}: {found}.")
+
+    task, found = chosen_layout(passes, found, task_with, words.operands, write_states)
     reached = (
         f"{len(missing)} of the {entries:,} entries are reached by none of them, and were completed by the identity below"
     )
@@ -130,7 +133,6 @@ def learn_task_from_examples(
     checked = f"{len(used):,} examples agree, and all {len(held_out):,} that were held out; {reached}"
     names = [chr(ord("a") + place) for place in range(words.operands)]
     proved = linear.sentence(names, words.base) if linear else NOTHING_PROVED
-    task = build(name, words, sign, "all", passes, f"{source}: {found}.")
     return Learned(task, Report(source, found, checked, proved, seconds=time.monotonic() - began, linear=linear))
 
 

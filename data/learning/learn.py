@@ -16,7 +16,7 @@ from longhand.data.learning.functions import (
     shown,
     takes_texts,
 )
-from longhand.data.learning.locality import a_window_suffices
+from longhand.data.learning.locality import chosen_layout
 from longhand.data.learning.machine_task import (
     TablePass,
     build,
@@ -25,13 +25,12 @@ from longhand.data.learning.machine_task import (
     sign_between,
     symbols_of_states,
     symbols_of_values,
-    with_states,
 )
 from longhand.data.learning.machines import MachineLearner, Tests, exhaustive_words, minimised
 from longhand.data.learning.passes import TwoPassLearner
 from longhand.data.learning.proof import Linear, linear_function
 from longhand.data.learning.readings import MOST_SYMBOLS, NotSequential, Reading
-from longhand.data.learning.report import NOTHING_PROVED, Learned, Report, count_of, more_of, order_of, states_written
+from longhand.data.learning.report import NOTHING_PROVED, Learned, Report, count_of, more_of, order_of
 from longhand.data.learning.words import DIGITS, LETTERS, MOST_LETTERS, Word, Words, number_as_text
 from longhand.data.tasks.column_task import ColumnTask
 
@@ -69,7 +68,7 @@ def learn_task(
     name: str = "learned",
     source: str | None = None,
     seconds: float = SECONDS,
-    write_states: bool = False,
+    write_states: bool | None = None,
 ) -> Learned:
     """Find the machine behind a function, and make it a column task.
 
@@ -80,7 +79,8 @@ def learn_task(
         alphabet: the symbols of texts. Without it, a function that fails for numbers and not for texts gets `LETTERS`.
         name: of the task.
         source: the function as text, for the report.
-        write_states: write the states in a pass of their own even if a window suffices without it.
+        write_states: whether the states are written in a pass of their own if a window suffices without it; None if that
+            leaves less than half to learn.
 
     Raises:
         Refused: no machine was found, and why; or an argument is not legal.
@@ -101,18 +101,18 @@ def learn_task(
     return Learned(task, Report(source, found, checked, proved, finding.legend, asked.calls, seconds, finding.linear))
 
 
-def task_of(finding: Finding, words: Words, name: str, source: str, write_states: bool) -> tuple[ColumnTask, str]:
-    """The task of a finding, and the machine in words.
+def task_of(finding: Finding, words: Words, name: str, source: str, write_states: bool | None) -> tuple[ColumnTask, str]:
+    """The task of a finding, and the machine in words; see `chosen_layout`.
 
     Raises:
         Refused: there are too many states to write them, or the name is not legal.
     """
     sign = sign_between(words, finding.passes, finding.linear is not None and finding.linear.is_sum)
-    if not write_states and a_window_suffices(finding.passes):
-        return build(name, words, sign, finding.answer, finding.passes, f"{source}: {finding.found}."), finding.found
-    found = finding.found + states_written(write_states)
-    passes = with_states(finding.passes, words.operands)
-    return build(name, words, sign, finding.answer, passes, f"{source}: {found}."), found
+
+    def task_with(passes: tuple[TablePass, ...], found: str) -> ColumnTask:
+        return build(name, words, sign, finding.answer, passes, f"{source}: {found}.")
+
+    return chosen_layout(finding.passes, finding.found, task_with, words.operands, write_states)
 
 
 def words_of(function: Callable[..., Any], base: int, alphabet: str | None) -> Words:
@@ -182,6 +182,10 @@ def readings_of(asked: AskedFunction, generator: random.Random) -> list[Reading]
     if any(are_texts) and not all(are_texts):
         raise Refused("the function answers some questions with a text and others with a number: let it be one of them")
     has_few = len(set(samples)) <= MOST_SYMBOLS // 2
+    if len(set(samples)) == 1:
+        _, every = exhaustive_words(words)
+        other = next((word for word in (*words.notable_words(), *every) if asked(word) != samples[0]), None)
+        samples += [] if other is None else [asked(other)]
     if len(set(samples)) == 1:
         raise Refused(
             f"the function answers {shown(samples[0])} to all words that were tried: give it an alphabet or a base in which "

@@ -1,19 +1,63 @@
-"""Whether a window suffices for the last pass of a task: decided on pairs of states, before any search."""
+"""How a machine is written: in as many passes as were found, or with its states in one pass more.
 
-from collections.abc import Sequence
+Whether a window suffices for the last pass is decided on pairs of states, before any search.
+"""
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from longhand.data.learning.machine_task import TablePass
+from longhand.data.learning.functions import Refused
+from longhand.data.learning.machine_task import TablePass, with_states
+from longhand.data.learning.report import states_written
+from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.tasks.column_windows import WIDEST_WINDOW
+from longhand.data.tasks.written_states import is_easier
+
+
+def chosen_layout(
+    passes: tuple[TablePass, ...],
+    found: str,
+    task_with: Callable[[tuple[TablePass, ...], str], ColumnTask],
+    operands: int,
+    write_states: bool | None,
+) -> tuple[ColumnTask, str]:
+    """The task of a machine that was found, and the machine in words.
+
+    The states are written if that is asked for, if no window suffices without them, or if it leaves far less to learn.
+
+    Args:
+        found: the machine in words.
+        task_with: from passes and the machine in words to a task.
+        write_states: as of `learn_task`.
+
+    Raises:
+        Refused: there are too many states to write them.
+    """
+    suffices = a_window_suffices(passes)
+    if suffices and not write_states:
+        plain = task_with(passes, found)
+        if write_states is not None:
+            return plain, found
+        try:
+            stated = task_with(with_states(passes, operands), found)
+        except Refused:
+            return plain, found
+        if not is_easier(stated, plain):
+            return plain, found
+    reasons = {True: "as was asked", None: "since that leaves less than half to learn"}
+    reason = reasons.get(write_states) if suffices else "since no window suffices without them"
+    found += states_written(reason)
+    return task_with(with_states(passes, operands), found), found
 
 
 def a_window_suffices(passes: Sequence[TablePass]) -> bool:
     """Whether some window that is tried shows a token of the last pass what it must write next.
 
-    A token sees the inputs and what was written in some columns up to its own, and the input of the next column. No window
-    suffices if two states can read the same in all these columns, write the same, and then differ. In two directions, what
-    is read next must fit: the class above a column follows from the class and the symbols of the column above it.
+    A token sees the inputs in some columns up to its own, what is written in its own, and the input of the next column. No
+    window suffices if two states can read the same in all these columns, write the same in the last of them, and then
+    differ. In two directions, what is read next must fit: the class above a column follows from the class and the symbols of
+    the column above it.
     """
     *before, last = passes
     write, following = np.array(last.machine.write), np.array(last.machine.next)
@@ -31,10 +75,11 @@ def a_window_suffices(passes: Sequence[TablePass]) -> bool:
     confused = [np.zeros((len(write), len(write)), dtype=bool) for _ in range(classes)]
     for place in range(inputs):
         confused[below[place]] |= write[:, place, None] != write[None, :, place]
-    for _ in range(WIDEST_WINDOW - 1):
+    for column in range(WIDEST_WINDOW - 1):
         longer = [np.zeros_like(pairs) for pairs in confused]
         for place in range(inputs):
-            same = write[:, place, None] == write[None, :, place]
+            # The token's own column is the last one that was read.
+            same = write[:, place, None] == write[None, :, place] if column == 0 else True
             after = following[:, place]
             longer[below[place]] |= same & confused[own[place]][after[:, None], after[None, :]]
         confused = longer

@@ -115,20 +115,32 @@ def flush_of(machine: Machine) -> int | None:
 
 
 def with_states(passes: tuple[TablePass, ...], operands: int) -> tuple[TablePass, ...]:
-    """The same, with a pass before the last one that writes the state before each column.
+    """The same, with a pass before the last one that writes the state behind each column.
 
-    Then the last pass needs no state: what it writes depends on the column alone. So a window of one column suffices.
+    It writes the state together with what is to be written in the column, as one symbol, so that the last pass has to see
+    nothing else, as in `written_states.py`. If these pairs are too many, the state before the column is written alone, and
+    the last pass reads it with the column. In both cases a window of few columns suffices.
     """
     *before, last = passes
-    states, inputs = last.machine.states, prod(last.sizes)
-    symbols = symbols_of_states(states)
-    writing = Machine([[state] * inputs for state in range(states)], last.machine.next)
-    answers = [[last.machine.write[state][place] for place in range(inputs) for state in range(states)]]
-    reading = Machine(answers, [[0] * (inputs * states)])
+    machine, inputs, place = last.machine, prod(last.sizes), operands + len(before)
+    pairs = sorted({pair for row in zip(machine.write, machine.next, strict=True) for pair in zip(*row, strict=True)})
+    if len(pairs) <= MOST_STATES:
+        numbers = {pair: number for number, pair in enumerate(pairs)}
+        rows = zip(machine.write, machine.next, strict=True)
+        write = [[numbers[pair] for pair in zip(*row, strict=True)] for row in rows]
+        writing = replace(last, machine=Machine(write, machine.next), writes=symbols_of_states(len(pairs)))
+        shown = Machine([[symbol for symbol, _ in pairs]], [[0] * len(pairs)])
+        return (*before, writing, replace(last, machine=shown, sizes=(len(pairs),), reads=(place,)))
+    symbols = symbols_of_states(machine.states)
+    writing = replace(
+        last, machine=Machine([[state] * inputs for state in range(machine.states)], machine.next), writes=symbols
+    )
+    answers = [[machine.write[state][column] for column in range(inputs) for state in range(machine.states)]]
+    reading = Machine(answers, [[0] * (inputs * machine.states)])
     return (
         *before,
-        replace(last, machine=writing, writes=symbols),
-        replace(last, machine=reading, sizes=(*last.sizes, states), reads=(*last.reads, operands + len(before))),
+        writing,
+        replace(last, machine=reading, sizes=(*last.sizes, machine.states), reads=(*last.reads, place)),
     )
 
 

@@ -101,7 +101,6 @@ def count_of(number: int, noun: str, ending: str = "s") -> str:
     return f"{number:,} {noun}{ending if number != 1 else ''}"
 
 
-def states_written(was_asked: bool) -> str:
+def states_written(reason: str) -> str:
     """That the states are written, why, and what it costs, in words."""
-    reason = "as was asked" if was_asked else "since no window suffices without them"
     return f"; the states are written in a pass of their own, {reason}, which costs one symbol more for each column"

@@ -18,6 +18,9 @@ STATES = "states_of_"
 MOST_SYMBOLS = 256
 """Symbols that a pass may write."""
 
+WORTH_A_PASS = 2
+"""So many times less must be left to learn before states are written unasked."""
+
 
 class WrittenStates(ColumnTask):
     """Base of the column tasks that write the states of another column task; `task_with_states` makes them."""
@@ -113,6 +116,39 @@ def work_of(task: ColumnTask) -> int:
         ValueError: no window suffices.
     """
     return sum(found.keys.size for found in (sight.find() for sight in sights_of(task)))
+
+
+def is_easier(stated: ColumnTask, task: ColumnTask) -> bool:
+    """Whether a task that writes its states has less than half to learn of what the task itself has (`work_of`).
+
+    It writes one symbol more for each column, so less is asked to be worth it.
+
+    Raises:
+        ValueError: neither can be learned.
+    """
+    try:
+        work = work_of(stated)
+    except ValueError:
+        work_of(task)
+        return False
+    try:
+        return WORTH_A_PASS * work < work_of(task)
+    except ValueError:
+        return True
+
+
+def is_better_stated(kind: type[ColumnTask]) -> bool:
+    """Whether a column task of a user's own writes its states, which it did not ask for: as `is_easier`.
+
+    A window or passes that the task names are kept, and a task without a window is refused with what to do.
+    """
+    if kind.window is not None or kind.passes or kind.answer == "joined" or issubclass(kind, WrittenStates):
+        return False
+    try:
+        work_of(kind())
+        return is_easier(task_with_states(kind)(), kind())
+    except ValueError:
+        return False
 
 
 def easiest_layout(task: ColumnTask) -> ColumnTask:

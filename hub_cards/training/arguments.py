@@ -28,7 +28,7 @@ from longhand.data.learning.report import Learned
 from longhand.data.tasks.plugins import PACKAGE, Plugin, load_plugin, require_plugins
 from longhand.data.tasks.registry import find_task, task_named
 from longhand.data.tasks.settling_columns import SETTLING
-from longhand.data.tasks.written_states import STATES
+from longhand.data.tasks.written_states import STATES, is_better_stated
 from longhand.hub_cards.checkpoints.load import learned_facts
 from longhand.hub_cards.commands import OneLineParser, one_line
 from longhand.hub_cards.recipes import load_recipe
@@ -377,7 +377,7 @@ def read_arguments(arguments: list[str]) -> Given:
     first = Parser((Learning,))
     first.add_argument("--plugin", nargs="+", action="extend", default=[])
     first.add_argument("--task")
-    first.add_argument("--write_states", action="store_true")
+    first.add_argument("--write_states", nargs="?", const=True, type=string_to_bool)
     chosen, words = first.parse_known_args(arguments)
     plugins = [load_plugin(file) for file in chosen.plugin]
     recipe = load_recipe(source)
@@ -394,15 +394,20 @@ def read_arguments(arguments: list[str]) -> Given:
     replaced = None if chosen.task else _own_column_task(recipe, plugins)
     if replaced:
         chosen.task = name = replaced
-        test_by_examples(find_task(replaced), learning)
+        kind = find_task(replaced)
+        test_by_examples(kind, learning)
+        if chosen.write_states is None and issubclass(kind, ColumnTask) and is_better_stated(kind):
+            chosen.write_states = True
     elif learning.function or learning.examples:
         _check_column_recipe(source, recipe, chosen.task)
-        found = find_asked(learning)
-        chosen.task = name = (SETTLING if str(recipe["task"]).startswith(SETTLING) else "") + found.task.name
+        settles = str(recipe["task"]).startswith(SETTLING)
+        # An encoder that settles makes one pass.
+        found = find_asked(learning, False if settles else chosen.write_states)
+        chosen.task = name = (SETTLING if settles else "") + found.task.name
         facts = found.report.facts
         description = f"{found.report.source}, as a machine that was found: {found.report.found}"
     named = chosen.task or recipe.get("task", DataArguments.task)
-    if chosen.write_states:
+    if chosen.write_states and found is None:
         # A run of one's own task has the name of the task.
         if name == named:
             name = STATES + str(named)

@@ -32,13 +32,17 @@ class Asked(Protocol):
     complete: bool
 
 
-def find_asked(asked: Asked) -> Learned:
+def find_asked(asked: Asked, write_states: bool | None) -> Learned:
     """Find the task that is asked for, and register it.
+
+    Args:
+        write_states: as of `learn_task`.
 
     Raises:
         ValueError: it cannot be found, as `learn_task` and `learn_task_from_examples` say, or its name is taken.
     """
     options: dict[str, Any] = {"base": asked.base, "alphabet": asked.alphabet, "seconds": asked.seconds}
+    options["write_states"] = write_states
     if asked.function is None:
         file = Path(str(asked.examples))
         options |= {"name": asked.name or _as_name(file.stem), "source": file.name}

@@ -9,6 +9,7 @@ import torch
 from longhand.data import ColumnTask, Task, make_generator
 from longhand.data.certificates import Check, covering, coverings
 from longhand.data.formatting import LabelledTokens
+from longhand.data.tasks.written_states import WrittenStates
 from longhand.hub_cards.training.arguments import Run
 
 TIMED_STEPS = 3
@@ -31,6 +32,10 @@ def describe_sizes(task: Task, longest: int) -> list[str]:
         f"problems of up to {task.length_complexity} columns show all {len(needed):,} neighbourhoods: this is the length "
         f"complexity of {task.name}"
     ]
+    if isinstance(task, WrittenStates):
+        lines.append(
+            "its states are written, one symbol more for each column: --write_states False keeps them in the network"
+        )
     if missing := int((needed > longest).sum()):
         lines.append(
             f"warning: training draws at most {longest} columns, so {missing:,} neighbourhoods never occur in it: "

@@ -1,0 +1,131 @@
+"""The seven regular languages of FLaRe as recognizers: from an expression to a verified model.
+
+FLaRe (Butoi et al., ICLR 2025, arXiv 2411.07107) has 18 languages. Seven are regular: those that its code holds as automata,
+the empty language and that of all words left out. A recognizer answers 1 if a word is in the language and 0 if not. Here the
+machine behind each recognizer is found, a model is trained by the recipe `columns`, and its certificate is verified:
+
+python -m longhand.hub_cards.research flare
+
+The signs that longhand reserves are other ones here: `s`, `r` and `l` are the moves =, > and <, and `:` is the = of
+expressions.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from longhand.hub_cards.checkpoints.load import read_checkpoint
+from longhand.hub_cards.result_rows import Row, hardware, write_results
+
+RESULTS = Path(__file__).with_suffix(".jsonl")
+TRAIN = Path(__file__).parents[3] / "train.py"
+
+DYCK_DEPTH = 3
+
+
+def even_pairs(text: str) -> bool:
+    """As many 01 as 10: the last symbol is the first one."""
+    return re.fullmatch("0([01]*0)?|1([01]*1)?", text) is not None
+
+
+def repeat_01(text: str) -> bool:
+    return re.fullmatch("(01)*", text) is not None
+
+
+def parity(text: str) -> bool:
+    """An odd number of ones."""
+    return re.fullmatch("0*(10*10*)*10*", text) is not None
+
+
+def first(text: str) -> bool:
+    return re.fullmatch("1[01]*", text) is not None
+
+
+def cycle_navigation(text: str) -> bool:
+    """Moves on a ring of five, and the place where they end."""
+    if not re.fullmatch("[srl]*[0-4]", text):
+        return False
+    return (text.count("r") - text.count("l")) % 5 == int(text[-1])
+
+
+def modular_arithmetic(text: str) -> bool:
+    """An expression and its value modulo 5, evaluated from the left to the right as FLaRe does."""
+    if not re.fullmatch("[0-4]([+*-][0-4])*:[0-4]", text):
+        return False
+    value = int(text[0])
+    for operator, digit in re.findall("([+*-])([0-4])", text):
+        value = {"+": value + int(digit), "-": value - int(digit), "*": value * int(digit)}[operator] % 5
+    return value == int(text[-1])
+
+
+def dyck_2_3(text: str) -> bool:
+    """Brackets of two kinds, nested up to three deep."""
+    expression = ""
+    for _ in range(DYCK_DEPTH):
+        expression = rf"(\({expression}\)|\[{expression}\])*"
+    return re.fullmatch(expression, text) is not None
+
+
+LANGUAGES: dict[str, tuple[Callable[[str], bool], str]] = {
+    "even pairs": (even_pairs, "01"),
+    "repeat 01": (repeat_01, "01"),
+    "parity": (parity, "01"),
+    "cycle navigation": (cycle_navigation, "01234srl"),
+    "modular arithmetic (simple)": (modular_arithmetic, "01234+-*:"),
+    "Dyck-(2, 3)": (dyck_2_3, "()[]"),
+    "first": (first, "01"),
+}
+"""Recognizers and their alphabets."""
+
+
+def train(name: str, folder: Path) -> None:
+    """Train a recognizer unless its folder is there."""
+    function, alphabet = LANGUAGES[name]
+    if folder.exists():
+        return
+    words = ["--function", f"{__file__}:{function.__name__}", "--alphabet", alphabet]
+    words += ["--name", f"{function.__name__}_language", "--output_dir", str(folder)]
+    subprocess.run([sys.executable, str(TRAIN), "columns", *words, "--test_lengths", "5", "30", "100"])
+
+
+def language_row(name: str, folder: Path) -> Row:
+    """What the folder of a recognizer holds, and whether its own verifier verifies it."""
+    checkpoint: Any = read_checkpoint(folder)
+    certificate, table = checkpoint.certificate, checkpoint.task.transducer
+    verified = subprocess.run([sys.executable, str(folder / "verify_certificate.py"), str(folder)], capture_output=True)
+    return {
+        "language": name,
+        "states": max(len(own.write) for own in table.passes),
+        "passes": len(table.passes),
+        "neighbourhoods": certificate["predictions"],
+        "length_complexity": checkpoint.task.length_complexity,
+        "parameters": sum(parameter.numel() for parameter in checkpoint.model.parameters()),
+        "run_seconds": checkpoint.run_seconds,
+        "certified": certificate["certified"],
+        "ratio": certificate["ratio"],
+        "verified": "VERIFIED" if verified.returncode == 0 else "no",
+        "hardware": hardware(torch.device("cpu")),
+    }
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the folder of the runs."""
+    described = "folder of the runs; what is there is not trained again (default: %(default)s)"
+    parser.add_argument("--output_dir", type=Path, default=Path("outputs", "flare"), help=described)
+
+
+def run(output_dir: Path) -> None:
+    """Train what is missing, and write what was found."""
+    rows = []
+    for name, (function, _) in LANGUAGES.items():
+        folder = output_dir / function.__name__
+        train(name, folder)
+        if (folder / "certificate.json").is_file():
+            rows.append(language_row(name, folder))
+    write_results(rows, RESULTS)
