@@ -70,6 +70,10 @@ class CouplingCollator:
         sampling = self.position_sampling
         if sampling not in POSITION_SAMPLINGS:
             raise ValueError(f"position_sampling {sampling!r} is unknown: choose one of {', '.join(POSITION_SAMPLINGS)}")
+        for name in ("max_position_ids", "max_multiplier", "start"):
+            number = getattr(self, name)
+            if number is not None and (not isinstance(number, int) or number < 1):
+                raise ValueError(f"{name} must be a whole number, at least 1, got {number!r}")
         if sampling == "multiplier" and self.max_multiplier is None:
             raise ValueError("position_sampling 'multiplier' needs max_multiplier")
         if sampling not in ("fixed", "multiplier") and self.max_position_ids is None and self.level_position_ids is None:

@@ -38,6 +38,8 @@ class Structure:
     windowed: bool | None = None
 
     def __post_init__(self):
+        if self.relation_range is not None and not all(isinstance(bound, int) for bound in self.relation_range):
+            raise ValueError(f"relation_range must be whole numbers, got {self.relation_range}")
         if self.coupling is not None and not (self.position_ids or self.pair_map):
             raise ValueError(f"coupling {self.coupling!r} is for position_ids or pair_map: set one of them to True")
         for name in ("relation_range", "windowed"):

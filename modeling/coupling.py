@@ -107,8 +107,12 @@ def given_rule(levels: int) -> CouplingRule:
 
 
 def find_rule(rule: str | CouplingRule) -> CouplingRule:
-    """Return a coupling rule by its name, or as it is given."""
-    return COUPLING_RULES[rule] if isinstance(rule, str) else rule
+    """Return a coupling rule by its name, or as it is given; raise ValueError for what is neither."""
+    if isinstance(rule, CouplingRule):
+        return rule
+    if not isinstance(rule, str) or rule not in COUPLING_RULES:
+        raise ValueError(f"coupling must be a rule, or the name of one ({', '.join(COUPLING_RULES)}), got {rule!r:.60}")
+    return COUPLING_RULES[rule]
 
 
 def joining_rules(name: str) -> list[str]:

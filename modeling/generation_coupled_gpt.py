@@ -11,7 +11,7 @@ from transformers.generation import GenerationConfig, GenerationMixin, Generatio
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .inputs import check_input_ids, check_mask, check_padding, check_prompts, read_format
 from .relations import NOT_RELATED, Neighbours, mapped_neighbours
-from .structure import PairShape, check_whole_numbers, is_pair_mask
+from .structure import PairShape, check_cache, check_whole_numbers, is_pair_mask
 from .vocabulary import PAD
 from .windowed_cache import WindowedCache
 
@@ -164,6 +164,7 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         if unfit := sorted({name for name, value in model_kwargs.items() if value is not None} - SUPPORTED_INPUTS):
             raise ValueError(f"generate() does not take {', '.join(unfit)}: it takes prompts, and plans all else from them")
         cache = model_kwargs.get("cache")
+        check_cache(cache)
         if cache is not None and cache.get_seq_length():
             raise ValueError(f"cache must be empty, got one of {cache.get_seq_length()} tokens")
         super()._validate_model_kwargs(model_kwargs)

@@ -35,8 +35,9 @@ def check_input_ids(input_ids: Any, vocab_size: int) -> Tensor:
     Raises:
         ValueError: they are no tensor of integers of this shape, there are none, or one is outside the vocabulary.
     """
-    if not isinstance(input_ids, Tensor) or input_ids.is_floating_point() or input_ids.is_complex():
-        kind = input_ids.dtype if isinstance(input_ids, Tensor) else type(input_ids).__name__
+    is_tensor = isinstance(input_ids, Tensor)
+    if not is_tensor or input_ids.is_floating_point() or input_ids.is_complex() or input_ids.dtype == torch.bool:
+        kind = input_ids.dtype if is_tensor else type(input_ids).__name__
         raise ValueError(f"input_ids must be a tensor of integers (batch, tokens), got {kind}")
     if input_ids.ndim != 2 or input_ids.numel() == 0:
         raise ValueError(f"input_ids must be (batch, tokens), at least one of both, got {tuple(input_ids.shape)}")

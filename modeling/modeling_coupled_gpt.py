@@ -20,12 +20,12 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.activations import ACT2FN
-from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.cache_utils import Cache, DynamicCache
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-from transformers.utils import can_return_tuple
+from transformers.utils import can_return_tuple, logging
 from transformers.utils.deprecation import deprecate_kwarg
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
@@ -51,8 +51,10 @@ from .structure import (
     PairMask,
     PairShape,
     check_arguments,
+    check_cache,
     check_kept,
     check_one_input,
+    couple_alike,
     is_pair_mask,
     read_labels,
     read_pair_map,
@@ -67,6 +69,8 @@ NORMS: dict[str, Callable[..., nn.Module]] = {
     "layer": nn.LayerNorm,
     "none": lambda size, eps: nn.Identity(),
 }
+
+logger = logging.get_logger(__name__)
 
 Tokens = slice | Tensor
 """A choice of tokens: a range of columns, or the columns (tokens,)."""
@@ -326,6 +330,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         self.layers = nn.ModuleList(CoupledGPTDecoderLayer(config, i) for i in range(config.num_hidden_layers))
         self.norm = NORMS[config.final_norm or config.norm](config.hidden_size, eps=config.norm_eps)
         self.gradient_checkpointing = False
+        self.has_compared_ids = False
         self.post_init()
 
     def plan_position_ids(self, input_ids: Tensor, columns: int) -> Tensor:
@@ -373,6 +378,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         if input_ids is not None and not self.config.takes_structure:
             derives = position_ids is None and pair_map is None and not past_length
             self._check_prompts(input_ids, attention_mask, derives, neighbours is None)
+            if self.training and position_ids is not None and neighbours is None and not past_length:
+                self._compare_with_rule(input_ids, attention_mask, position_ids)
         given_map = None
         if pair_map is not None or neighbours is None:
             given_map = self._read_pair_map(pair_map, shape)
@@ -428,12 +435,35 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             # One row tells whether the data are of the model's format, at no cost.
             check_prompts(self.config, input_ids[:1])
 
+    def _compare_with_rule(self, input_ids: Tensor, attention_mask: Tensor | None, position_ids: Tensor) -> None:
+        """Say once, in training, if given ids couple tokens of the first row otherwise than the rule of `generate()`.
+
+        Random starts, factors and subsets of ids couple tokens as the rule does.
+        """
+        if self.has_compared_ids or torch.compiler.is_compiling() or not self.position_encoding.uses_position_ids:
+            return
+        self.has_compared_ids = True
+        batch, tokens = input_ids.shape
+        given = read_position_ids(position_ids, batch, self.config.position_levels or 1, (tokens,))[0]
+        try:
+            derived = plan_position_ids(self.config.rule, input_ids[:1], tokens)[0]
+        except ValueError:
+            # Of such a row the rule derives no ids, and `generate` refuses it.
+            return
+        if attention_mask is not None and not is_pair_mask(attention_mask):
+            shown = attention_mask[0].bool()
+            given, derived = given[:, shown], derived[:, shown]
+        if not all(couple_alike(*level) for level in zip(given, derived, strict=True)):
+            logger.warning(
+                f"The position_ids of this training couple other tokens than the rule {self.config.coupling!r}, by which "
+                "generate() plans: give generate() such ids too, or make the model with coupling='given'."
+            )
+
     def _check_cache(self, cache: Cache | None) -> int:
         """Return the number of cached tokens; raise ValueError for a cache that a forward pass cannot fill."""
+        check_cache(cache)
         if cache is None:
             return 0
-        if not isinstance(cache, Cache) or isinstance(cache, EncoderDecoderCache):
-            raise ValueError(f"cache must be a DynamicCache of transformers, or None, got {type(cache).__name__}")
         if cache.is_compileable:
             raise ValueError(f"{type(cache).__name__} is not supported: use the default DynamicCache")
         if self.gradient_checkpointing and self.training:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor
+from transformers.cache_utils import Cache, EncoderDecoderCache
 
 from .relations import NOT_RELATED, with_levels
 
@@ -111,6 +112,12 @@ def read_labels(labels: Tensor, batch: int, tokens: int, classes: int) -> Tensor
     return labels.long()
 
 
+def check_cache(cache: Any) -> None:
+    """Raise ValueError for what is neither None nor a cache of a decoder's tokens."""
+    if cache is not None and (not isinstance(cache, Cache) or isinstance(cache, EncoderDecoderCache)):
+        raise ValueError(f"cache must be a DynamicCache of transformers, or None, got {type(cache).__name__}")
+
+
 def check_kept(logits_to_keep: Any, tokens: int) -> None:
     """Raise ValueError unless this is a number of last tokens, 0 for all, or a tensor of the indices of some tokens."""
     if torch.compiler.is_compiling():
@@ -149,6 +156,12 @@ def read_position_ids(position_ids: Tensor, batch: int, levels: int, columns: tu
     if not torch.compiler.is_compiling() and (smallest := int(ids.min())) < 0:
         raise ValueError(f"position_ids must be 0, for no id, or above, got {smallest}")
     return ids.long()
+
+
+def couple_alike(ids: Tensor, others: Tensor) -> bool:
+    """Return whether two rows of ids (tokens,) are equal for the same tokens, and absent, 0, for the same."""
+    kinds = {ids.unique().numel(), others.unique().numel(), torch.stack([ids, others]).unique(dim=1).shape[1]}
+    return len(kinds) == 1 and torch.equal(ids == 0, others == 0)
 
 
 def read_pair_map(pair_map: Tensor, shape: PairShape, relations: int | None, name: str = "pair_map") -> Tensor:

@@ -9,6 +9,7 @@ import longhand
 from longhand.data import SPLITS, TASKS, Addition, build_task, load_task_dataset
 from longhand.data.families import DECODER
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM, PairwiseBertConfig, PairwiseBertForTokenClassification
+from longhand.modeling.coupling import coupled_generate
 from longhand.modeling.encoder_maps import RULE_IDS
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
@@ -218,12 +219,41 @@ def test_random_ids_are_taken_in_training_alone():
         assert torch.equal(trained, model(**labels, position_ids=batch["drawn_position_ids"]).logits)
 
 
+TRAINING = {
+    "random starts": ({}, {"position_sampling": "random_start", "max_position_ids": 90}, False),
+    "factors": ({}, {"position_sampling": "multiplier", "max_multiplier": 5}, False),
+    "a ring": ({}, {"position_sampling": "batch_start", "max_position_ids": 10, "wrap_position_ids": True}, False),
+    "subsets": (
+        {"position_ids": False},
+        {"coupling": "addition", "position_sampling": "randomized", "max_position_ids": 90},
+        False,
+    ),
+    "another rule": ({"coupling": "sequential"}, {}, True),
+    "no ids in operands": ({"coupling": "abacus"}, {}, True),
+}
+
+
+@pytest.mark.parametrize("name", TRAINING)
+@pytest.mark.parametrize("place", [0, -1])
+def test_training_on_ids_of_another_rule_says_once_that_generate_plans_by_the_models_own(name, place, caplog):
+    columns, sampling, warns = TRAINING[name]
+    model = model_of(build_task("addition"), position_encoding="rotary").train()
+    rows = sorted(rows_of("addition", **{"position_ids": True} | columns), key=lambda row: len(row["input_ids"]))
+    batch = longhand.CouplingCollator(**sampling)([rows[place], *rows])
+    for _ in range(2):
+        model(**batch)
+    assert [record.message.count("generate() plans") for record in caplog.records] == [1] * warns
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
         ({"position_sampling": "random"}, "position_sampling 'random' is unknown: choose one of fixed, random_start"),
         ({"position_sampling": "random_start"}, "position_sampling 'random_start' needs max_position_ids"),
         ({"position_sampling": "multiplier"}, "position_sampling 'multiplier' needs max_multiplier"),
+        ({"max_position_ids": 9.5}, "max_position_ids must be a whole number"),
+        ({"position_sampling": "multiplier", "max_multiplier": 0}, "max_multiplier must be a whole number"),
+        *(({"start": start}, "start must be a whole number") for start in (0, "x", 1.0)),
         (
             {"position_sampling": "randomized", "max_position_ids": 9},
             "'randomized' needs the coupling rule",
@@ -234,6 +264,17 @@ def test_random_ids_are_taken_in_training_alone():
 def test_a_collator_that_cannot_draw_says_what_it_needs(options, reason):
     with pytest.raises(ValueError, match=reason):
         longhand.CouplingCollator(**options)
+
+
+@pytest.mark.parametrize("coupling", ["unknown", 3, ["addition"]])
+def test_an_unknown_rule_is_refused_with_the_known_ones(coupling):
+    for call in (
+        lambda: longhand.CouplingCollator(coupling)(rows_of("addition")),
+        lambda: coupled_generate(None, coupling, torch.tensor([[1]])),
+        lambda: rows_of("addition", position_ids=True, coupling=coupling),
+    ):
+        with pytest.raises(ValueError, match=r"coupling .*addition"):
+            call()
 
 
 def test_rows_without_ids_and_ids_without_room_are_refused():

@@ -574,6 +574,14 @@ DECODING = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("tokens", [WORDS.float(), WORDS.bool(), WORDS[0], WORDS[:, :0], WORDS.tolist(), "text"])
+def test_tokens_that_are_no_integers_are_refused(given, tokens):
+    model, structure = given
+    for call in (model, model.model, *([model.generate] if model.can_generate() else [])):
+        with pytest.raises(ValueError, match="input_ids"):
+            call(tokens, **structure)
+
+
 @pytest.mark.parametrize("name", [*BOTH, *DECODING])
 def test_an_argument_of_another_kind_is_refused_in_one_line_that_names_it(given, name):
     model, structure = given
@@ -602,6 +610,8 @@ def test_a_plan_of_another_kind_is_refused_by_name(name, plan):
             model.generate(WORDS[:, :4] if model.config.takes_structure else TOKENS[:, :9], **{name: plan})
         with pytest.raises(ValueError, match="attention_mask"):
             model.generate(TOKENS[:, :9], attention_mask=torch.ones(1, 1, 9, 9).bool())
+        with pytest.raises(ValueError, match="cache must be"):
+            model.generate(TOKENS[:, :9], position_ids=torch.ones(1, 20, dtype=torch.long), cache="dynamic")
 
 
 CHANGED = [
