@@ -71,8 +71,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "753cd845c6823c4eb2d3bf29356838832f4c25d7496a944bd45c033f52ae3beb",
-    "pairwise_bert": "8b0c72c6a7e9be55132756b3ea64304267f5648f19a70c140d2f63a65d140cc1",
+    "coupled_gpt": "2dd005e4cf8f16f56c9159840027341ad5bcfed471cd2ad3d49306fda75056ef",
+    "pairwise_bert": "8eba666d9e2d6069a044e9e079d942d6034415d50b05de1e8da191399954d36a",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
