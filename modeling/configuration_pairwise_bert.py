@@ -53,6 +53,7 @@ class PairwiseBertConfig(PluginConfig):
         pair_maps: the rule in `encoder_maps.py` that gives the pair map: one name for all heads, or one for each head.
             `"relative"` (RPE), `"uniform"` (UPE for the multiplier, RPE elsewhere), `"coupled"` (differences of columns),
             `"add"` and `"multiply"` (those of `"relative"` in sums alone, of `"uniform"` in products alone),
+            `"listed"` (the places of one list, the same for every token: paper 2, App. E),
             `"grid"` (neighbours of a cell), `"columns"` (the window of a column task), or `"none"` for heads without
             vectors; or a rule of a plugin (`encoder_maps.pair_map_rule`). None means `["relative"]`. With `"given"` every
             call gives the map as `pair_map`, or `position_ids`, whose differences are its relations; nothing is derived, no

@@ -225,7 +225,7 @@ DeriveMap = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class PairMapRule:
-    """A rule of a plugin.
+    """A rule by a function, as plugins have them, and `listed`.
 
     Attributes:
         derive: `(input_ids, present) -> map`; both arguments are (batch, tokens), `present` is False for padding, and the
@@ -239,7 +239,7 @@ class PairMapRule:
 
 
 PAIR_MAP_RULES: dict[str, PairMapRule] = {}
-"""The rules of plugins by name; `pair_map_rule` fills it."""
+"""The rules by a function, by name; `pair_map_rule` fills it."""
 
 
 def pair_map_rule(name: str, *, relations: int) -> Callable[[DeriveMap], DeriveMap]:
@@ -261,6 +261,46 @@ def pair_map_rule(name: str, *, relations: int) -> Callable[[DeriveMap], DeriveM
         return derive
 
     return add
+
+
+LISTED = 5
+"""Less significant places in the list of the rule `"listed"`: no cascade in sums of up to 5 digits is longer."""
+
+
+@pair_map_rule("listed", relations=2 * (LISTED + 1))
+def listed(input_ids: Tensor, present: Tensor) -> Tensor:
+    """Relate a token to the places of one list, the same list for every token (paper 2, App. E).
+
+    In fields of l digits, a digit of a sum depends on its place and on the less significant places of both numbers. As
+    differences of places these are -5 to 0 in the number of the query, and l + 1 - 5 to l + 1 in the number before it. The
+    list ends after `LISTED` places, so it holds what decides the digit if no cascade of carries is longer.
+
+        tokens   _ _ _ _ 1 2 + _ _ _ _ 9 5
+
+        query \\ key   _ _ _ _ 1 2 + _ _ _ _ 9 5
+              5        . . . . . 6 7 8 9 a b . 0
+              9        . . . . 6 7 8 9 a b . 0 1
+
+    Here a and b are 10 and 11, and only two queries are shown.
+
+    Args:
+        input_ids: (batch, tokens).
+        present: (batch, tokens), False for padding.
+
+    Returns:
+        (batch, tokens, tokens): 0 to 5 for places from the query on, 6 to 11 from the same place of the number before on.
+
+    Raises:
+        ValueError: a row is not two numbers with an operator between them.
+    """
+    indices = virtual_indices(input_ids)
+    after = indices.unsqueeze(1) - indices.unsqueeze(2)
+    across = after + operator_index(input_ids, indices).unsqueeze(2)
+    relations = torch.where((across >= 0) & (across <= LISTED), LISTED + 1 + across, NOT_RELATED)
+    # In fields as narrow as the list, a place may be in both halves.
+    relations = torch.where((after >= 0) & (after <= LISTED), after, relations)
+    is_numeric = present & (indices > 0)
+    return relations.masked_fill(~(is_numeric.unsqueeze(1) & is_numeric.unsqueeze(2)), NOT_RELATED)
 
 
 def num_relations(name: str, relation_range: Sequence[int], max_multiplier_length: int) -> int:

@@ -1,15 +1,19 @@
 """Pair maps of the encoder."""
 
 import inspect
+import itertools
 import re
 
 import pytest
 import torch
 
 from longhand.modeling.encoder_maps import (
+    LISTED,
+    PAIR_MAP_RULES,
     RULE_IDS,
     derive_pair_map,
     digit_columns,
+    listed,
     multiplier_places,
     num_relations,
     relative_relations,
@@ -63,6 +67,34 @@ def test_without_self_a_digit_of_the_multiplier_keeps_its_relative_relation_to_i
     relative = derive_pair_map("relative", tokens, indices, *limits)[0]
     changed = (uniform != printed).nonzero().tolist()
     assert changed == [[0, 0], [1, 1]] and all(printed[i, j] == relative[i, j] for i, j in changed)
+
+
+def test_drawing_of_the_list():
+    text = inspect.getdoc(listed)
+    tokens = tokens_of("".join(re.search(r"^ *tokens +(.+)$", text, re.M)[1].split()))
+    rows = dict(re.findall(r"^ +([59]) {5,}([\dab.](?: [\dab.])+)$", text, re.M))
+    found = listed(tokens, torch.ones_like(tokens, dtype=torch.bool))[0]
+    for query, shown in rows.items():
+        drawn = [NOT_RELATED if mark == "." else int(mark, 12) for mark in shown.split()]
+        assert found[tokens[0].tolist().index(ENCODER_TOKENS.index(query))].tolist() == drawn
+    assert len(rows) == 2
+
+
+@pytest.mark.parametrize(("text", "present"), [("____12+____95", 13), ("_12345678+_87654321", 19), ("xy__123+__45z6", 14)])
+def test_the_list_is_the_same_for_every_token(text, present):
+    """Relation and difference of places determine each other, for all pairs; text and padding have no relation."""
+    tokens = tokens_of(text, "1" * 20)[:1]
+    is_present = torch.arange(20).unsqueeze(0) < present
+    found, places = listed(tokens, is_present)[0], virtual_indices(tokens)[0]
+    width = int(places[text.index("+")])
+    listed_differences = {*range(-LISTED, 1), *range(width - LISTED, width + 1)}
+    for query, key in itertools.product(range(20), repeat=2):
+        difference = int(places[query] - places[key])
+        related = bool(places[query] and places[key]) and difference in listed_differences
+        assert (found[query, key] != NOT_RELATED) == related
+        if related:
+            relation = -difference if -LISTED <= difference <= 0 else LISTED + 1 + width - difference
+            assert found[query, key] == relation < PAIR_MAP_RULES["listed"].relations
 
 
 @pytest.mark.parametrize("function", [digit_columns, multiplier_places])

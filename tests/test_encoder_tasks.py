@@ -196,3 +196,23 @@ def test_matches_count_supervised_labels_at_the_tokens_themselves():
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         call()
+
+
+@pytest.mark.parametrize(("task", "first"), [(EncoderAddition(), 3), (EncoderMultiplication(multiplier_length=2), 2)])
+def test_the_tokens_that_decide_a_label_are_those_whose_digits_change_it(task, first):
+    """Sigma of paper 2: every other token may change as it likes, and each of these changes the label of some problem."""
+    generator = make_generator(0)
+    digits = generator.integers(0, 10, size=(4000, 2, 3), dtype=np.uint8)
+    digits[:, 0, first:] = 0
+    # A new leading zero would be a pad.
+    digits[:, 0, first - 1] = generator.integers(1, 10, size=4000)
+    digits[:, 1, 2] = generator.integers(1, 10, size=4000)
+    width = 3 if first == 3 else 5
+    before = task.write(digits, width)
+    decides, last = task.deciding_keys(before.tokens[0]), before.tokens.shape[1] - 1
+    for number, place in [*((0, place) for place in range(first)), *((1, place) for place in range(3))]:
+        changed = digits.copy()
+        changed[:, number, place] = digits[:, number, place] % 9 + 1
+        key = last - place if number else last - width - 1 - place
+        found = (task.write(changed, width).labels != before.labels).any(axis=0)
+        assert np.array_equal(found, decides[:, key])

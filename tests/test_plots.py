@@ -102,6 +102,15 @@ def test_attention_is_transposed_and_clipped(tmp_path):
     assert torch.allclose(torch.tensor(image.get_array()).float(), expected)
 
 
+def test_what_decides_an_answer_has_a_panel_of_its_own(tmp_path):
+    decides = torch.eye(5, 6).int().tolist()
+    rows = [row | {"decides": decides} for row in attention_rows(2, torch.ones(5, 6) / 6)]
+    figure = drawn(plots.plot_attention, rows, tmp_path / "x.png")
+    titled = {axes.get_title(loc="left"): axes for axes in figure.axes if axes.axison}
+    (image,) = titled["sigma: what decides the answer"].images
+    assert image.get_array().T.tolist() == decides and {"layer 1, head 1", "layer 1, head 2"} < titled.keys()
+
+
 def test_the_enlarged_part_says_which_token_a_token_of_the_response_attends_to(tmp_path):
     weights = torch.zeros(5, 6)
     weights[4, 1], weights[4, 2], weights[3, 0] = 0.7, 0.25, 0.5

@@ -261,6 +261,18 @@ class FieldTask(EncoderTask):
         operator = int(np.flatnonzero(tokens == self.operator)[0])
         return np.arange(len(tokens)) > last - self.answer_width(last - operator)
 
+    def deciding_keys(self, tokens):
+        """A digit depends on its place and the less significant ones of both numbers, in sums and in products."""
+        if getattr(self, "text_tokens", 0):
+            return None
+        operator, last = int(np.flatnonzero(tokens == self.operator)[0]), len(tokens) - 1
+        query = last - np.arange(len(tokens))
+        decides = query[:, None] >= query
+        # The first number's places are counted from the operator.
+        decides[:, :operator] = query[:, None] >= operator - 1 - np.arange(operator)
+        decides[:, operator] = False
+        return decides & self.has_label(tokens)[:, None]
+
     def with_field(self, width: int) -> "FieldTask":
         """The task whose fields all have this width."""
         return replace(self, field_width=width, varied_field=False)

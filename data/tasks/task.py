@@ -264,6 +264,17 @@ class Task(Lengths, ABC):
     def rewrite(self, generator: np.random.Generator, digits: np.ndarray, lengths: np.ndarray) -> Examples | LabelledTokens:
         """Solve and write problems of `vary`, for practice."""
 
+    def deciding_keys(self, tokens: np.ndarray) -> np.ndarray | None:
+        """Which tokens decide the answer at each token, (tokens, tokens) bool: sigma of paper 2, Sec. 3.1.
+
+        Args:
+            tokens: (tokens,) of one problem without text.
+
+        Returns:
+            None if the task does not say it.
+        """
+        return None
+
     @abstractmethod
     def prompt(self, question: str) -> str:
         """The text that a model is given for a question such as `example_question`.

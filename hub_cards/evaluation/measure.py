@@ -210,16 +210,38 @@ def write_attention(checkpoints: list[Checkpoint], lengths: Lengths, num_samples
         maps = mean_attention(checkpoint, batch)
         described = describe(checkpoint.name, task, operands, num_samples, seed)
         asked = maps[:, :, 1 - batch["logits_to_keep"] :] if "logits_to_keep" in batch else maps
-        rows += [{**described, **row} for row in attention_rows(asked, batch)]
+        decides = task.deciding_keys(batch["input_ids"][0].numpy(force=True))
+        of_answer = {} if decides is None else {"decides": decides.astype(int).tolist()}
+        shares = shares_of_deciding(maps, decides)
+        rows += [{**described, **row, **share} for row, share in zip(attention_rows(asked, batch), shares, strict=True)]
         names = getattr(checkpoint.model.config, "tokens", task.family.tokens)
-        own = [{**described, **row} for row in attention_map_rows(maps, batch, names)]
+        own = [{**described, **row, **of_answer} for row in attention_map_rows(maps, batch, names)]
         part = f"-{task.name}" if len(lengths) > 1 else ""
         for draw, what in ((plot_attention, ""), (plot_attention_of_response, "-response")):
             draw(own, file := folder / f"attention-{file_name(checkpoint.name)}{part}{what}.png")
             print(f"wrote {file}")
         drawn += own
     write_results(drawn, folder / ATTENTION_MAPS_FILE)
-    _write_table(rows, folder / ATTENTION_FILE, format_fields(rows, ("layer", "head", *ATTENTION_KINDS)))
+    sigma = ("sigma",) * all("sigma" in row for row in rows)
+    _write_table(rows, folder / ATTENTION_FILE, format_fields(rows, ("layer", "head", *ATTENTION_KINDS, *sigma)))
+
+
+def shares_of_deciding(maps: torch.Tensor, decides: np.ndarray | None) -> list[dict[str, float]]:
+    """Return what each head gives to the tokens that decide a label (sigma of paper 2), the mean over tokens with a label.
+
+    Args:
+        maps: see `mean_attention`.
+        decides: `Task.deciding_keys`, (tokens, tokens); None if the task does not say it.
+
+    Returns:
+        `sigma` for each layer and head, or nothing.
+    """
+    heads = maps.flatten(0, 1)
+    if decides is None:
+        return [{}] * len(heads)
+    labelled = torch.from_numpy(decides.any(1))
+    keys = torch.from_numpy(decides)[labelled]
+    return [{"sigma": float((own[labelled, : keys.shape[1]] * keys).sum(1).mean())} for own in heads]
 
 
 def mean_attention(checkpoint: Checkpoint, batch: dict[str, Any]) -> torch.Tensor:

@@ -325,12 +325,14 @@ def plot_attention(rows: list[Row], file: Path) -> None:
     """Draw the mean attention of every layer and head, transposed: a column for each query (paper 1, Fig. 7, left).
 
     Args:
-        rows: of `ATTENTION_MAPS_FILE`, of one model.
+        rows: of `ATTENTION_MAPS_FILE`, of one model. If they say which tokens decide an answer (sigma of paper 2), a last
+            panel shows these.
     """
     layers, heads = rows[-1]["layer"], rows[-1]["head"]
     columns = min(heads, 4)
     height = -(-heads // columns)
-    figure, panels = new_figure(0.6 + 8 / columns * layers * height, layers * height, columns)
+    lines = layers * height + ("decides" in rows[0])
+    figure, panels = new_figure(0.6 + 8 / columns * lines, lines, columns)
     for axes in panels.flat:
         axes.set_axis_off()
     for row in rows:
@@ -338,9 +340,14 @@ def plot_attention(rows: list[Row], file: Path) -> None:
         axes = panels[(row["layer"] - 1) * height + place // columns, place % columns]
         axes.set_axis_on()
         image = _draw_attention(axes, row, 40 // columns)
+    if "decides" in rows[0]:
+        axes = panels[-1, 0]
+        axes.set_axis_on()
+        _draw_attention(axes, {**rows[0], "weights": rows[0]["decides"]}, 40 // columns)
+        axes.set_title("sigma: what decides the answer")
     figure.supxlabel("query token", fontsize=10)
     figure.supylabel("key token", fontsize=10)
-    figure.colorbar(image, ax=panels, label="attention", shrink=0.8, aspect=15 * layers * height)
+    figure.colorbar(image, ax=panels, label="attention", shrink=0.8, aspect=15 * lines)
     save_figure(figure, file)
 
 

@@ -63,6 +63,7 @@ PAIR_MAPS = {
     "coupled": "by the columns that they stand in",
     "add": "by the difference of their places, in sums alone",
     "multiply": "by the difference of their places or, for a digit of the multiplier, by its place, in products alone",
+    "listed": "by one list of places, the same for every token",
     "columns": "by the columns that they stand in",
     "grid": "by the cells of the grid that they stand in",
     "given": "as the caller says",
