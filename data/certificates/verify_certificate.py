@@ -72,7 +72,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
     "coupled_gpt": "2dd005e4cf8f16f56c9159840027341ad5bcfed471cd2ad3d49306fda75056ef",
-    "pairwise_bert": "8eba666d9e2d6069a044e9e079d942d6034415d50b05de1e8da191399954d36a",
+    "pairwise_bert": "a7cc066b995adba125d3f1d233e1593612c03d5abcb5e117d7deacb93b392209",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
