@@ -17,7 +17,7 @@ from longhand.data.checks import check_integer
 from longhand.data.formatting import Examples, LabelledTokens, join_examples
 from longhand.data.lengths import rows_of_groups
 from longhand.data.splits import SPLITS, make_generator
-from longhand.data.tasks.covering import CoveringCases, NeighbourhoodBatch, Problems, join_neighbourhoods
+from longhand.data.tasks.covering import NeighbourhoodBatch, Practice, Problems, join_neighbourhoods
 from longhand.data.tasks.task import Task
 
 
@@ -99,9 +99,7 @@ class FreshBatches(Batches):
     max_length: int
     seed: int
     mixed: bool = False
-    _practice: list[Problems] = field(default_factory=list, init=False)
-    _neighbourhoods: list[NeighbourhoodBatch] = field(default_factory=list, init=False)
-    _cases: list[CoveringCases] = field(default_factory=list, init=False)
+    _practice: Practice = field(default_factory=Practice, init=False)
     _worst: list[Problems] = field(default_factory=list, init=False)
 
     def practise_worst(self, problems: list[Problems]) -> None:
@@ -112,7 +110,7 @@ class FreshBatches(Batches):
         """
         self._worst = problems
 
-    def practise(self, failing: list[Problems | NeighbourhoodBatch | CoveringCases]) -> None:
+    def practise(self, failing: Practice) -> None:
         """From now on, draw one batch in `PRACTICE_EVERY` from variations of these problems; replaces earlier ones.
 
         Neighbourhoods are practised as they are, and cases too, in three quarters of every batch.
@@ -123,13 +121,14 @@ class FreshBatches(Batches):
         Args:
             failing: problems, each of one group of lengths; or neighbourhoods; or cases.
         """
-        self._neighbourhoods = join_neighbourhoods(part for part in failing if isinstance(part, NeighbourhoodBatch))
-        self._cases = [part for part in failing if isinstance(part, CoveringCases)]
-        problems = [part for part in failing if isinstance(part, Problems)]
-        self._practice = [part for part in problems if part.lengths.max() <= self.max_length]
+        self._practice = Practice(
+            problems=[part for part in failing.problems if part.lengths.max() <= self.max_length],
+            neighbourhoods=join_neighbourhoods(failing.neighbourhoods),
+            cases=failing.cases,
+        )
 
     def _practice_batch(self, generator: np.random.Generator) -> Examples | LabelledTokens | None:
-        problems = self._practice[generator.integers(len(self._practice))]
+        problems = self._practice.problems[generator.integers(len(self._practice.problems))]
         digits = problems.digits
         task = self._training_part(problems.task)
         # More rows than are needed, since some variations are held out.
@@ -155,21 +154,27 @@ class FreshBatches(Batches):
         return task.augment(generator, task.rewrite(generator, problems.digits[rows], problems.lengths[rows]))
 
     def _practice_neighbourhoods(self, generator: np.random.Generator) -> NeighbourhoodBatch:
-        part = _choose(generator, self._neighbourhoods, [len(part.tokens) for part in self._neighbourhoods])
-        return part.take(generator.integers(len(part.tokens), size=self.batch_size * PRACTISED_NEIGHBOURHOODS))
+        weak = self._practice.neighbourhoods
+        part = _choose(generator, weak, [part.count for part in weak])
+        return part.take(generator.integers(part.count, size=self.batch_size * PRACTISED_NEIGHBOURHOODS))
 
     def global_batch(self, index):
         generator = make_generator(self.seed, "train", index)
         turn, rest = divmod(index, PRACTICE_EVERY)
-        kinds: list[Callable] = [self._practice_neighbourhoods] if self._neighbourhoods else []
-        kinds += [self._practice_batch] if self._practice else []
-        kinds += [self._practice_worst] if self._worst else []
+        kinds: list[Callable[[np.random.Generator], Examples | LabelledTokens | NeighbourhoodBatch | None]] = []
+        if self._practice.neighbourhoods:
+            kinds.append(self._practice_neighbourhoods)
+        if self._practice.problems:
+            kinds.append(self._practice_batch)
+        if self._worst:
+            kinds.append(self._practice_worst)
         # A task of several parts may have several kinds, which take turns.
         if kinds and not rest and (practised := kinds[turn % len(kinds)](generator)) is not None:
             return practised, generator
         examples = self._draw_mixed(generator) if self.mixed else self._draw_group(generator)
-        if self._cases:
-            fresh, part = examples.take(slice(self.batch_size // 4)), self._cases[generator.integers(len(self._cases))]
+        if self._practice.cases:
+            fresh = examples.take(slice(self.batch_size // 4))
+            part = self._practice.cases[generator.integers(len(self._practice.cases))]
             chosen = part.take(generator.integers(part.count, size=self.batch_size - len(fresh)))
             examples = join_examples([fresh, self.task.write_cases(chosen)])
         return examples, generator

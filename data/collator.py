@@ -24,9 +24,9 @@ from longhand.modeling.coupling import (
     spread_position_ids,
 )
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
-from longhand.modeling.relations import NOT_RELATED, Neighbours, with_levels
+from longhand.modeling.relations import NOT_RELATED, with_levels
 from longhand.modeling.settling import IGNORED
-from longhand.modeling.vocabulary import BOS, PAD
+from longhand.modeling.vocabulary import PAD
 
 _DRAWN = "drawn_position_ids"
 """The ids of a batch that a model takes while it is trained, see `CouplingCollator.for_model`."""
@@ -159,7 +159,7 @@ class CouplingCollator:
         `input_ids` and `labels` are (count, columns). Labels are the response with its end token, and -100 for tokens that
         are not supervised. `position_ids` is (1 or count, levels, columns), one row if all examples have the same ids.
         `logits_to_keep` counts the columns from the first `=` on. If there is padding, there is an `attention_mask`.
-        Neighbourhoods are rows as `neighbourhood_inputs` makes them; the token that is right next follows.
+        Neighbourhoods are rows as `NeighbourhoodBatch.labelled_inputs` makes them.
 
         Args:
             generator: source of a random `position_sampling`.
@@ -174,7 +174,7 @@ class CouplingCollator:
             raise ValueError("a collator of examples needs the coupling rule that their ids follow from")
         rule = find_rule(self.coupling)
         if isinstance(examples, NeighbourhoodBatch):
-            return _labelled_neighbourhoods(examples, rule.levels)
+            return examples.labelled_inputs(rule.levels)
         input_ids = torch.from_numpy(examples.tokens).long()
         columns = input_ids.shape[1]
         planned = input_ids[:1] if examples.same_layout else input_ids
@@ -230,47 +230,6 @@ def _take_ids(model: nn.Module, arguments: tuple, named: dict[str, Any]) -> tupl
     if drawn is not None and model.training:
         named["position_ids"] = drawn
     return arguments, named
-
-
-def neighbourhood_inputs(batch: NeighbourhoodBatch, levels: int) -> dict[str, Any]:
-    """Every neighbourhood as a row of its own: `$`, the keys, the token. Every column sees `$`, the last one also the keys.
-
-    Args:
-        levels: position ids of a token, which are all 0, since `neighbours` says what is seen.
-
-    Returns:
-        `input_ids` (count, columns), `position_ids` (1, levels, columns), `neighbours` and `logits_to_keep`.
-    """
-    count, slots = batch.keys.shape
-    columns = slots + 2
-    input_ids = np.concatenate([np.full((count, 1), BOS), batch.keys, batch.tokens[:, None]], axis=1)
-    seen = np.full((count, columns, slots + 1), -1)
-    seen[:, :, 0] = 0
-    seen[:, -1, 1:] = np.where(batch.keys == PAD, -1, np.arange(1, slots + 1))
-    related = np.where(seen < 0, NOT_RELATED, np.concatenate([[batch.beginning], batch.relations])).astype(np.int32)
-    return {
-        "input_ids": torch.from_numpy(input_ids).long(),
-        "position_ids": torch.zeros((1, levels, columns), dtype=torch.long),
-        "neighbours": Neighbours(torch.from_numpy(seen), torch.from_numpy(related)),
-        "logits_to_keep": 1,
-    }
-
-
-def _labelled_neighbourhoods(batch: NeighbourhoodBatch, levels: int) -> dict[str, Any]:
-    """`neighbourhood_inputs` with one column more, the token that is right next, as the one label of each row.
-
-    `neighbours` is a plain tuple: Trainer cannot move named ones.
-    """
-    inputs = neighbourhood_inputs(batch, levels)
-    right = torch.from_numpy(batch.right).long().unsqueeze(1)
-    like_first = (torch.cat([part, part[:, :1]], dim=1) for part in inputs["neighbours"])
-    return {
-        "input_ids": torch.cat([inputs["input_ids"], right], dim=1),
-        "labels": torch.cat([torch.full_like(inputs["input_ids"], IGNORED), right], dim=1),
-        "position_ids": nn.functional.pad(inputs["position_ids"], (0, 1)),
-        "neighbours": tuple(like_first),
-        "logits_to_keep": 2,
-    }
 
 
 def collate_labels(examples: LabelledTokens, generator: np.random.Generator | None = None) -> dict[str, torch.Tensor]:

@@ -35,7 +35,15 @@ from longhand.modeling.encoder_maps import (
 )
 from longhand.modeling.parallel_decoding import OUTPUTS, parallel_greedy
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
-from longhand.modeling.relations import Window, coupled_pair_map, level_ranges, num_coupled_relations
+from longhand.modeling.relations import (
+    MOST_TOKENS,
+    Window,
+    coupled_pair_map,
+    largest_neighbour_id,
+    level_ranges,
+    num_coupled_relations,
+)
+from longhand.modeling.settling import MOST_TOKENS as MOST_SETTLING_TOKENS
 from longhand.modeling.settling import answer_relations, find_answers, find_labels
 from longhand.modeling.transducer import table_of
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, ENCODER_TOKENS, LABELS, PAD
@@ -134,6 +142,22 @@ class Family(ABC):
     @abstractmethod
     def window(self, model: Any) -> Window:
         """The window of a model that `check_certifiable` accepts, see `modeling/relations.py`."""
+
+    @abstractmethod
+    def largest_sizes(self, model: PreTrainedModel) -> dict[str, int]:
+        """The most `tokens` of a problem that the code takes, and the largest of `position_ids` if a model reads them."""
+
+    @abstractmethod
+    def ideas(self, task: "Task", config: PreTrainedConfig | None = None) -> list[str]:
+        """Tags of the papers' ideas, for cards. A baseline has none.
+
+        Args:
+            config: of the model; without it, the tags are for a dataset, whose position ids may be coupled.
+        """
+
+    @abstractmethod
+    def rule_on_card(self, task: "Task") -> str | None:
+        """The rule that gives position ids to the rows of a dataset, for its card; None if the card explains labels."""
 
     @abstractmethod
     def columns(
@@ -337,6 +361,17 @@ class Decoder(Family):
 
     def window(self, model):
         return model.model.position_encoding.window
+
+    def largest_sizes(self, model):
+        window, levels = self.window(model), model.config.position_levels or 1
+        return {"position_ids": largest_neighbour_id(window, levels), "tokens": MOST_TOKENS}
+
+    def ideas(self, task, config=None):
+        is_coupled = (config or task).coupling != "sequential"
+        return ["position-coupling"] if is_coupled and (config is None or config.position_encoding != "none") else []
+
+    def rule_on_card(self, task):
+        return task.coupling
 
     def check_greedy(self, task, model):
         """Raise ValueError if the settings in generation_config or config change what greedy decoding writes."""
@@ -555,6 +590,15 @@ class Encoder(Family):
 
     def window(self, model):
         return model.config.relation_range
+
+    def largest_sizes(self, model):
+        return {"tokens": MOST_SETTLING_TOKENS}
+
+    def ideas(self, task, config=None):
+        return ["structural-symmetry"]
+
+    def rule_on_card(self, task):
+        return None
 
     def written(self, task, digits, lengths):
         return task.write(digits, *task.layout(lengths))

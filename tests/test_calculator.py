@@ -15,7 +15,7 @@ from longhand.data.batches import PRACTICE_EVERY
 from longhand.data.certificates import Check, check_neighbourhoods, covering, coverings
 from longhand.data.certificates.certificate import _conclude
 from longhand.data.tasks.composite import LargeSums
-from longhand.data.tasks.covering import Problems
+from longhand.data.tasks.covering import Practice, Problems
 from longhand.data.tasks.plugins import load_plugin
 from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.checkpoints.load import load_checkpoint
@@ -124,7 +124,7 @@ def test_failing_problems_are_practised_as_problems_of_their_own_task():
     task = user_task()
     batches = FreshBatches(task=task, collator=None, batch_size=8, num_batches=9, min_length=1, max_length=4, seed=0)
     digits = np.array([[[5, 1], [7, 0]]], dtype=np.uint8)
-    batches.practise([Problems(task.parts[1], digits, np.full((1, 2), 2))])
+    batches.practise(Practice([Problems(task.parts[1], digits, np.full((1, 2), 2))]))
     texts = [decode(row) for index in (0, PRACTICE_EVERY) for row in batches.global_batch(index)[0].tokens]
     assert all(re.fullmatch(r"\$[0-9]*15-[0-9]*07=8[0-9]+\$", text) for text in texts)
 
@@ -138,7 +138,7 @@ def test_a_check_covers_every_part_and_practises_those_of_problems():
     joined = check_neighbourhoods(model, task, thorough=True)
     checks = joined.parts
     assert list(checks) == ["copy", "subtraction"]
-    assert {problems.task for problems in joined.failing} == set(task.parts)
+    assert {problems.task for problems in joined.failing.problems} == set(task.parts)
     assert joined.predictions == sum(check.predictions for check in checks.values())
     assert joined.wrong == sum(check.wrong for check in checks.values()) > 0
     assert joined.predictions == sum(part.count for part in coverings(model, task)) and joined.ratio is None

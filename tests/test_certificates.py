@@ -15,7 +15,6 @@ from longhand import eval as evaluation
 from longhand.data import TASKS, Addition, Copy, CouplingCollator, Multiplication, MultiplicationScratchpad, make_generator
 from longhand.data.certificates import CannotCertify, Check, certify, check_neighbourhoods, covering, hash_weights
 from longhand.data.certificates.certificate import ROUNDING_FACTOR, _conclude
-from longhand.data.certificates.check import logits_of
 from longhand.data.families import DECODER
 from longhand.data.metrics import count_matches, right_tokens
 from longhand.data.tasks import search
@@ -168,7 +167,7 @@ def test_listed_neighbourhoods_get_the_logits_that_they_have_in_problems(layers)
         rows = np.array([row for row, name in enumerate(names) if name in in_problems], dtype=int)
         if len(rows):
             expected = [in_problems[names[row]] for row in rows]
-            torch.testing.assert_close(logits_of(model, listed.take(rows)), torch.stack([part for part, _ in expected]))
+            torch.testing.assert_close(listed.take(rows).logits(model), torch.stack([part for part, _ in expected]))
             assert listed.right[rows].tolist() == [token for _, token in expected]
         found += len(rows)
     assert found == len(in_problems) > 300
@@ -250,7 +249,7 @@ def test_check_of_listed_neighbourhoods_counts_every_one_and_names_what_is_wrong
     model = untrained(task, num_attention_heads=13, head_dim=2)
     check = check_neighbourhoods(model, task, thorough=True)
     relations = COUPLING_RULES[task.coupling].relations
-    assert sum(len(weak.tokens) for weak in check.failing) >= check.wrong
+    assert sum(len(weak.tokens) for weak in check.failing.neighbourhoods) >= check.wrong
     assert check.predictions == covering(model, task).count == task.covering(relations, 1).count
     assert 0 < check.wrong < check.predictions and len(check.failures) == 10
     assert re.match(r"'.' that sees 0 at \(1, 'only query', 'neither'\), ", check.failures[0].problem)

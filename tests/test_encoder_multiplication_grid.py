@@ -237,11 +237,11 @@ def test_the_list_has_every_case_that_passes_over_small_and_long_products_meet_a
 def test_a_model_is_right_in_all_cases_iff_it_is_ideal_and_practises_all_and_weak_ones_again():
     model, right = Right(build().config).eval(), TASK.covering(None, 1).right
     check = check_neighbourhoods(model, TASK)
-    assert check.wrong == 0 and check.predictions == sum(part.count for part in check.failing) == len(right)
+    assert check.wrong == 0 and check.predictions == sum(part.count for part in check.failing.cases) == len(right)
     model.swaps = True
     check = check_neighbourhoods(model, TASK)
     assert check.wrong == int(((right == 8) | (right == 9)).sum())
-    assert sum(part.count for part in check.failing) == 2 * len(right)
+    assert sum(part.count for part in check.failing.cases) == 2 * len(right)
     batches = FreshBatches(TASK, 1, 4, 0, batch_size=200, num_batches=2, collator=collate_labels)
     batches.practise(check.failing)
     batch = batches[0]

@@ -10,8 +10,7 @@ from certificate_subjects import untrained
 from longhand.data import Addition, CouplingCollator, Division, Examples, FreshBatches
 from longhand.data.batches import PRACTICE_EVERY, PRACTISED_NEIGHBOURHOODS
 from longhand.data.certificates import check_neighbourhoods
-from longhand.data.certificates.check import logits_of
-from longhand.data.tasks.covering import NeighbourhoodBatch, Problems, join_neighbourhoods
+from longhand.data.tasks.covering import NeighbourhoodBatch, Practice, Problems, join_neighbourhoods
 
 TASK = Division()
 COLLATOR = CouplingCollator(TASK.coupling, 20)
@@ -34,9 +33,9 @@ def batches(weak, **options):
 
 
 def test_a_practised_neighbourhood_has_the_loss_of_its_prediction(model, weak):
-    part, *_ = join_neighbourhoods(weak)
+    part, *_ = join_neighbourhoods(weak.neighbourhoods)
     part = part.take(np.arange(0, len(part.tokens), 50))
-    expected = torch.nn.functional.cross_entropy(logits_of(model, part), torch.from_numpy(part.right).long())
+    expected = torch.nn.functional.cross_entropy(part.logits(model), part.targets)
     model.train()
     try:
         loss = model(**COLLATOR(part)).loss
@@ -49,8 +48,10 @@ def test_a_practised_neighbourhood_has_the_loss_of_its_prediction(model, weak):
 
 
 def test_one_batch_in_so_many_is_of_weak_neighbourhoods_alone(weak):
-    known = {(token, *keys) for part in weak for token, keys in zip(part.tokens, part.keys.tolist(), strict=True)}
-    usual, practised = batches([]), batches(weak)
+    known = {
+        (token, *keys) for part in weak.neighbourhoods for token, keys in zip(part.tokens, part.keys.tolist(), strict=True)
+    }
+    usual, practised = batches(Practice()), batches(weak)
     for index in range(40):
         batch = practised.global_batch(index)[0]
         assert isinstance(batch, NeighbourhoodBatch) == (index % PRACTICE_EVERY == 0)
@@ -65,7 +66,7 @@ def test_weak_neighbourhoods_and_failing_problems_take_turns(weak):
     failing = Problems(Addition(), np.full((4, 2, 3), 7, dtype=np.uint8), np.full((4, 2), 3))
     drawn = FreshBatches(Addition(), 1, 4, 0, collator=COLLATOR, batch_size=8, num_batches=40)
     usual = drawn.global_batch(PRACTICE_EVERY)[0].tokens
-    drawn.practise([*weak, failing])
+    drawn.practise(Practice([failing], weak.neighbourhoods))
     kinds = [type(drawn.global_batch(index)[0]) for index in range(0, 40, PRACTICE_EVERY)]
     assert kinds == [NeighbourhoodBatch, Examples] * 5
     assert not np.array_equal(drawn.global_batch(PRACTICE_EVERY)[0].tokens, usual)

@@ -2,6 +2,7 @@
 
 import json
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ import longhand
 from longhand.data import Addition
 from longhand.data.certificates import ROUNDING_FACTOR, certificate, certify, check_thoroughly
 from longhand.data.certificates.certificate import SETTLING_STATEMENT, STATEMENT
-from longhand.data.certificates.check import logits_of
 from longhand.data.certificates.network_rounding import DecoderRounding, NetworkRounding
 from longhand.data.certificates.rounding import ACTIVATIONS, BENT, STEEPEST
 from longhand.data.tasks.covering import NeighbourhoodBatch
@@ -48,16 +48,16 @@ def make_model(**options) -> CoupledGPTForCausalLM:
 def leads_and_bounds(model) -> tuple[torch.Tensor, torch.Tensor, NeighbourhoodBatch]:
     """Leads of the tokens that a model writes and their bounds, (neighbourhoods, vocabulary), in some neighbourhoods."""
     (listed,) = Addition().covering((0, 1), 1).batches
-    listed = listed._replace(beginning=2)
+    listed = replace(listed, beginning=2)
     some = listed.take(np.random.default_rng(0).permutation(len(listed.tokens))[:200])
-    batch = some._replace(right=logits_of(model, some).argmax(1).numpy())
+    batch = replace(some, right=some.logits(model).argmax(1).numpy())
     return *DecoderRounding(model).lead_and_bound(batch), batch
 
 
 @torch.inference_mode()
 def computed_leads(model, batch) -> torch.Tensor:
     """Leads that a forward pass computes, infinite of the right token over itself."""
-    logits, right = logits_of(model, batch).double(), torch.from_numpy(batch.right).long().unsqueeze(1)
+    logits, right = batch.logits(model).double(), batch.targets.unsqueeze(1)
     return (logits.gather(1, right) - logits).scatter(1, right, torch.inf)
 
 

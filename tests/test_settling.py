@@ -278,7 +278,7 @@ def test_a_model_is_right_in_all_cases_iff_it_is_ideal(task):
     check = check_neighbourhoods(model, task)
     assert check.wrong == int(((targets == 8) | (targets == 9)).sum())
     assert {(failure.right, failure.instead) for failure in check.failures} <= {("8", "9"), ("9", "8")}
-    assert 0 < sum(len(problems.digits) for problems in check.failing) <= check.wrong
+    assert 0 < sum(len(problems.digits) for problems in check.failing.problems) <= check.wrong
 
 
 def lively(task: EncoderTask, dtype: torch.dtype) -> PairwiseBertForTokenClassification:

@@ -16,7 +16,7 @@ from longhand.data.batches import PRACTICE_EVERY
 from longhand.data.certificates import certificate as certificate_module
 from longhand.data.certificates import hash_weights
 from longhand.data.splits import SPLITS
-from longhand.data.tasks.covering import Problems
+from longhand.data.tasks.covering import Practice, Problems
 from longhand.eval import load_checkpoint
 from longhand.hub_cards.commands import LOCK_FILE
 from longhand.hub_cards.recipes import list_recipes, load_recipe, read_recipe, write_recipe
@@ -267,7 +267,7 @@ def test_run_cut_off_after_it_was_certified_resumes_to_the_same_weights(tmp_path
     drawn = drawn_batches(monkeypatch)
 
     def certified_from_step_10(model, task, enough):
-        return replace(check(model, task), wrong=0, ratio=99.0, failing=[]) if 9 in drawn else check(model, task)
+        return replace(check(model, task), wrong=0, ratio=99.0, failing=Practice()) if 9 in drawn else check(model, task)
 
     monkeypatch.setattr(trainer, "check_thoroughly", certified_from_step_10)
     monkeypatch.setattr(train, "certify_checkpoint", lambda *_, **__: None)
@@ -306,7 +306,7 @@ def test_run_stops_at_the_first_validation_without_mistakes_and_with_the_asked_r
 def practising(problems, low=1, high=3, seed=0):
     collator = CouplingCollator("addition", 40)
     batches = FreshBatches(Addition(), low, high, seed, collator=collator, batch_size=64, num_batches=40)
-    batches.practise([Problems(batches.task, *each) for each in problems])
+    batches.practise(Practice([Problems(batches.task, *each) for each in problems]))
     return batches
 
 

@@ -1,5 +1,7 @@
 """The leads of the verifier are those of the package, and no order of summation moves one beyond its bound."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -44,7 +46,7 @@ def test_leads_of_decoders_are_those_of_the_package_and_rounding_keeps_to_the_bo
     task = Multiplication(multiplier_length=1)
     model = untrained(task, coupling="multiplication_by_digits", eos_token_id=task.end_token, **options)
     listed = next(iter(task.covering(model.model.position_encoding.window, 1).batches))
-    batch = listed.take(np.arange(0, len(listed.tokens), 100))._replace(beginning=listed.keys.shape[1])
+    batch = replace(listed.take(np.arange(0, len(listed.tokens), 100)), beginning=listed.keys.shape[1])
     sees = RELATED * (batch.relations + 1) + batch.keys
     sees = np.column_stack([np.where(batch.keys == PAD, 0, sees), np.full(len(sees), RELATED * (sees.shape[1] + 1) + BOS)])
     rows = np.column_stack([batch.tokens, batch.right, sees])

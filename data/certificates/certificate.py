@@ -9,7 +9,7 @@ import math
 import reprlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,11 +18,10 @@ from transformers import PreTrainedModel
 from longhand.data.certificates.check import Check, Failure, check_neighbourhoods, coverings
 from longhand.data.certificates.rounding import CLEAR
 from longhand.data.splits import make_generator
+from longhand.data.tasks.covering import Practice
 from longhand.data.tasks.task import Task
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import plan_position_ids
-from longhand.modeling.relations import MOST_TOKENS, largest_neighbour_id
-from longhand.modeling.settling import MOST_TOKENS as MOST_SETTLING_TOKENS
 
 ROUNDING_FACTOR = 10
 """How many times every lead must exceed the bound of what rounding does to it."""
@@ -96,6 +95,17 @@ JOINED = (
     "holds between two of them. A token sees what it sees by its own task's rule, and the tasks are covered one by one."
 )
 """What a proof says of coverage before the arguments of several tasks."""
+
+
+class Words(NamedTuple):
+    """What a certificate of one family says: the statement, and the steps of its proof."""
+
+    statement: str
+    proof: tuple[str, ...]
+
+
+WORDS = {"decoder": Words(STATEMENT, PROOF), "encoder": Words(SETTLING_STATEMENT, SETTLING_PROOF)}
+"""By `Family.name`."""
 
 MEASURED = {"wrong": (0.01, 0.0), "margin": (0.01, 1e-3), "bound": (0.01, 0.0), "ratio": (0.01, 0.0)}
 """Fields that another processor measures a little differently, with a relative and an absolute tolerance."""
@@ -173,7 +183,7 @@ def check_thoroughly(model: CoupledGPTForCausalLM, task: Task, enough: float = 0
     """
     check = check_neighbourhoods(model, task, thorough=True, enough=enough)
     if check.ratio is None or check.ratio >= enough:
-        _CHECKS[hash_weights(model), repr(task)] = replace(check, failing=[])
+        _CHECKS[hash_weights(model), repr(task)] = replace(check, failing=Practice())
     return check
 
 
@@ -226,7 +236,7 @@ def _conclude(check: Check, model: CoupledGPTForCausalLM, task: Task) -> Certifi
     limits = _limits(model, task)
     statement = "Nothing is proved."
     if certified:
-        words = STATEMENT if model.can_generate() else SETTLING_STATEMENT
+        words = WORDS[task.family.name].statement
         by_table = BY_TABLE if getattr(model.config, "transducer", None) else ""
         statement = words.format(problems=_problems(task, limits), dtype=dtype, task=described, table=by_table)
     elif check.wrong == 0:
@@ -255,10 +265,7 @@ def _conclude(check: Check, model: CoupledGPTForCausalLM, task: Task) -> Certifi
 
 def _limits(model: CoupledGPTForCausalLM, task: Task) -> dict[str, int]:
     """The largest sizes that the code takes."""
-    limits = {"tokens": MOST_SETTLING_TOKENS}
-    if model.can_generate():
-        encoding, levels = model.model.position_encoding, model.config.position_levels or 1
-        limits = {"position_ids": largest_neighbour_id(encoding.window, levels), "tokens": MOST_TOKENS}
+    limits = task.family.largest_sizes(model)
     longest = longest_operands(task, limits) if len(task.parts) == 1 else None
     return limits if longest is None else limits | {"length": longest}
 
@@ -304,7 +311,7 @@ def _proof(check: Check, model: CoupledGPTForCausalLM, task: Task, limits: dict[
     argument = " ".join(f"{name}: {part.argument}" for name, part in covered.items())
     values = {
         "coverage": f"{JOINED} {argument}" if len(covered) > 1 else covered[task.name].argument,
-        "ideal": getattr(covered[task.parts[0].name], "ideal", ""),
+        "ideal": covered[task.parts[0].name].ideal,
         "margin": check.margin,
         "bound": check.bound,
         "ratio": check.ratio,
@@ -313,7 +320,7 @@ def _proof(check: Check, model: CoupledGPTForCausalLM, task: Task, limits: dict[
         **limits,
         "factor": ROUNDING_FACTOR,
     }
-    return [step.format(**values) for step in (PROOF if model.can_generate() else SETTLING_PROOF)]
+    return [step.format(**values) for step in WORDS[task.family.name].proof]
 
 
 def hash_weights(model: PreTrainedModel) -> str:

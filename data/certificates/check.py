@@ -7,35 +7,30 @@ a token from what it sees, a case: tokens, and labels of the pass before.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
 from tqdm.auto import tqdm
+from transformers import PreTrainedModel
 
-from longhand.data.certificates.network_rounding import DecoderRounding, EncoderRounding
-from longhand.data.collator import neighbourhood_inputs
-from longhand.data.families import to_device
-from longhand.data.tasks.covering import CoveringCases, CoveringNeighbourhoods, NeighbourhoodBatch, Problems
+from longhand.data.certificates.network_rounding import NETWORKS
+from longhand.data.tasks.covering import Covering, Listed, Practice
 from longhand.data.tasks.search import MOST_NEIGHBOURHOODS
 from longhand.data.tasks.task import Task
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.inputs import read_format
-from longhand.modeling.relations import Neighbours, Window, is_listed
-from longhand.modeling.settling import NO_STATE, Cases
+from longhand.modeling.relations import Window
 from longhand.modeling.transducer import table_of
-from longhand.modeling.vocabulary import PAD, TOKENS, UNKNOWN
+from longhand.modeling.vocabulary import TOKENS, UNKNOWN
 
 FAILURES_SHOWN = 10
 
 BOUNDED_AT_ONCE = 1000
 """Neighbourhoods that are bounded together."""
-
-Listed = NeighbourhoodBatch | CoveringCases
-"""Some neighbourhoods, or some cases."""
 
 
 class CannotCertify(ValueError):
@@ -67,7 +62,7 @@ class Check:
         predictions: response tokens predicted in them.
         wrong: predictions in which the right token did not have the largest logit.
         margin: smallest difference between the right token's logit and the largest other logit.
-        failing: what is practised, see `NeighbourhoodBatch.practised`.
+        failing: what is practised, see `Listed.practise`.
         failures: the first wrong predictions as text.
         bound: how far rounding can move the lead of a right token at most, infinite if that is not proved; None if it was
             not asked.
@@ -78,7 +73,7 @@ class Check:
     predictions: int = 0
     wrong: int = 0
     margin: float = math.inf
-    failing: list[Problems | Listed] = field(default_factory=list)
+    failing: Practice = field(default_factory=Practice)
     failures: list[Failure] = field(default_factory=list)
     bound: float | None = None
     ratio: float | None = None
@@ -88,66 +83,40 @@ class Check:
     def joined(cls, parts: dict[str, "Check"]) -> "Check":
         """What the checks of several parts of a task find together."""
         checks = parts.values()
+        failing = Practice()
+        for check in checks:
+            failing.add(check.failing)
         bounded = all(check.ratio is not None for check in checks)
         return cls(
             predictions=sum(check.predictions for check in checks),
             wrong=sum(check.wrong for check in checks),
             margin=min(check.margin for check in checks),
-            failing=list(chain.from_iterable(check.failing for check in checks)),
+            failing=failing,
             failures=list(chain.from_iterable(check.failures for check in checks))[:FAILURES_SHOWN],
             bound=max(cast(float, check.bound) for check in checks) if bounded else None,
             ratio=min(cast(float, check.ratio) for check in checks) if bounded else None,
             parts=parts,
         )
 
-    def add(self, model: Any, batch: Listed) -> np.ndarray:
+    def add(self, model: PreTrainedModel, batch: Listed) -> np.ndarray:
         """Count the predictions of a model in a batch; return the leads (count,)."""
-        logits = logits_of(model, batch)
-        right = torch.as_tensor(batch.right, device=logits.device).long().unsqueeze(1)
+        logits = batch.logits(model)
+        right = batch.targets.to(logits.device).unsqueeze(1)
         others = logits.scatter(1, right, -torch.inf)
         leads = (logits.gather(1, right) - others.amax(1, keepdim=True)).squeeze(1).double().cpu().numpy()
         wrong = np.flatnonzero(~(leads > 0))
         self.predictions += len(leads)
         self.wrong += len(wrong)
         self.margin = min(self.margin, float(np.nan_to_num(leads, nan=-np.inf).min()))
-        self.failing += batch.practised(leads)
+        batch.practise(leads, self.failing)
         for row in wrong[: FAILURES_SHOWN - len(self.failures)].tolist():
-            names, seen = describe(model, batch, row)
+            names, seen = batch.describe(model, row)
             instead, margin = int(others[row].argmax()), float(leads[row])
             # A vocabulary may have more tokens than are known here.
             other = names[instead] if instead < len(names) else TOKENS[UNKNOWN]
             finite = margin if math.isfinite(margin) else None
             self.failures.append(Failure(seen, names[int(right[row])], other, finite))
         return leads
-
-
-def logits_of(model: Any, batch: Listed) -> torch.Tensor:
-    """The logits (count, vocabulary or labels); of a decoder each neighbourhood is a sequence of its own."""
-    if isinstance(batch, CoveringCases):
-        return model.label_cases(Cases(*(part.to(model.device) for part in batch.cases)))
-    inputs = neighbourhood_inputs(batch, model.config.position_levels or 1)
-    neighbours = Neighbours(*(part.to(model.device) for part in inputs["neighbours"]))
-    return model(**to_device(inputs, model.device) | {"neighbours": neighbours}, use_cache=False).logits[:, 0]
-
-
-def describe(model: Any, batch: Listed, row: int) -> tuple[tuple[str, ...], str]:
-    """The names of what is predicted, and a neighbourhood as text."""
-    if isinstance(batch, CoveringCases):
-        names, tokens = batch.task.labels, batch.task.tokens
-        parts = (part[row].tolist() for part in (batch.cases.keys, batch.cases.key_states, batch.cases.relations))
-        seen = [
-            f"{tokens[key]}{'' if state == NO_STATE else ':' + names[state]} at {relation}"
-            for key, state, relation in zip(*parts, strict=True)
-            if relation >= 0
-        ]
-        return names, f"{tokens[batch.cases.tokens[row]]!r} that sees {', '.join(seen)}"
-    names, window = model.config.tokens, model.model.position_encoding.window
-    slots = zip(batch.keys[row], batch.relations, strict=True)
-    sees = ", ".join(f"{names[key]} at {window[relation]}" for key, relation in slots if key != PAD)
-    return names, f"{names[batch.tokens[row]]!r} that sees {sees or 'nothing'}"
-
-
-Covering = CoveringNeighbourhoods | CoveringCases
 
 
 def coverings(model: CoupledGPTForCausalLM, task: Task) -> list[Covering]:
@@ -178,17 +147,12 @@ def covering(model: CoupledGPTForCausalLM, task: Task) -> Covering:
         task.family.check_certifiable(task, model)
         layers, (window, first) = model.config.num_hidden_layers, _own_window(model, task)
         found = task.covering(window, layers)
-        _network_of(found).check_bounded(cast(Any, model))
+        NETWORKS[task.family.name].check_bounded(model)
     except ValueError as error:
         raise CannotCertify(f"no certificate: {error}") from error
     if found.count > MOST_NEIGHBOURHOODS:
         raise CannotCertify(f"no certificate: there are {found.count:,} neighbourhoods, more than {MOST_NEIGHBOURHOODS:,}")
-    if isinstance(found, CoveringCases):
-        return found
-    every = model.model.position_encoding.window
-    beginning = len(every) if is_listed(every) else every[1] - every[0] + 1
-    moved = (batch._replace(relations=batch.relations + first, beginning=beginning) for batch in found.batches)
-    return replace(found, batches=moved)
+    return found.in_window(task.family.window(model), first)
 
 
 def _own_window(model: CoupledGPTForCausalLM, task: Task) -> tuple[Window, int]:
@@ -225,11 +189,6 @@ def check_neighbourhoods(model: CoupledGPTForCausalLM, task: Task, thorough: boo
     return check
 
 
-def _network_of(covered: Covering) -> Any:
-    """The network in exact arithmetic that bounds leads."""
-    return EncoderRounding if isinstance(covered, CoveringCases) else DecoderRounding
-
-
 def _check_part(model: CoupledGPTForCausalLM, task: Task, thorough: bool, enough: float) -> Check:
     """`check_neighbourhoods` of one part."""
     covered, check = covering(model, task), Check()
@@ -245,7 +204,9 @@ def _check_part(model: CoupledGPTForCausalLM, task: Task, thorough: bool, enough
                     if thorough:
                         parts += _by_lead(batch, leads)
             if thorough and check.wrong == 0:
-                network, check.bound, check.ratio = _network_of(covered)(cast(Any, model)), 0.0, math.inf
+                network = NETWORKS[task.family.name](model)
+                check.bound = 0.0
+                check.ratio = math.inf
                 with tqdm(total=covered.count, desc="bounding", disable=None, leave=False, delay=1) as bar:
                     for _, batch in sorted(parts, key=lambda part: part[0]):
                         lead, bound = network.lead_and_bound(batch)

@@ -44,6 +44,10 @@ class NetworkRounding:
 
     bounded: ClassVar[dict[str, tuple[Any, ...]]] = {}
 
+    def lead_and_bound(self, listed: Any) -> Pair:
+        """Leads of what is right over everything else, and bounds of what rounding does to them, (count, ends) each."""
+        raise NotImplementedError
+
     @classmethod
     def check_bounded(cls, model: PreTrainedModel) -> None:
         """Raise ValueError if the model has a part whose rounding has no bound; the message names it."""
@@ -288,3 +292,7 @@ class EncoderRounding(NetworkRounding):
     @property
     def _scaling(self) -> float:
         return float(self.config.head_dim) ** -0.5
+
+
+NETWORKS: dict[str, type[NetworkRounding]] = {"decoder": DecoderRounding, "encoder": EncoderRounding}
+"""The networks whose rounding has a bound, by `Family.name`."""

@@ -1,18 +1,27 @@
 """What a check must cover: every neighbourhood of a decoder's tokens, or every case of an encoder's labels."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 import numpy as np
 import torch
+from torch import nn
+from transformers import PreTrainedModel
 
 from longhand.data.tasks.search import ABSENT, Found, Graph, find_neighbourhoods, number_rows
-from longhand.modeling.relations import NOT_RELATED, coupled_pair_map
-from longhand.modeling.settling import NO_STATE, Cases
-from longhand.modeling.vocabulary import PAD
+from longhand.modeling import PairwiseBertForTokenClassification
+from longhand.modeling.relations import NOT_RELATED, Neighbours, Window, coupled_pair_map, is_listed
+from longhand.modeling.settling import IGNORED, NO_STATE, Cases
+from longhand.modeling.vocabulary import BOS, PAD
+
+if TYPE_CHECKING:
+    from longhand.data.tasks.encoder_task import EncoderTask
+    from longhand.data.tasks.settling_columns import SettlingColumns
+    from longhand.data.tasks.task import Task
 
 _AT_ONCE = 20_000
 """Neighbourhoods, or cases, that are checked at a time."""
@@ -40,12 +49,93 @@ class Problems(NamedTuple):
         lengths: (count, operands).
     """
 
-    task: Any
+    task: "Task"
     digits: np.ndarray
     lengths: np.ndarray
 
 
-class NeighbourhoodBatch(NamedTuple):
+@dataclass
+class Practice:
+    """What training practises, see `FreshBatches.practise`.
+
+    Attributes:
+        problems: short problems in which something weak occurs.
+        neighbourhoods: weak neighbourhoods, as they are.
+        cases: all cases, and the close ones again.
+    """
+
+    problems: list[Problems] = field(default_factory=list)
+    neighbourhoods: "list[NeighbourhoodBatch]" = field(default_factory=list)
+    cases: "list[CoveringCases]" = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.problems) + len(self.neighbourhoods) + len(self.cases)
+
+    def add(self, other: "Practice") -> None:
+        """Practise what another one does besides."""
+        self.problems += other.problems
+        self.neighbourhoods += other.neighbourhoods
+        self.cases += other.cases
+
+
+class Listed(ABC):
+    """A part of what must be covered, small enough to be computed at once."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """Number of neighbourhoods or cases."""
+
+    @property
+    @abstractmethod
+    def targets(self) -> torch.Tensor:
+        """(count,) the tokens or labels that are right."""
+
+    @abstractmethod
+    def take(self, rows: np.ndarray) -> Self:
+        """Some of the neighbourhoods or cases."""
+
+    @abstractmethod
+    def logits(self, model: PreTrainedModel) -> torch.Tensor:
+        """What a model computes, (count, vocabulary or labels)."""
+
+    @abstractmethod
+    def describe(self, model: PreTrainedModel, row: int) -> tuple[tuple[str, ...], str]:
+        """The names of the tokens or labels that are predicted, and one neighbourhood or case as text."""
+
+    @abstractmethod
+    def practise(self, leads: np.ndarray, practice: Practice) -> None:
+        """Add what training practises, from the leads (count,) of what is right."""
+
+
+class Covering(ABC):
+    """All that a check must cover.
+
+    Attributes:
+        argument: why nothing else can occur, for the certificate.
+        ideal: what ideal passes do, for the certificate; empty if nothing passes.
+    """
+
+    argument: str
+    ideal: str
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """Number of neighbourhoods or cases, known before any is made."""
+
+    @property
+    @abstractmethod
+    def batches(self) -> Iterable[Listed]:
+        """All of them, in parts."""
+
+    @abstractmethod
+    def in_window(self, window: Any, first: int) -> "Covering":
+        """The same with the relations of a model's window, in which those of the task's own window begin at `first`."""
+
+
+@dataclass(frozen=True, eq=False)
+class NeighbourhoodBatch(Listed):
     """Some neighbourhoods of response tokens.
 
     Every token also sees the `$` at the beginning; the keys see nothing else. A token's own column is not among its keys.
@@ -65,22 +155,81 @@ class NeighbourhoodBatch(NamedTuple):
     relations: np.ndarray
     right: np.ndarray
     beginning: int = -1
-    task: Any = None
+    task: "Task | None" = None
     graph: Graph | None = None
     paths: np.ndarray | None = None
 
-    def take(self, rows: np.ndarray | slice) -> "NeighbourhoodBatch":
-        """Some of the neighbourhoods."""
-        paths = None if self.paths is None else self.paths[rows]
-        return self._replace(tokens=self.tokens[rows], keys=self.keys[rows], right=self.right[rows], paths=paths)
+    @property
+    def count(self) -> int:
+        return len(self.tokens)
 
-    def practised(self, leads: np.ndarray) -> "Sequence[NeighbourhoodBatch | Problems]":
-        """What training practises to learn those that are `WEAK`: short problems in which they occur, or themselves without
-        a task."""
+    @property
+    def targets(self) -> torch.Tensor:
+        return torch.from_numpy(self.right).long()
+
+    def take(self, rows: np.ndarray | slice) -> "NeighbourhoodBatch":
+        paths = None if self.paths is None else self.paths[rows]
+        return replace(self, tokens=self.tokens[rows], keys=self.keys[rows], right=self.right[rows], paths=paths)
+
+    def logits(self, model: PreTrainedModel) -> torch.Tensor:
+        """Each neighbourhood is a sequence of its own."""
+        inputs = self.inputs(model.config.position_levels or 1)
+        for name in ("input_ids", "position_ids"):
+            inputs[name] = inputs[name].to(model.device)
+        neighbours = Neighbours(*(part.to(model.device) for part in inputs.pop("neighbours")))
+        return model(**inputs, neighbours=neighbours, use_cache=False).logits[:, 0]
+
+    def describe(self, model: PreTrainedModel, row: int) -> tuple[tuple[str, ...], str]:
+        names, window = model.config.tokens, model.model.position_encoding.window
+        slots = zip(self.keys[row], self.relations, strict=True)
+        sees = ", ".join(f"{names[key]} at {window[relation]}" for key, relation in slots if key != PAD)
+        return names, f"{names[self.tokens[row]]!r} that sees {sees or 'nothing'}"
+
+    def practise(self, leads: np.ndarray, practice: Practice) -> None:
+        """Those that are `WEAK` are learned in short problems in which they occur, or by themselves without a task."""
         weak = self.take(np.flatnonzero(~(leads >= WEAK)))
-        if self.task is None or self.graph is None or self.paths is None:
-            return [weak] if len(weak.tokens) else []
-        return problems_of(self.task, self.graph, weak.paths)
+        if self.task is not None and self.graph is not None and self.paths is not None:
+            practice.problems += problems_of(self.task, self.graph, weak.paths)
+        elif weak.count:
+            practice.neighbourhoods.append(weak)
+
+    def inputs(self, levels: int) -> dict[str, Any]:
+        """Each as a row of its own: `$`, the keys, the token. Every column sees `$`, the last one also the keys.
+
+        Args:
+            levels: position ids of a token, which are all 0, since `neighbours` says what is seen.
+
+        Returns:
+            `input_ids` (count, columns), `position_ids` (1, levels, columns), `neighbours` and `logits_to_keep`.
+        """
+        slots = self.keys.shape[1]
+        columns = slots + 2
+        input_ids = np.concatenate([np.full((self.count, 1), BOS), self.keys, self.tokens[:, None]], axis=1)
+        seen = np.full((self.count, columns, slots + 1), -1)
+        seen[:, :, 0] = 0
+        seen[:, -1, 1:] = np.where(self.keys == PAD, -1, np.arange(1, slots + 1))
+        related = np.where(seen < 0, NOT_RELATED, np.concatenate([[self.beginning], self.relations])).astype(np.int32)
+        return {
+            "input_ids": torch.from_numpy(input_ids).long(),
+            "position_ids": torch.zeros((1, levels, columns), dtype=torch.long),
+            "neighbours": Neighbours(torch.from_numpy(seen), torch.from_numpy(related)),
+            "logits_to_keep": 1,
+        }
+
+    def labelled_inputs(self, levels: int) -> dict[str, Any]:
+        """`inputs` with one column more, the token that is right next, as the one label of each row.
+
+        `neighbours` is a plain tuple: Trainer cannot move named ones.
+        """
+        inputs, right = self.inputs(levels), self.targets.unsqueeze(1)
+        like_first = (torch.cat([part, part[:, :1]], dim=1) for part in inputs["neighbours"])
+        return {
+            "input_ids": torch.cat([inputs["input_ids"], right], dim=1),
+            "labels": torch.cat([torch.full_like(inputs["input_ids"], IGNORED), right], dim=1),
+            "position_ids": nn.functional.pad(inputs["position_ids"], (0, 1)),
+            "neighbours": tuple(like_first),
+            "logits_to_keep": 2,
+        }
 
     def batches(self, size: int) -> Iterator["NeighbourhoodBatch"]:
         """The same neighbourhoods in parts of at most `size`."""
@@ -97,34 +246,46 @@ def join_neighbourhoods(batches: Iterable[NeighbourhoodBatch]) -> list[Neighbour
     for own in groups.values():
         columns = zip(*((batch.tokens, batch.keys, batch.right) for batch in own), strict=True)
         tokens, keys, right = map(np.concatenate, columns)
-        joined.append(own[0]._replace(tokens=tokens, keys=keys, right=right))
+        joined.append(replace(own[0], tokens=tokens, keys=keys, right=right))
     return joined
 
 
-@dataclass(frozen=True)
-class CoveringNeighbourhoods:
+@dataclass(frozen=True, eq=False)
+class CoveringNeighbourhoods(Covering):
     """Every neighbourhood that a response token can have in a problem of any size.
 
     Attributes:
-        count: number of neighbourhoods, known before any is made.
-        batches: the neighbourhoods. They are made as they are taken, and can be taken once.
-        argument: why nothing else can occur, for the certificate.
+        parts: the neighbourhoods; those of one part have one layout of slots.
+        argument, ideal: see `Covering`.
     """
 
-    count: int
-    batches: Iterable[NeighbourhoodBatch]
+    parts: Sequence[NeighbourhoodBatch]
     argument: str
+    ideal: str = ""
+
+    @property
+    def count(self) -> int:
+        return sum(part.count for part in self.parts)
+
+    @property
+    def batches(self) -> Iterator[NeighbourhoodBatch]:
+        for part in self.parts:
+            yield from part.batches(_AT_ONCE)
+
+    def in_window(self, window: Window, first: int) -> "CoveringNeighbourhoods":
+        beginning = len(window) if is_listed(window) else window[1] - window[0] + 1
+        moved = [replace(part, relations=part.relations + first, beginning=beginning) for part in self.parts]
+        return replace(self, parts=moved)
 
 
 @dataclass(frozen=True, eq=False)
-class CoveringCases:
+class CoveringCases(Covering, Listed):
     """Every case that ideal passes of an encoder can meet in a problem of any size.
 
     Attributes:
         cases: what is labelled.
         right: (count,) the ideal label of each.
-        argument: why nothing else can occur, for the certificate.
-        ideal: what ideal passes do, for the certificate.
+        argument, ideal: see `Covering`.
         task: the task whose problems are practised.
         graph, paths: as in `NeighbourhoodBatch`; None if cases are practised as they are.
     """
@@ -133,33 +294,53 @@ class CoveringCases:
     right: torch.Tensor
     argument: str
     ideal: str
-    task: Any
+    task: "EncoderTask | SettlingColumns"
     graph: Graph | None = None
     paths: np.ndarray | None = None
 
     @property
     def count(self) -> int:
-        """Number of cases."""
         return len(self.right)
 
     @property
+    def targets(self) -> torch.Tensor:
+        return self.right
+
+    @property
     def batches(self) -> "Iterator[CoveringCases]":
-        """The cases in parts."""
         return (self.take(np.arange(first, min(first + _AT_ONCE, self.count))) for first in range(0, self.count, _AT_ONCE))
 
+    def in_window(self, window: Window, first: int) -> "CoveringCases":
+        """Relations of cases are those of the model: the task's own window is the model's."""
+        return self
+
     def take(self, rows: np.ndarray) -> "CoveringCases":
-        """Some of the cases."""
         cases = Cases(*(part[rows] for part in self.cases))
         return replace(self, cases=cases, right=self.right[rows], paths=None if self.paths is None else self.paths[rows])
 
-    def practised(self, leads: np.ndarray) -> "Sequence[CoveringCases | Problems]":
-        """What training practises: short problems in which `WEAK` cases occur; or all cases, and those that are `CLOSE`
-        again, as many."""
+    def logits(self, model: PreTrainedModel) -> torch.Tensor:
+        return cast(PairwiseBertForTokenClassification, model).label_cases(
+            Cases(*(part.to(model.device) for part in self.cases))
+        )
+
+    def describe(self, model: PreTrainedModel, row: int) -> tuple[tuple[str, ...], str]:
+        names, tokens = self.task.labels, self.task.tokens
+        parts = (part[row].tolist() for part in (self.cases.keys, self.cases.key_states, self.cases.relations))
+        seen = [
+            f"{tokens[key]}{'' if state == NO_STATE else ':' + names[state]} at {relation}"
+            for key, state, relation in zip(*parts, strict=True)
+            if relation >= 0
+        ]
+        return names, f"{tokens[self.cases.tokens[row]]!r} that sees {', '.join(seen)}"
+
+    def practise(self, leads: np.ndarray, practice: Practice) -> None:
+        """Short problems in which `WEAK` cases occur; or all cases, and those that are `CLOSE` again, as many."""
         if self.graph is not None and self.paths is not None:
-            return problems_of(self.task, self.graph, self.paths[~(leads >= WEAK)])
+            practice.problems += problems_of(self.task, self.graph, self.paths[~(leads >= WEAK)])
+            return
         every, close = np.arange(len(leads)), np.flatnonzero(leads < CLOSE)
         again = np.resize(close, len(every)) if len(close) else close
-        return [self.take(np.concatenate([every, again]))]
+        practice.cases.append(self.take(np.concatenate([every, again])))
 
 
 def problems_of(task: Any, graph: Graph, paths: Any) -> list[Problems]:
@@ -248,8 +429,7 @@ def search_covering(sights: Iterable[Sight], task: Any = None) -> CoveringNeighb
         keys = np.where(found.keys == ABSENT, PAD, found.keys)
         practice = {"task": task, "graph": sight.graph, "paths": found.paths} if task else {}
         batches.append(NeighbourhoodBatch(found.tokens, keys, np.array(sight.relations), found.right, **practice))
-    count = sum(len(batch.tokens) for batch in batches)
-    return CoveringNeighbourhoods(count, (part for batch in batches for part in batch.batches(_AT_ONCE)), SEARCHED)
+    return CoveringNeighbourhoods(batches, SEARCHED)
 
 
 _find = lru_cache(maxsize=8)(find_neighbourhoods)

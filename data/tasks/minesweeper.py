@@ -173,8 +173,7 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
         _, first = np.unique(number_rows(np.column_stack([tokens, keys])), return_index=True)
         batch = NeighbourhoodBatch(tokens[first], keys[first], np.arange(len(window)), right[first])
         return CoveringNeighbourhoods(
-            count=len(first),
-            batches=[batch],
+            parts=[batch],
             argument=(
                 "All boards of at most 4 x 4 cells were written, and what their tokens see was listed. Larger boards have "
                 "no other neighbourhoods (PROOF.md, lists that no transducer makes)."

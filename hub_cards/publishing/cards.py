@@ -121,7 +121,7 @@ def render_card(checkpoint: Checkpoint, repo_id: str | None = None, dataset: str
         source=source,
         # With a capital at its beginning, without a full stop.
         description=description[:1].upper() + description[1:].rstrip("."),
-        ideas=family_card(task).ideas(task, config),
+        ideas=task.family.ideas(task, config),
         drawing=family_card(task).draw(task, config),
         rules=COUPLING_RULES,
         pair_maps=PAIR_MAPS,
@@ -152,8 +152,7 @@ def render(template: str, data: CardData, **values: Any) -> str:
 
 def _metadata(checkpoint: Checkpoint, title: str, dataset: str | None) -> ModelCardData:
     results, task, config = eval_results(checkpoint, dataset), checkpoint.task, checkpoint.model.config
-    family = family_card(task)
-    widget = [{"example_title": task.name, "text": family.ask(task)[0]}] if task.answers_questions else None
+    widget = [{"example_title": task.name, "text": family_card(task).ask(task)[0]}] if task.answers_questions else None
     # The Hub's word for repositories with code that the Auto classes run.
     code = ["custom_code"] if getattr(config, "auto_map", None) else []
     return ModelCardData(
@@ -162,7 +161,7 @@ def _metadata(checkpoint: Checkpoint, title: str, dataset: str | None) -> ModelC
         license=LICENSE,
         library_name="transformers",
         pipeline_tag=task.family.pipeline,
-        tags=[TAG, kind_tag("model"), config.model_type, *SUBJECTS, *family.ideas(task, config), *code],
+        tags=[TAG, kind_tag("model"), config.model_type, *SUBJECTS, *task.family.ideas(task, config), *code],
         widget=widget,
         base_model=checkpoint.recipe.get("base_model"),
         datasets=[dataset] if dataset else None,

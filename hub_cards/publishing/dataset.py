@@ -25,7 +25,6 @@ from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundErro
 from longhand.data import SPLITS, Task, build_task, load_task_dataset
 from longhand.data.builder import VERSION
 from longhand.data.checks import check_integer
-from longhand.data.families import DECODER
 from longhand.data.tasks.plugins import plugin_hashes
 from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.commands import write_atomically
@@ -159,12 +158,12 @@ def render_dataset_card(dataset: GeneratedDataset, repo_id: str, sizes: Mapping[
     tasks: dict[str, Any] = {name: _task_of(dataset.task, arguments) for name, arguments in configurations.items()}
     default, arguments = next(iter(configurations.items()))
     first = tasks[default]
-    family = family_card(first)
+    ideas = first.family.ideas(first)
     data = DatasetCardData(
         license=LICENSE,
         task_categories=[first.family.pipeline],
         size_categories=[size_category(len(configurations) * sum(counts.values()))],
-        tags=[TAG, kind_tag("dataset"), *SUBJECTS, *family.ideas(first), "synthetic"],
+        tags=[TAG, kind_tag("dataset"), *SUBJECTS, *ideas, "synthetic"],
         configs=[
             {
                 "config_name": name,
@@ -187,6 +186,7 @@ def render_dataset_card(dataset: GeneratedDataset, repo_id: str, sizes: Mapping[
     infos.to_dataset_card_data(data)
     given = "".join(f", {name}={value!r}" for name, value in {**arguments, "seed": dataset.seed}.items())
     split, count = next(iter(counts.items()))
+    rules = [f"`{rule}`" for rule in (own.family.rule_on_card(own) for own in tasks.values()) if rule is not None]
     return render(
         "dataset_card.md",
         data,
@@ -202,9 +202,9 @@ def render_dataset_card(dataset: GeneratedDataset, repo_id: str, sizes: Mapping[
         columns={column: kind for own in features.values() for column, kind in own.items()},
         meanings=COLUMNS,
         split=split,
-        is_coupled="position-coupling" in family.ideas(first),
-        rules=" or ".join(dict.fromkeys(f"`{own.coupling}`" for own in tasks.values())) if first.family is DECODER else None,
-        drawing=family.draw(first),
+        is_coupled="position-coupling" in ideas,
+        rules=" or ".join(dict.fromkeys(rules)) or None,
+        drawing=family_card(first).draw(first),
         call=f'load_task_dataset("{dataset.task}", split="{split}", num_samples={count}{given})',
     )
 

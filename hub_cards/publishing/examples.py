@@ -1,5 +1,6 @@
 """Drawings of an example problem, and questions, on the cards of each family of models."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 from jinja2 import Environment, FileSystemLoader
+from transformers import PreTrainedConfig
 
 from longhand.data import Task, make_generator
 from longhand.data.collator import IGNORED
-from longhand.data.families import DECODER
 from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.encoder_task import EncoderTask
@@ -29,34 +30,38 @@ EXAMPLE_LENGTH = 3
 TOKENS_PER_LINE = 36
 
 
-class DecoderCard:
-    """The parts of cards that depend on the family, for decoders."""
+class FamilyCard(ABC):
+    """What cards draw of a problem and ask of a model, which depends on the family."""
 
-    def ideas(self, task: Any, config: Any = None) -> list[str]:
-        """Tags of the papers' ideas. A baseline has none.
-
-        Args:
-            config: of the model; without it, the tags are for a dataset, whose position ids may be coupled.
-        """
-        is_coupled = (config or task).coupling != "sequential"
-        return ["position-coupling"] if is_coupled and (config is None or config.position_encoding != "none") else []
-
-    def draw(self, task: Any, config: Any = None) -> str:
+    @abstractmethod
+    def draw(self, task: Any, config: PreTrainedConfig | None = None) -> str:
         """A problem as an indented block: its tokens, and below them what the model adds to them or answers.
 
         Args:
             config: of the model; without it, the drawing is for a dataset.
         """
+
+    @abstractmethod
+    def draw_sight(self, task: Any, config: PreTrainedConfig) -> str | None:
+        """The same problem, with what one token sees under the window of a model; None if the model has no window."""
+
+    @abstractmethod
+    def ask(self, task: Task) -> tuple[str, list[str]]:
+        """The prompt of a question, and lines of Python that print the model's answer to its tokens, `inputs`."""
+
+
+class DecoderCard(FamilyCard):
+    """Tokens over their position ids; the response is generated."""
+
+    def draw(self, task, config=None):
         return draw_ids(task, (config or task).rule, as_columns=config is None)
 
-    def draw_sight(self, task: Any, config: Any) -> str | None:
-        """The same problem, with what one token sees under the window of a model; None if the model has no window."""
+    def draw_sight(self, task, config):
         if not (config.position_encoding == "pairwise" and config.windowed):
             return None
         return draw_ids(task, config.rule, config.relation_range or config.rule.relations)
 
-    def ask(self, task: Any) -> tuple[str, list[str]]:
-        """The prompt of a question, and lines of Python that print the model's answer to its tokens, `inputs`."""
+    def ask(self, task):
         task = task.parts[0]
         query, response = decoder_example(task)
         return query[1:], [
@@ -66,19 +71,16 @@ class DecoderCard:
         ]
 
 
-class EncoderCard:
-    """The parts of cards that depend on the family, for encoders."""
+class EncoderCard(FamilyCard):
+    """Tokens over their labels, some of which are the answer."""
 
-    def ideas(self, task: Any, config: Any = None) -> list[str]:
-        return ["structural-symmetry"]
-
-    def draw(self, task: Any, config: Any = None) -> str:
+    def draw(self, task, config=None):
         return draw_labels(task)
 
-    def draw_sight(self, task: Any, config: Any) -> str | None:
+    def draw_sight(self, task, config):
         return draw_labels(task, config) if config.windowed else None
 
-    def ask(self, task: Any) -> tuple[str, list[str]]:
+    def ask(self, task):
         task = task.parts[0]
         prompt = "".join(token for token, _ in encoder_example(task.for_evaluation))
         places, right = encoder_answer(task.for_evaluation)
@@ -91,9 +93,13 @@ class EncoderCard:
         ]
 
 
-def family_card(task: Task) -> DecoderCard | EncoderCard:
+CARDS: dict[str, FamilyCard] = {"decoder": DecoderCard(), "encoder": EncoderCard()}
+"""By `Family.name`."""
+
+
+def family_card(task: Task) -> FamilyCard:
     """What is on cards of models of the task's family alone."""
-    return DecoderCard() if task.family is DECODER else EncoderCard()
+    return CARDS[task.family.name]
 
 
 def snippet(task: Task, source: str, shipped: bool = False) -> str:
