@@ -591,12 +591,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
                 raise ValueError(f"position_encoding {self.config.position_encoding!r} reads no position_ids")
             return None
         if has_map and position_ids is not None and not encoding.reads_single_ids:
-            if not self.are_derived(input_ids, position_ids):
-                name = self.config.position_encoding
-                raise ValueError(
-                    f"pair_map overrides position_ids, and position_encoding {name!r} reads them in no other way"
-                )
-            position_ids = None
+            name = self.config.position_encoding
+            raise ValueError(f"pair_map overrides position_ids, all that position_encoding {name!r} reads: give one of them")
         if position_ids is None:
             if (has_map or has_neighbours) and not encoding.reads_single_ids:
                 return None
@@ -786,7 +782,7 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
                 a batch of one layout. If omitted, the coupling rule derives them from `input_ids`. An encoding that reads
                 relations needs the ids of the tokens in the cache too, in the columns before.
             pair_map: relations (batch or 1, tokens, past + tokens) or (batch or 1, heads, tokens, past + tokens), for an
-                encoding that reads relations. It overrides what ids give. Pairs of -1 are not related: they have no bias
+                encoding that reads relations, in place of position ids. Pairs of -1 are not related: they have no bias
                 and, under a window, no token sees such a key. A token still sees no later one.
             position_bias: (batch or 1, heads or 1, tokens, past + tokens), added to the scores of every layer.
             neighbours: the keys that each token may attend to, in place of `attention_mask`, for an encoding with a window;

@@ -478,7 +478,8 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         reading = [name for name in self.rules if name in RULE_IDS or (name == GIVEN and not config.num_relations)]
         if reading and {*given} >= {*reading} and config.absolute_positions == "none":
             raise ValueError(
-                f"pair_map overrides position_ids, which no other part of this model reads: pair_maps are {config.pair_maps}"
+                "pair_map overrides position_ids, which no other part of this model reads: give one of them (pair_maps are "
+                f"{config.pair_maps})"
             )
         if not reading and config.absolute_positions == "none":
             raise ValueError(
