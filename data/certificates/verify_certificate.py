@@ -71,8 +71,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "2dd005e4cf8f16f56c9159840027341ad5bcfed471cd2ad3d49306fda75056ef",
-    "pairwise_bert": "a7cc066b995adba125d3f1d233e1593612c03d5abcb5e117d7deacb93b392209",
+    "coupled_gpt": "ca2c092517ff7b5f8626e1933a3cc7f7d844ef48366685198b478d839b272873",
+    "pairwise_bert": "7fe52fc2f47707aa76c1a932875b4e11f361cc1a42f3c22c284d706c64d99764",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
