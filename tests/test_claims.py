@@ -15,10 +15,11 @@ from longhand.hub_cards.research.claims import (
     Paper,
     compare_arguments,
     judge,
+    learned_lines,
     load_claims,
     variant_settings,
 )
-from longhand.hub_cards.research.predicates import PREDICATES, Evidence, is_higher
+from longhand.hub_cards.research.predicates import PREDICATES, Evidence, NotRunError, is_higher
 from longhand.hub_cards.research.study import STUDIES_FOLDER, Study, list_studies, load_study
 
 EVERY_CLAIM = [
@@ -135,6 +136,29 @@ def test_other_studies_are_named_and_one_at_the_papers_budget_decides(judged):
     other = {"holds": [LOW], "note": "", "study": "tiny"}
     assert "By `tiny` it is not decided" in judged(results(), FARTHER, paper={"hidden_size": 512}, also=[other]).why
     assert judged(results(), FARTHER, also=[other]).verdict == CONTRADICTED
+
+
+def test_an_exact_answer_decides_what_the_own_study_leaves_open_and_nothing_else(judged):
+    wide = {"hidden_size": 512}
+    proved = {"holds": [FARTHER], "note": "", "study": "tiny", "exact": "certificates"}
+    judgement = judged(results(), LOW, paper=wide, also=[proved])
+    assert (
+        judgement.verdict == REPRODUCED
+        and "certificates" in judgement.why
+        and "By `tiny` it is not decided" in judgement.why
+    )
+    assert judged(results(), FARTHER, paper=wide, also=[proved]).verdict == REDUCED
+    assert judged(results(), LOW, paper=wide, also=[{**proved, "holds": [LOW]}]).verdict == UNDECIDED
+
+
+def test_what_was_learned_has_its_numbers_from_results(monkeypatch):
+    before = learned_lines()
+    read = claims.read_results
+    monkeypatch.setattr(claims, "read_results", lambda file: [{**row, "exact_match": 1.0} for row in read(file)])
+    assert before.count("\n- ") == learned_lines().count("\n- ") == 9 and learned_lines() != before
+    monkeypatch.setattr(claims, "read_results", lambda file: [])
+    with pytest.raises(NotRunError):
+        learned_lines()
 
 
 def test_a_method_that_does_not_fit_decides_nothing(judged):

@@ -15,7 +15,8 @@ A file of claims holds the `title` of a paper, the number of `seeds` of its runs
     note: what else a reader must know
     tried: what was tried to fit its methods, unless the study's file says so
     also: other studies that judge the same claim, each with those of the fields above that differ. A study with the paper's
-        sizes and budget decides; the page says what the other studies find
+        sizes and budget decides, and where the claim's own study leaves it open, one with an `exact` answer; the page says
+        what the other studies find
 
 How the runs of a study differ from the paper's is computed from the arguments of both. The paper's settings are the variants
 of the study `paper-scale`. A variant may differ in its sizes and budget, in the method, or in other arguments;
@@ -23,15 +24,24 @@ of the study `paper-scale`. A variant may differ in its sizes and budget, in the
 """
 
 import re
+import textwrap
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from statistics import mean, median
 from typing import Any
 
 from longhand.hub_cards.recipes import read_settings
-from longhand.hub_cards.research.predicates import ENOUGH_SEEDS, PREDICATES, Evidence, NotFittedError, NotRunError
+from longhand.hub_cards.research.predicates import (
+    ENOUGH_SEEDS,
+    PREDICATES,
+    Evidence,
+    NotFittedError,
+    NotRunError,
+    read_field,
+)
 from longhand.hub_cards.research.study import STUDY_RESULTS, Study, list_studies, load_study
 from longhand.hub_cards.research.study_pages import is_by_class
 from longhand.hub_cards.research.tables import render_table
@@ -39,6 +49,7 @@ from longhand.hub_cards.result_rows import (
     RESULTS_FILE,
     Row,
     by_class,
+    generalizable_length,
     group_variants,
     last_rows,
     read_results,
@@ -162,14 +173,24 @@ def read_rows(file: Path) -> list[Row]:
 
 
 def judge(claim: Claim, paper: Paper) -> Judgement:
-    """Return the verdict that a claim's predicates give, by the study at the paper's scale if there is one."""
+    """Return the verdict that a claim's predicates give.
+
+    The study at the paper's scale decides if there is one; else an exact answer, if the claim's own study leaves it open.
+    """
     own = judge_once(claim, paper)
-    others = [(other.study or other.rows, judge_once(other, paper)) for other in claim.alternatives]
-    others = [(name, other) for name, other in others if other.verdict != NOT_RUN]
-    for _, other in others:
-        if other.smaller <= {"seeds", "test problems"}:
-            return other
-    found = [f"by `{name}` it is {other.verdict}: {other.found or other.why}" for name, other in others]
+    others = [(other, judge_once(other, paper)) for other in claim.alternatives]
+    others = [(other, judgement) for other, judgement in others if judgement.verdict != NOT_RUN]
+    for _, judgement in others:
+        if judgement.smaller <= {"seeds", "test problems"}:
+            return judgement
+    for other, judgement in others:
+        if other.exact and judgement.verdict == REPRODUCED and own.verdict in (UNDECIDED, UNFITTED):
+            also = f"by `{claim.study or claim.rows}` it is {own.verdict}: {own.found or own.why}"
+            return replace(judgement, why=sentences(judgement.why, also))
+    found = [
+        f"by `{other.study or other.rows}` it is {judgement.verdict}: {judgement.found or judgement.why}"
+        for other, judgement in others
+    ]
     return replace(own, why=sentences(own.why, *found))
 
 
@@ -345,11 +366,44 @@ def summary_table(papers: dict[str, dict[Claim, Judgement]]) -> str:
     return render_table(lines)
 
 
+def learned_lines() -> str:
+    """Return what was learned as a list, with its numbers from the results files (`papers/learned.yaml`)."""
+    lines = read_settings(CLAIMS_FOLDER / "learned.yaml")["lines"]
+    texts = (line["text"].format(*(learned_number(**one) for one in line["numbers"])) for line in lines)
+    return "".join(textwrap.fill(f"- {text}", 140, subsequent_indent="  ") + "\n" for text in texts)
+
+
+def learned_number(value: str = "", where: dict[str, Any] | None = None, size: int = 0, **source: Any) -> float:
+    """Return a number of `learned.yaml`, whose head says what the fields mean.
+
+    Raises:
+        NotRunError: it is not among the results.
+        NotFittedError: the variant does not fit its trained sizes.
+    """
+    wanted = {name: source.pop(name) for name in ("reach", "match", "worst", "certified") if name in source}
+    if "certified" in wanted:
+        source["rows"] = "certificates/certificates.jsonl"
+    evidence = find_evidence(Claim(place="", says="", holds=[], **source))
+    if value:
+        return mean(read_field(row, value) for row in evidence.select(where or {}, fitted=False))
+    ((what, variant),) = wanted.items()
+    if what == "worst":
+        return evidence.worst(variant)
+    if what == "match":
+        return median(row["exact_match"] for row in evidence.at(variant, size))
+    if what == "reach":
+        return generalizable_length(evidence.runs(variant))
+    return sum(row["certified"] for row in evidence.select({"model": variant}, fitted=False))
+
+
 def claims_blocks() -> dict[str, str]:
     """Return the tables of CLAIMS.md by the name of their block."""
     papers = {name: load_claims(name) for name in PAPERS}
     judged = {name: {claim: judge(claim, paper) for claim in paper.claims} for name, paper in papers.items()}
-    blocks = {"claims/summary": summary_table({papers[name].title: own for name, own in judged.items()})}
+    blocks = {
+        "claims/learned": learned_lines(),
+        "claims/summary": summary_table({papers[name].title: own for name, own in judged.items()}),
+    }
     first = 1
     for name, own in judged.items():
         blocks |= {f"claims/{name}": claims_table(own, first), f"claims/{name}/settings": settings_table(papers[name])}
