@@ -311,7 +311,8 @@ def collate_rows(rows: list[dict[str, Any]], pad_token_id: int = PAD) -> dict[st
     if not isinstance(pad_token_id, int):
         raise ValueError(f"pad_token_id must be a whole number, got {pad_token_id!r}")
     if not isinstance(rows, Sequence) or not rows or not all(isinstance(row, Mapping) for row in rows):
-        raise ValueError(f"rows must be a list of at least one row, {{column: values}}, got {rows!r:.60}")
+        got = " ".join(f"{rows!r:.60}".split())
+        raise ValueError(f"rows must be a list of at least one row, {{column: values}}, got {got}")
     for name in ("position_bias", "inputs_embeds", "states"):
         if any(name in row for row in rows):
             raise ValueError(f"rows may not have {name}: a batch is made of {', '.join(ROW_COLUMNS)}")

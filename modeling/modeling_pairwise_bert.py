@@ -64,6 +64,7 @@ from .structure import (
     PairShape,
     check_arguments,
     check_one_input,
+    check_whole_numbers,
     is_pair_mask,
     read_labels,
     read_pair_map,
@@ -424,6 +425,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
     @of_values
     def check_states(self, states: Tensor, shape: torch.Size) -> None:
         """Raise ValueError unless these are states of tokens of this shape."""
+        check_whole_numbers(states, "states")
         smallest, largest = (int(extreme) for extreme in states.aminmax())
         if states.shape != shape or smallest < NO_STATE or largest >= self.config.num_labels:
             raise ValueError(
@@ -704,6 +706,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
                 with an operator (rules other than `relative`), or has a multiplier that is too long; an argument has another
                 shape, or values that no part of the model can read.
         """
+        check_arguments(kwargs, "PairwiseBert")
         if self.config.label_states:
             check_one_input(input_ids, inputs_embeds, self.model.embed_tokens.weight)
             check_settles_alone(attention_mask, position_ids, pair_map, position_bias, inputs_embeds)
@@ -750,6 +753,8 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
             labels = pass_targets(self.config.head_maps[0], input_ids, states, labels, self.config.table)
         self.model.check_states(states, input_ids.shape)
         kept = labels.flatten()[places] != IGNORED
+        if not kept.any():
+            raise ValueError(f"labels must supervise a token of the batch at which an answer is read, got {IGNORED} there")
         cases = cases_at(input_ids.flatten(), states.flatten(), places[kept], keys[kept], relations)
         logits, right = self.label_cases(cases).unsqueeze(0), labels.flatten()[places[kept]].unsqueeze(0)
         return TokenClassifierOutput(self.loss_function(logits=logits, labels=right, config=self.config, **kwargs), logits)

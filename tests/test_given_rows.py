@@ -176,11 +176,12 @@ def test_a_mask_of_rows_is_passed_on():
 
 
 @pytest.mark.parametrize(
-    "rows", [[], None, {"input_ids": [1]}, [[1, 2]], "12", [{"input_ids": [1], "position_bias": [[0.0]]}]]
+    "rows", [[], None, {"input_ids": [1]}, [[1, 2]], "1\n2", [{"input_ids": [1], "position_bias": [[0.0]]}]]
 )
 def test_what_is_no_list_of_rows_is_refused(rows):
-    with pytest.raises(ValueError, match="rows"):
+    with pytest.raises(ValueError, match="rows") as refusal:
         longhand.collate_rows(rows)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("filler", [None, 1.5, "0"])

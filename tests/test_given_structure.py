@@ -23,6 +23,8 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForTokenClassification,
+    BertConfig,
+    BertForTokenClassification,
     DynamicCache,
     EncoderDecoderCache,
     pipeline,
@@ -578,6 +580,37 @@ def test_tokens_that_are_no_integers_are_refused(given, tokens):
     for call in (model, model.model, *([model.generate] if model.can_generate() else [])):
         with pytest.raises(ValueError, match="input_ids"):
             call(tokens, **structure)
+
+
+SETTLES = f"settling, {next(iter(SETTLING))}"
+UNFIT_TO_SETTLE = {
+    "pairmap": (TWO,),
+    "labels": (torch.zeros(1, 4).long(), torch.zeros(1, 5), torch.full((1, 5), 12), [[1] * 5], torch.full((1, 5), -100)),
+    "states": ("none", torch.zeros(1, 5), torch.zeros(1, 4).long(), torch.full((1, 5), 12)),
+    "attention_mask": ([[1] * 5], torch.ones(5)),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT_TO_SETTLE)
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_model_that_settles_refuses_what_it_cannot_read(name, trained):
+    model, labels = build(SETTLES).train(trained), torch.tensor([[-100, -100, 1, 1, 1]])
+    for value in UNFIT_TO_SETTLE[name]:
+        given = {"labels": labels, name: value}
+        if not trained and torch.is_tensor(value) and (value == -100).all():
+            # As in stock models, a loss of no token is no number.
+            assert model(TWO, **given).loss.isnan()
+            continue
+        with pytest.raises(ValueError, match=name) as refusal:
+            model(TWO, **given)
+        assert "\n" not in str(refusal.value)
+
+
+def test_the_loss_of_no_token_is_no_number_as_in_stock_models(given):
+    model, structure = given
+    stock = BertForTokenClassification(BertConfig(vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=1))
+    nothing = torch.full_like(WORDS, -100)
+    assert stock(WORDS, labels=nothing).loss.isnan() and model(WORDS, labels=nothing, **structure).loss.isnan()
 
 
 @pytest.mark.parametrize("name", [*BOTH, *DECODING])
