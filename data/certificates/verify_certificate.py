@@ -72,7 +72,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
     "coupled_gpt": "ca2c092517ff7b5f8626e1933a3cc7f7d844ef48366685198b478d839b272873",
-    "pairwise_bert": "7fe52fc2f47707aa76c1a932875b4e11f361cc1a42f3c22c284d706c64d99764",
+    "pairwise_bert": "49286b4cf0ceddd6fdc17e6bcf9ce68216a3868cb96ba0aaa991d949886d3996",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
