@@ -8,6 +8,7 @@ import torch
 
 from longhand.data import build_task
 from longhand.data.certificates import CannotCertify, LengthProver
+from longhand.data.certificates.far_boxes import VALUES, FarBoxes, fit
 from longhand.data.certificates.up_to_length import Column
 from longhand.hub_cards.research.theories.constructions import construct_addition
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
@@ -34,15 +35,19 @@ KINDS = {
 ORDERS = ("response_reversed", "all_reversed")
 
 
-def small_model(seed=0, order="response_reversed", **settings):
-    """A model of sums with random weights, in which attention differs little between tokens and adds little to states."""
+def small_model(seed=0, order="response_reversed", size=0.1, **settings):
+    """A model of sums with random weights, in which attention differs little between tokens and adds little to states.
+
+    Args:
+        size: how much larger attention is than it would be by random weights.
+    """
     torch.manual_seed(seed)
     task = build_task("addition", order=order)
     options = {"coupling": task.coupling, **settings}
     model = CoupledGPTForCausalLM(CoupledGPTConfig(**{**task.family.config_options(task), **options})).eval()
     with torch.no_grad():
         attention = model.model.layers[0].self_attn
-        attention.o_proj.weight *= 0.1
+        attention.o_proj.weight *= size
         attention.q_proj.weight *= 0.1
         if settings["qk_norm"]:
             attention.qk_norm_factor *= 0.05
@@ -112,8 +117,7 @@ def test_bounds_hold_in_problems(kind):
         place = {tuple(row): number for number, row in enumerate(column.cases.held[:, column.query.always].tolist())}
         cases = column.cases.take(torch.tensor([place[tuple(row)] for row in held[:, column.query.always].tolist()]))
         with torch.inference_mode():
-            bounds = column.query.bounds(cases, nearest=False, exact=False)
-            exact = column.query.bounds(cases, nearest=False, exact=True)
+            found = column.query.bounds(cases, nearest=False)
             seen = []
             last = model.model.layers[0].mlp_norms.sum
             handle = last.register_forward_pre_hook(lambda module, inputs, seen=seen: seen.append(inputs[0]))
@@ -121,18 +125,87 @@ def test_bounds_hold_in_problems(kind):
             handle.remove()
         z = seen[0][:, column.place]
         logits = z @ prover.layer.head.T
-        assert len(bounds.case) and bounds.bent.isfinite().any()
-        for found in (bounds, exact):
-            lead = logits[found.case, cases.right[found.case]] - logits[found.case, found.rival]
-            chosen = held[:, column.query.open][found.case]
-            effects = found.effects.gather(2, chosen.unsqueeze(2)).sum((1, 2))
-            assert ((lead - found.lead - effects).abs() <= found.bent + found.rounding + 1e-9).all()
-            assert (found.effects.amin(2).sum(1) <= effects + 1e-9).all()
-            # A first look has closed all other pairs.
-            closed = logits.gather(1, cases.right.unsqueeze(1)) - logits > 0
-            closed[torch.arange(len(closed)), cases.right] = True
-            closed[found.case, found.rival] = True
-            assert closed.all()
+        assert len(found.case) and found.bent.isfinite().any()
+        lead = logits[found.case, cases.right[found.case]] - logits[found.case, found.rival]
+        chosen = held[:, column.query.open][found.case]
+        effects = found.effects.gather(2, chosen.unsqueeze(2)).sum((1, 2))
+        assert ((lead - found.lead - effects).abs() <= found.bent + found.rounding + 1e-9).all()
+        assert (found.effects.amin(2).sum(1) <= effects + 1e-9).all()
+        # A first look has closed all other pairs.
+        closed = logits.gather(1, cases.right.unsqueeze(1)) - logits > 0
+        closed[torch.arange(len(closed)), cases.right] = True
+        closed[found.case, found.rival] = True
+        assert closed.all()
+
+
+def far_digits(length, columns, count, generator):
+    """Digits (count, 2, length) that are alike in some columns, others drawn in each or one for all, to the extremes."""
+    digits = torch.randint(0, 10, (count, 2, length), generator=generator)
+    fill = torch.randint(0, 10, (count, 2, 1), generator=generator)
+    digits = torch.where(torch.arange(count)[:, None, None] % 2 == 0, digits, fill)
+    digits[:, :, columns] = digits[0, :, columns].clone()
+    digits[:, 0, -1] = digits[:, 0, -1].clamp(min=1)
+    return digits.numpy().astype(np.uint8)
+
+
+@pytest.mark.parametrize("size", [0.1, 0.3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_bounds_of_boxes_hold_in_problems(kind, size):
+    model, task = small_model(size=size, **KINDS[kind])
+    model = model.double()
+    prover, length = LengthProver(model, task), 6
+    generator = torch.Generator().manual_seed(0)
+    runs = task.text_runs(ordered=True)
+    layout = prover.layout(runs, length)
+    tables, bounded = prover.layer.tables(layout.tokens, layout.ids), 0
+    for at in (1, 4, 6):
+        column = Column(prover, runs, layout, tables, at, float("inf"))
+        digits = far_digits(length, [k for k in (at - 1, at, at + 1) if k < length], 200, generator)
+        texts = torch.from_numpy(task.format(digits, np.full((len(digits), 2), length)).tokens.astype(np.int64))
+        held = torch.from_numpy(layout.choice)[torch.arange(texts.shape[1] - 1), texts[:, :-1]][:, : column.place + 1]
+        held = torch.where(held < 0, 0, held)
+        always = column.query.always
+        alike = (held[:, always] == held[0, always]).all(1)
+        texts, held = texts[alike], held[alike]
+        case = column.cases.take((column.cases.held[:, always] == held[0, always]).all(1).nonzero()[:1, 0])
+        right = int(case.right[0])
+        with torch.inference_mode():
+            far = FarBoxes(column.query, case)
+            boxes = far.whole()
+            for _ in range(5):
+                rivals = torch.tensor([token for token in range(len(task.tokens)) if token != right])
+                found = far.look(boxes, right, rivals, lambda effects: effects.amin(3).sum(2))
+                occurs = far.occurs(boxes)
+                seen = []
+                last = model.model.layers[0].mlp_norms.sum
+                handle = last.register_forward_pre_hook(lambda module, inputs, seen=seen: seen.append(inputs[0]))
+                model(texts, use_cache=False)
+                handle.remove()
+                logits = seen[0][:, column.place] @ prover.layer.head.T
+                lead = logits[:, right : right + 1] - logits[:, rivals]
+                places = torch.arange(len(column.query.open))
+                point = far.along[places, held[:, column.query.open]].sum(1)
+                inside = (point.unsqueeze(1) >= boxes.low - 1e-9) & (point.unsqueeze(1) <= boxes.high + 1e-9)
+                problem, box = inside.all(2).nonzero(as_tuple=True)
+                assert len(problem.unique()) == len(texts)
+                assert occurs[box].all()
+                assert (lead[problem] >= found.left[box] - 1e-9).all()
+                bounded += int(found.left[box].isfinite().sum())
+                boxes = boxes.halves(found.score.argmax(1))
+    assert bounded
+
+
+@pytest.mark.parametrize("activation", VALUES)
+def test_activations_are_close_to_their_polynomials(activation):
+    generator = torch.Generator().manual_seed(0)
+    x = 4 * torch.randn(2000, generator=generator, dtype=torch.float64)
+    reach = 10 ** (3 * torch.rand(2000, generator=generator, dtype=torch.float64) - 2)
+    step = reach.unsqueeze(1) * torch.linspace(-1, 1, 999, dtype=torch.float64)
+    value = VALUES[activation](x.unsqueeze(1) + step)
+    for coefficients, off in fit(x, reach, activation):
+        near = sum(factor.unsqueeze(1) * step**power for power, factor in enumerate(coefficients))
+        assert ((value - near).abs() <= off.unsqueeze(1) + 1e-12).all()
+        assert (off <= reach).all()
 
 
 def test_the_construction_of_theorem_5_1_is_proved_at_all_its_lengths():

@@ -37,9 +37,6 @@ from longhand.data.certificates.rounding import (
 ROWS_AT_ONCE = 256
 """Tokens whose queries, keys and values are bounded at once."""
 
-UNITS_AT_ONCE = 2**24
-"""Moves of hidden units that are held at once."""
-
 SHORTEST = 1e-6
 """Queries and keys that are scaled to length 1 must be longer."""
 
@@ -450,15 +447,14 @@ class QueryPlace:
             above = above.index_add(0, case, self.product_apart[own[case], :, place, token])
         return below, above / below.unsqueeze(-1), (held < 0).double()
 
-    def bounds(self, cases: Cases, nearest: bool, exact: bool) -> Bounds:
+    def bounds(self, cases: Cases, nearest: bool) -> Bounds:
         """The bounds of pairs of a case and a rival that a first look does not close.
 
         Args:
             nearest: whether only the rival is taken of which the first look leaves least.
-            exact: whether hidden units are followed in each case, at some hundred times the cost, not by tables.
         """
         layer = self.layer
-        here, a, proved = self._start(cases)
+        here, a, proved = self.start(cases)
         (y, proved_y), (u, proved_u) = (self._norm(norm, a, here, place) for place, norm in layer.norms_read)
         proved = proved & proved_y & proved_u
         per_norm = layer.gamma(a.shape[1] / 2 + 3 * FUNCTION + 11)
@@ -468,10 +464,8 @@ class QueryPlace:
         # Sums of products, and hidden units.
         inner = layer.inner * layer.read.weight
         sums = u.exact @ layer.inner.T
-        along = self._along(here)
-        reach = self._reach_by_tables(self.units, (along @ inner.T).abs(), here)
-        if exact:
-            reach = torch.minimum(reach, self._reach_of_units(inner, along, here))
+        along = self.along(here)
+        reach = self.reach_by_tables(self.units, (along @ inner.T).abs(), here)
         reach = reach + here.rounding @ inner.abs().T
         sums_rounding = u_rounding @ layer.inner.abs().T + TINY
         sums_rounding = sums_rounding + layer.gamma(a.shape[1] + 6) * (u.size @ layer.inner.abs().T)
@@ -490,7 +484,7 @@ class QueryPlace:
             last, scale = last * root.unsqueeze(1) * weight, scale * root
         proved = proved & (torch.stack([part.amax(1) for part in (u.size, hidden_size, z_size)]) <= LARGEST).all(0)
         ends = layer.gamma(len(layer.last_norms) * (FUNCTION + 6) + a.shape[1] + 8)
-        y_reach = self._reach_by_tables(self.components, along.abs(), here) + here.rounding
+        y_reach = self.reach_by_tables(self.components, along.abs(), here) + here.rounding
         y_reach = y_reach * layer.residual.weight.abs() / y.root
 
         found = []
@@ -541,7 +535,7 @@ class QueryPlace:
             return Bounds(rows, rows, none, none.view(0, len(self.open), self.weight.shape[3]), none, none, none)
         return Bounds(*map(torch.cat, zip(*found, strict=True)))
 
-    def _start(self, cases: Cases) -> tuple[Here, Tensor, Tensor]:
+    def start(self, cases: Cases) -> tuple[Here, Tensor, Tensor]:
         """The centres, the sums a of residual and attention there (cases, hidden), and whether conditions hold."""
         layer, own = self.layer, cases.own
         below, output, is_open = self._centres(cases)
@@ -558,15 +552,15 @@ class QueryPlace:
 
     def _norm(self, norm: Norm, a: Tensor, here: Here, place: int) -> tuple[Normed, Tensor]:
         """A vector behind a norm, and whether the conditions of Lemma 16 hold; `place` is that of its lengths."""
-        along = self._along(here)
-        reach = (self._reach_by_tables(self.components, along.abs(), here) + here.rounding) * norm.weight.abs()
+        along = self.along(here)
+        reach = (self.reach_by_tables(self.components, along.abs(), here) + here.rounding) * norm.weight.abs()
         if norm.form is None:
             none, exact = torch.zeros_like(a[:, :1]), a * norm.weight
             return Normed(exact, none + 1, none, none, exact.abs() + reach), torch.tensor(True)
         root = ((norm.form * a.square()).sum(1, keepdim=True) + norm.constant).sqrt()
         by_root = norm.form.sqrt()
         lengths = tuple(table[..., place : place + 1] for table in self.lengths)
-        far = self._reach_by_tables(lengths, (along * by_root).norm(dim=-1, keepdim=True), here)
+        far = self.reach_by_tables(lengths, (along * by_root).norm(dim=-1, keepdim=True), here)
         far = (far + (here.rounding * by_root).norm(dim=1, keepdim=True)) / root
         toward = self._reach(norm.form * a, here).unsqueeze(1) / root.square()
         change = 2 * torch.minimum(toward, far) + far.square()
@@ -609,48 +603,33 @@ class QueryPlace:
             found[rows] = here.is_open[rows] @ flat[query]
         return found.unflatten(1, (table.shape[1], -1))
 
-    def _along(self, here: Here) -> Tensor:
+    def along(self, here: Here) -> Tensor:
         """What the outputs add to the components of a beyond the reference, (cases, heads, hidden)."""
         return torch.einsum("che,khe->chk", here.output - self.reference[here.own], self.layer.by_head)
 
-    def _reach_by_tables(self, tables: tuple[Tensor, ...], along: Tensor, here: Here, far: bool = True) -> Tensor:
+    def reach_by_tables(self, tables: tuple[Tensor, ...], along: Tensor, here: Here, far: bool = True) -> Tensor:
         """The most (cases, rows) that open tokens, and rounding of scores, do to sums of a's components.
 
         Args:
             tables: of `_tabulate`, whose last dimension are the rows.
-            along: (cases, heads, rows) the absolute sums of `_along`.
+            along: (cases, heads, rows) the absolute sums of `along`.
             far: whether open tokens count, not rounding of scores alone.
         """
-        apart, whole, held = tables
-        every = self._total(apart, here)
+        found = self.rounding_of_scores(tables, along, here).sum(1)
         if far:
-            every = every + along * self._total(self.share.unsqueeze(-1), here)
+            every = self._total(tables[0], here) + along * self._total(self.share.unsqueeze(-1), here)
+            found = found + (((1 + here.stretch) / here.below).unsqueeze(-1) * every).sum(1)
+        return found
+
+    def rounding_of_scores(self, tables: tuple[Tensor, ...], along: Tensor, here: Here) -> Tensor:
+        """The most (cases, heads, rows) that rounding of scores does; arguments of `reach_by_tables`."""
+        _, whole, held = tables
         by_scores = whole[here.own]
         for place in range(held.shape[2]):
             by_scores = by_scores + held[here.own, :, place, here.held[:, place]]
         weights = (self.open_weight.amax(3).sum(2)[here.own] + here.below).unsqueeze(-1)
-        every = every + here.off.unsqueeze(-1) * (by_scores + along * weights)
-        return (((1 + here.stretch) / here.below).unsqueeze(-1) * every).sum(1)
-
-    def _reach_of_units(self, inner: Tensor, along: Tensor, here: Here) -> Tensor:
-        """As `_reach_by_tables` for the products with the rows of `inner`, (cases, rows), without its inequalities."""
-        by_unit = torch.einsum("jdhe,khe->hjdk", self.value[self.open], self.layer.by_head) @ inner.T
-        reference = torch.einsum("qhe,khe->qhk", self.reference, self.layer.by_head) @ inner.T
-        means = along @ inner.T + reference[here.own]  # (cases, heads, rows)
-        # Rounding of scores as in the tables.
-        none = torch.zeros_like(self.units[0])
-        found = self._reach_by_tables((none, *self.units[1:]), (along @ inner.T).abs(), here, far=False)
-        at_once = max(1, UNITS_AT_ONCE // max(1, by_unit.numel()))
-        for rows in torch.arange(len(here.own)).split(at_once):
-            some = here.take(rows)
-            moves = self.open_weight[some.own].unsqueeze(-1) * (by_unit - means[rows][:, :, None, None])
-            moves = (moves - moves.mean(3, keepdim=True)) / some.below[:, :, None, None, None]
-            moves = moves * some.is_open[:, None, :, None, None]
-            moves_of_all = moves.sum(1)
-            together = torch.maximum(moves_of_all.amax(2).sum(1), -moves_of_all.amin(2).sum(1))
-            apart = (some.stretch.unsqueeze(-1) * moves.abs().amax(3).sum(2)).sum(1)
-            found[rows] += together + apart
-        return found
+        factor = (1 + here.stretch) / here.below * here.off
+        return factor.unsqueeze(-1) * (by_scores + along * weights)
 
     def _effects(self, slopes: Tensor, here: Here) -> tuple[Tensor, Tensor]:
         """What tokens add to sums of a's components with slopes (count, hidden), to first order.

@@ -5,14 +5,15 @@ included. *Refuted*: a problem is not, which the model was asked by greedy decod
 
 A token of the response has the symbols of few columns to go by. Each choice of them is a case, and all other tokens are far:
 `attention_error.py` bounds what they do. A shortest path over columns, with the transducer's state, finds the worst far
-symbols that a legal problem has. Where these, and the bound of what is not linear, eat a lead, the case is split: one more
-token is held, in each way. hub_cards/PROOF.md has the theorem.
+symbols that a legal problem has. Where these, and the bound of what is not linear, eat a lead, `far_boxes.py` looks at the
+case again. hub_cards/PROOF.md has the theorem.
 """
 
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -23,12 +24,14 @@ from tqdm.auto import tqdm
 from longhand.data.certificates.attention_error import (
     ROUNDING_FACTOR,
     AttendedLayer,
+    Bounds,
     Cases,
     QueryPlace,
     Tables,
     check_bounded,
 )
 from longhand.data.certificates.check import CannotCertify
+from longhand.data.certificates.far_boxes import Boxes, FarBoxes
 from longhand.data.families import DECODER
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.task import Task
@@ -42,11 +45,17 @@ MOST_CASES = 500_000
 NUMBERS_AT_ONCE = 2**24
 """Effects of tokens, or costs of columns, that are held at once."""
 
-SPLITS = 8
-"""How many more tokens a case may hold."""
+MOST_BOXES = 100_000
+"""Most boxes of one case that are looked at."""
 
-SPLIT_CASES = 8192
-"""Most cases of one token of the response that are split further, the others stay open."""
+FEW_BOXES = 1000
+"""The same for further cases of a length of which one stays open."""
+
+BOXES_AT_ONCE = 64
+"""Boxes that are looked at together."""
+
+ASKED_OF_BOXES = 4
+"""Problems that the model is asked for some boxes."""
 
 ASKED = 64
 """Most problems of one token of the response that the model is asked."""
@@ -59,11 +68,12 @@ class LengthVerdict:
     Attributes:
         length: the length; see `Task.operand_lengths`.
         verdict: `"proved"`, `"refuted"` or `"open"`.
-        cases: how many choices of the few symbols were bounded, those of split ones among them.
+        cases: how many choices of the few symbols were bounded.
         open: how many of these were not closed.
         lead: of a length that is open, the smallest lead that is left after all bounds, in logits; None if there is none.
         problem, answer, right: a problem that the model gets wrong, what it writes and what is right; None if none is known.
         seconds: what it took.
+        boxes: how many boxes were looked at, of those cases that a first look did not close.
     """
 
     length: int
@@ -75,6 +85,7 @@ class LengthVerdict:
     answer: str | None
     right: str | None
     seconds: float
+    boxes: int = 0
 
 
 class Layout(NamedTuple):
@@ -144,30 +155,38 @@ class LengthProver:
         began = time.perf_counter()
         with torch.inference_mode():
             found = self._verdict(length, began + seconds)
-        verdict, count, left_open, lead, wrong = found
-        lead = lead if verdict == "open" else None
-        problem, answer, right = wrong or (None, None, None)
+        verdict = "refuted" if found.wrong else "open" if found.open else "proved"
+        lead = found.lead if verdict == "open" and math.isfinite(found.lead) else None
+        problem, answer, right = found.wrong or (None, None, None)
         took = round(time.perf_counter() - began, 1)
-        lead = None if lead is None or not math.isfinite(lead) else lead
-        return LengthVerdict(length, verdict, count, left_open, lead, problem, answer, right, took)
+        return LengthVerdict(length, verdict, found.cases, found.open, lead, problem, answer, right, took, found.boxes)
 
-    def _verdict(self, length: int, until: float):
+    def _verdict(self, length: int, until: float) -> "Found":
         runs = self.task.text_runs(ordered=False)
         layout = self.layout(runs, length)
         if not _alike(layout, runs):
             runs = self.task.text_runs(ordered=True)
             layout = self.layout(runs, length)
         tables = self.layer.tables(layout.tokens, layout.ids)
-        count, left_open, lowest = 0, 0, math.inf
         columns = range(-1, layout.columns)
+        total, left = Found(), []
+        # A wrong problem of any column is found before the long second look at cases of the first ones.
         for column in tqdm(columns, desc=f"length {length}", disable=None, leave=False, delay=1):
-            if time.perf_counter() > until:
-                return "open", count, left_open + 1, None, None
-            found = Column(self, runs, layout, tables, column, until).search()
-            count, left_open, lowest = count + found.cases, left_open + found.open, min(lowest, found.lead)
+            found, cases = Column(self, runs, layout, tables, column, until).look()
             if found.wrong:
-                return "refuted", count, left_open, lowest, found.wrong
-        return "open" if left_open else "proved", count, left_open, lowest, None
+                return total.add(found)
+            total = total.add(replace(found, open=0, lead=math.inf))
+            if len(cases.own):
+                left.append((column, cases, found.lead))
+        for column, cases, lead in tqdm(left, desc=f"length {length}, boxes", disable=None, leave=False, delay=1):
+            if time.perf_counter() > until:
+                total = total.add(Found(open=len(cases.own), lead=lead))
+                continue
+            most = FEW_BOXES if total.open else MOST_BOXES
+            total = total.add(Column(self, runs, layout, tables, column, until).look_in_boxes(cases, most))
+            if total.wrong:
+                return total
+        return total
 
     def layout(self, runs: TextRuns, length: int) -> Layout:
         """The texts of one length.
@@ -224,13 +243,21 @@ def _alike(layout: Layout, runs: TextRuns) -> bool:
     return all(bool((layout.ids[:, row] == layout.ids[:, rows[0]]).all()) for row in rows)
 
 
-class ColumnFound(NamedTuple):
-    """What the search at one token of the response found; see `LengthVerdict`."""
+@dataclass(frozen=True)
+class Found:
+    """What a search found; see `LengthVerdict`."""
 
-    cases: int
-    open: int
-    lead: float
-    wrong: tuple[str, str, str] | None
+    cases: int = 0
+    open: int = 0
+    lead: float = math.inf
+    wrong: tuple[str, str, str] | None = None
+    boxes: int = 0
+
+    def add(self, more: "Found") -> "Found":
+        """What this and another search found together."""
+        wrong = self.wrong or more.wrong
+        lead = min(self.lead, more.lead)
+        return Found(self.cases + more.cases, self.open + more.open, lead, wrong, self.boxes + more.boxes)
 
 
 class Column:
@@ -334,31 +361,18 @@ class Column:
             vertex = source[best]
         return np.stack(edges[::-1], axis=1)
 
-    def search(self) -> ColumnFound:
-        """Bound all cases, split those that are not closed, and ask the model the worst problems."""
-        count, cases = 0, self.cases
-        for depth in range(SPLITS + 1):
-            count += len(cases.own)
-            open_cases, worst, first_order, problems = self._close(cases, exact=False)
-            if len(open_cases.own):
-                open_cases, worst, first_order, problems = self._close(open_cases, exact=True)
-            if not len(open_cases.own):
-                return ColumnFound(count, 0, math.inf, None)
-            if wrong := self._ask(problems, first_order):
-                return ColumnFound(count, len(open_cases.own), float(worst), wrong)
-            is_last = depth == SPLITS or len(open_cases.own) > SPLIT_CASES or time.perf_counter() > self.until
-            split = None if is_last else self._split(open_cases)
-            if split is None:
-                return ColumnFound(count, len(open_cases.own), float(worst), None)
-            cases = split
-        raise AssertionError("the last depth returns")
+    def look(self) -> tuple[Found, Cases]:
+        """Bound all cases, and ask the model the worst problems of those that are not closed. Return these cases too."""
+        cases, worst, problems = self._close(self.cases)
+        wrong = self._ask(problems) if len(cases.own) else None
+        return Found(len(self.cases.own), len(cases.own), worst, wrong), cases
 
-    def _close(self, cases: Cases, exact: bool) -> tuple[Cases, float, Tensor, np.ndarray]:
-        """Bound cases; `exact` as for `QueryPlace.bounds`.
+    def _close(self, cases: Cases) -> tuple[Cases, float, np.ndarray]:
+        """Bound cases.
 
         Returns:
-            Those that are not closed; the smallest lead that is left, in logits; the leads to first order of the problems
-            that take most from one of each, the lowest first; and the runs of these problems.
+            Those that are not closed; the smallest lead that is left, in logits; and the runs of the problems that take most
+            from one lead of each, the lowest to first order first.
         """
         tokens = self.query.weight.shape[3] * max(1, len(self.query.open)) * self.prover.layer.heads
         at_once = max(16, NUMBERS_AT_ONCE // (4 * tokens))
@@ -366,45 +380,101 @@ class Column:
         for rows in torch.arange(len(cases.own)).split(at_once):
             if time.perf_counter() > self.until:
                 kept.append(rows)
-                leads.append(torch.zeros(0, dtype=torch.float64))
-                runs.append(np.zeros((0, len(self.layout.layers)), dtype=np.int64))
                 continue
             # If the nearest rival is not closed, the others tell nothing more.
             for nearest in (True, False):
                 some = cases.take(rows)
-                bounds = self.query.bounds(some, nearest, exact)
+                bounds = self.query.bounds(some, nearest)
+                left, taken = self._left(some, bounds, at_once)
+                lowest = min([lowest, *left.tolist()])
+                failed = (~(left > 0)).nonzero().squeeze(1)
                 unclosed = torch.zeros(len(rows), dtype=torch.bool)
-                for pairs in torch.arange(len(bounds.case)).split(at_once) if len(bounds.case) else ():
-                    part = bounds.take(pairs)
-                    own = some.take(part.case)
-                    taken = self._least_in_parts(own, part.effects)
-                    left = (part.lead + taken - part.bent - ROUNDING_FACTOR * part.rounding) * part.scale
-                    left = torch.where(taken == math.inf, math.inf, left)  # no problem has this case
-                    lowest = min([lowest, *torch.where(left.isnan(), -math.inf, left).tolist()])
-                    failed = (~(left > 0)).nonzero().squeeze(1)
-                    if len(failed):
-                        unclosed[part.case[failed]] = True
-                        first = (part.lead + taken)[failed] * part.scale[failed]
-                        order = first.argsort()[:ASKED]
-                        leads.append(first[order])
-                        runs.append(self.worst_runs(own.take(failed[order]), part.effects[failed[order]]))
+                unclosed[bounds.case[failed]] = True
+                first = (bounds.lead + taken)[failed] * bounds.scale[failed]
+                order = first.argsort()[:ASKED]
+                leads.append(first[order])
+                worst = bounds.take(failed[order])
+                runs.append(self.worst_runs(some.take(worst.case), worst.effects))
                 kept.append(rows[unclosed])
                 rows = rows[~unclosed][torch.isin((~unclosed).nonzero().squeeze(1), bounds.case)]
                 if not len(rows):
                     break
-        if not leads:
-            none = cases.take(torch.zeros(0, dtype=torch.long))
-            return none, lowest, torch.zeros(0), np.zeros((0, 0))
-        order = torch.cat(leads).argsort()[:ASKED]
-        return cases.take(torch.cat(kept).unique()), lowest, torch.cat(leads)[order], np.concatenate(runs)[order.numpy()]
+        problems = np.zeros((0, len(self.layout.layers)), dtype=np.int64)
+        if leads:
+            problems = np.concatenate(runs)[torch.cat(leads).argsort()[:ASKED].numpy()]
+        return cases.take(torch.cat(kept).unique()), lowest, problems
 
-    def _least_in_parts(self, cases: Cases, effects: Tensor) -> Tensor:
+    def _left(self, cases: Cases, bounds: Bounds, at_once: int) -> tuple[Tensor, Tensor]:
+        """(pairs,) what is left of leads, in logits, and what effects of a problem's tokens take at most."""
+        parts = [
+            (cases.take(bounds.case[rows]), bounds.effects[rows]) for rows in torch.arange(len(bounds.case)).split(at_once)
+        ]
+        taken = torch.cat([self.least(*part) for part in parts]) if len(bounds.case) else bounds.lead
+        left = (bounds.lead + taken - bounds.bent - ROUNDING_FACTOR * bounds.rounding) * bounds.scale
+        left = torch.where(left.isnan(), -math.inf, left)
+        # No problem has these cases.
+        return torch.where(taken == math.inf, math.inf, left), taken
+
+    def look_in_boxes(self, cases: Cases, most: int) -> Found:
+        """Look again at cases that the first look did not close.
+
+        Args:
+            most: boxes of a case; see `MOST_BOXES`.
+        """
+        total = Found()
+        for row in range(len(cases.own)):
+            found = self._look_at_case(cases.take(torch.tensor([row])), FEW_BOXES if total.open else most)
+            total = total.add(found)
+            if total.wrong:
+                break
+        return total
+
+    def _look_at_case(self, case: Cases, most: int) -> Found:
+        """Look at one case in boxes, and halve those that are not closed, until all are or too many are looked at."""
+        bounds = self.query.bounds(case, nearest=False)
+        left, _ = self._left(case, bounds, len(bounds.case))
+        rivals = bounds.rival[~(left > 0)]
+        far = FarBoxes(self.query, case)
+        waiting, pairs = far.whole(), torch.ones(1, len(rivals), dtype=torch.bool)
+        looked, lowest = 0, math.inf
+        while len(waiting.low):
+            if looked >= most or time.perf_counter() > self.until:
+                return Found(open=1, lead=lowest, boxes=looked)
+            last = torch.arange(max(0, len(waiting.low) - BOXES_AT_ONCE), len(waiting.low))
+            boxes, own = waiting.take(last), pairs[last]
+            waiting, pairs = waiting.take(torch.arange(int(last[0]))), pairs[: last[0]]
+            occurs = far.occurs(boxes).nonzero().squeeze(1)
+            boxes, own = boxes.take(occurs), own[occurs]
+            looked += len(occurs)
+            if not len(occurs):
+                continue
+            asked = own.any(0).nonzero().squeeze(1)
+            found = far.look(boxes, int(case.right[0]), rivals[asked], partial(self._least_of_case, case))
+            failed = torch.zeros_like(own)
+            failed[:, asked] = own[:, asked] & ~(found.left > 0)
+            box, rival = failed[:, asked].nonzero(as_tuple=True)
+            if not len(box):
+                continue
+            lowest = min(lowest, float((found.left * found.scale)[box, rival].min()))
+            lows = (found.first * found.scale)[box, rival].argsort()[:ASKED_OF_BOXES]
+            effects = found.effects[box[lows], rival[lows]]
+            if wrong := self._ask(self.worst_runs(case.take(torch.zeros(len(lows), dtype=torch.long)), effects)):
+                return Found(open=1, lead=lowest, wrong=wrong, boxes=looked)
+            halved = failed.any(1).nonzero().squeeze(1)
+            halves = boxes.take(halved).halves(found.score[halved].argmax(1))
+            waiting = Boxes(torch.cat([waiting.low, halves.low]), torch.cat([waiting.high, halves.high]))
+            pairs = torch.cat([pairs, failed[halved], failed[halved]])
+        return Found(boxes=looked)
+
+    def _least_of_case(self, case: Cases, effects: Tensor) -> Tensor:
+        """(boxes, rivals) as `least`, for one case and effects (boxes, rivals, open, tokens)."""
+        flat = effects.flatten(0, 1)
         edges = max(len(step[0]) for step in self.steps)
         at_once = max(16, NUMBERS_AT_ONCE // edges)
-        parts = [self.least(cases.take(rows), effects[rows]) for rows in torch.arange(len(effects)).split(at_once)]
-        return torch.cat(parts) if parts else effects.new_zeros(0)
+        parts = [self.least(case.take(torch.zeros(len(some), dtype=torch.long)), some) for some in flat.split(at_once)]
+        return torch.cat(parts).unflatten(0, effects.shape[:2])
 
-    def _ask(self, runs: np.ndarray, first_order: Tensor) -> tuple[str, str, str] | None:
+    def _ask(self, runs: np.ndarray) -> tuple[str, str, str] | None:
         """Ask the model the problems of runs; return the first that it gets wrong."""
         graph, layout = self.runs.graph, self.layout
         texts = layout.tokens[:, 0].repeat(len(runs), 1)
@@ -426,17 +496,3 @@ class Column:
             if found := self.prover.ask(text[: layout.response + 1], text[layout.response + 1 :]):
                 return found
         return None
-
-    def _split(self, cases: Cases) -> Cases | None:
-        """Hold one more token of each case in every way, at the place that moves most; None if no place is left."""
-        moves = self.query.components[0].norm(dim=-1).sum(1)[cases.own]  # (cases, open)
-        moves = moves.masked_fill(cases.held[:, self.query.open] >= 0, -1)
-        if not len(self.query.open) or float(moves.amax(1).min()) < 0:
-            return None
-        place = self.query.open[moves.argmax(1)]
-        tokens = torch.from_numpy((self.layout.choice >= 0).sum(1))[place]
-        rows = torch.arange(len(tokens)).repeat_interleave(tokens)
-        offset = torch.arange(len(rows)) - (tokens.cumsum(0) - tokens).repeat_interleave(tokens)
-        held = cases.held[rows].clone()
-        held[torch.arange(len(rows)), place[rows]] = offset
-        return Cases(cases.own[rows], held, cases.right[rows])

@@ -32,7 +32,7 @@ PROOF = (
     "Far tokens. In each case, and for every other token of the vocabulary, the lead of the right token was found in exact "
     "arithmetic where all other tokens have their mean weight and value. What they can take from it is bounded: to first "
     "order exactly, by a shortest path over the columns with the transducer's state, and beyond it by hub_cards/PROOF.md, "
-    "Attention to all tokens. Where the bound was too large, one more token was held in each way.",
+    "Attention to all tokens. Where the bound was too large, it was found again in boxes of what far tokens do together.",
     "Rounding. What rounding in {dtype} adds, in any order of summation, was taken off twice.",
     "Induction. A lead was left in each case of the lengths that are called proved. Greedy decoding starts from a correct "
     "prefix. If the first t tokens are right, the next one is right too, until the end token is written.",
@@ -57,7 +57,8 @@ def describe_verdict(verdict: LengthVerdict) -> str:
         return f"refuted: {verdict.problem}{verdict.answer} should be {verdict.right}"
     if verdict.verdict == "open":
         return f"open: {verdict.open:,} of {verdict.cases:,} cases are not closed{left}"
-    return f"proved: {verdict.cases:,} cases{left}"
+    boxes = f", {verdict.boxes:,} boxes" if verdict.boxes else ""
+    return f"proved: {verdict.cases:,} cases{boxes}"
 
 
 def known_verdicts(file: Path, weights: str, task: dict[str, Any]) -> list[LengthVerdict]:

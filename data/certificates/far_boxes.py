@@ -1,0 +1,498 @@
+"""A second look at a case: what its open tokens do together, in boxes, with hidden units that cancel each other.
+
+The sum of what open tokens add to the outputs of the heads is a point. Few coordinates, those in which the moves of tokens
+spread most, tell nearly all about it. A *box* limits them. Within a box a lead is expanded about the box's own centre: its
+second order is one quadratic form for all hidden units and norms, in which they cancel each other; only what is beyond it is
+bounded unit by unit. A box that is not closed is halved. hub_cards/PROOF.md, "A second look, in boxes", has the lemmas.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu, pad, relu
+
+from longhand.data.certificates.attention_error import (
+    MOST_CHANGE,
+    ROUNDING_FACTOR,
+    SHORTEST,
+    Cases,
+    Norm,
+    QueryPlace,
+)
+from longhand.data.certificates.rounding import BENT, FUNCTION, LARGEST, TINY
+
+MOST_COORDINATES = 16
+"""Coordinates of a box."""
+
+SHARE_FACTOR = 3
+"""How much sums of weights count, beside moves, for the choice of coordinates."""
+
+KEPT_SPREAD = 0.9998
+"""Share of the squared spread of the moves that coordinates keep, if so many are enough."""
+
+SHARES = (0.0, 0.5, 1.0)
+"""Which part of a slope along narrowed coordinates is bounded by the limits of a box; the rest by tokens."""
+
+NARROWED = 0.999
+"""A coordinate is narrowed if its limits are less than so much of the whole apart."""
+
+GRID = 17
+"""Points at which an activation is compared with a polynomial."""
+
+CURVATURE = 2 * BENT
+"""The largest second derivative of a smooth activation, or more (Lemma 8)."""
+
+LEAST_REACH = 1e-6
+"""Intervals of sums are made at least so wide, so that coefficients have enough digits."""
+
+
+VALUES: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu_pytorch_tanh": partial(gelu, approximate="tanh"),
+    "gelu": gelu,
+    "relu": relu,
+}
+"""The activations that have a bound."""
+
+
+class Fit(NamedTuple):
+    """An activation on [x - reach, x + reach]: within `off` of the sum of coefficient * (difference from x)**power.
+
+    Attributes:
+        coefficients: one tensor for each power.
+        off: of their shape.
+    """
+
+    coefficients: list[Tensor]
+    off: Tensor
+
+
+def fit(x: Tensor, reach: Tensor, activation: str) -> tuple[Fit, Fit]:
+    """Polynomials of degrees 2 and 1 close to an activation, and how far they can be off (Lemma 20)."""
+    reach = reach.clamp(min=LEAST_REACH)
+    at = torch.linspace(-1, 1, GRID, dtype=x.dtype)
+    values = VALUES[activation](x.unsqueeze(-1) + reach.unsqueeze(-1) * at)
+    return _fit(x, reach, values, at, activation, 2), _fit(x, reach, values, at, activation, 1)
+
+
+def _fit(x: Tensor, reach: Tensor, values: Tensor, at: Tensor, activation: str, degree: int) -> Fit:
+    powers = at ** torch.arange(degree + 1).unsqueeze(1)  # (powers, points)
+    found = values @ torch.linalg.pinv(powers)
+    error = values - found @ powers
+    highest, lowest = error.amax(-1), error.amin(-1)
+    # Between two points an error is off the line through theirs by at most this.
+    step = 2 * reach / (GRID - 1)
+    bend = 2 * found[..., 2].abs() / reach.square() if degree == 2 else torch.zeros_like(reach)
+    if activation == "relu":
+        between = step / 4 * (reach > x.abs()) + step.square() / 8 * bend
+    else:
+        between = step.square() / 8 * (bend + CURVATURE)
+    coefficients = [found[..., power] / reach**power for power in range(degree + 1)]
+    coefficients[0] = coefficients[0] + (highest + lowest) / 2
+    return Fit(coefficients, (highest - lowest) / 2 + between)
+
+
+class Boxes(NamedTuple):
+    """Limits of coordinates.
+
+    Attributes:
+        low, high: (boxes, coordinates).
+    """
+
+    low: Tensor
+    high: Tensor
+
+    def take(self, rows: Tensor) -> "Boxes":
+        """Some of the boxes."""
+        return Boxes(self.low[rows], self.high[rows])
+
+    def halves(self, at: Tensor) -> "Boxes":
+        """Both halves of each box, along one coordinate each."""
+        rows = torch.arange(len(at))
+        middle = (self.low[rows, at] + self.high[rows, at]) / 2
+        low, high = self.low.clone(), self.high.clone()
+        high[rows, at], low[rows, at] = middle, middle
+        return Boxes(torch.cat([self.low, low]), torch.cat([high, self.high]))
+
+
+class Looked(NamedTuple):
+    """What is known of boxes.
+
+    Attributes:
+        left: (boxes, rivals) what is left of the leads at least; infinite where no problem is in the box. Leads are
+            differences of logits before the last norms, as in `Bounds`.
+        first: (boxes, rivals) the least leads to first order.
+        effects: (boxes, rivals, open, tokens) what each token adds to the leads to first order.
+        scale: (boxes, 1) by this a logit is larger at the centre of the box.
+        score: (boxes, coordinates) how much of the bound is due to the width of each coordinate.
+    """
+
+    left: Tensor
+    first: Tensor
+    effects: Tensor
+    scale: Tensor
+    score: Tensor
+
+
+class FarBoxes:
+    """The open tokens of one case.
+
+    Args:
+        query: the place.
+        case: one case, and no other.
+    """
+
+    def __init__(self, query: QueryPlace, case: Cases):
+        here, a, _ = query.start(case)
+        self.query, self.layer, self.a = query, query.layer, a[0]
+        layer, own = self.layer, int(here.own[0])
+        weight, below = query.open_weight[own], here.below[0, :, None, None]
+        is_open = here.is_open[0, :, None]
+        share = (weight - weight.mean(2, keepdim=True)) / below * is_open  # (heads, open, tokens)
+        # The other end of a ratio of sums of weights is that of the smallest possible sum.
+        self.least_sum = 1 + share.amin(2).sum(1)  # (heads,)
+        self.most_sum = 1 + share.amax(2).sum(1)
+        largest = 1 / (self.least_sum * (1 - here.off[0]))
+        self.here = replace(here, stretch=(largest - 1).unsqueeze(0))
+        move = query.value[query.open].permute(2, 0, 1, 3) - here.output[0, :, None, None]
+        move = weight.unsqueeze(-1) * move
+        move = (move - move.mean(2, keepdim=True)) / below.unsqueeze(-1) * is_open.unsqueeze(-1)
+        self.move = torch.einsum("hjde,khe->hjdk", move, layer.by_head)
+        self._choose_coordinates(share)
+        inner = layer.inner * layer.read.weight
+        self.inner = inner
+        self.by_unit = self.axes @ inner.T  # (coordinates, heads, rows)
+        self.rest_of_units = (self.rest @ inner.T).abs().amax(2).sum(1)  # (heads, rows)
+        of_units = self.move @ inner.T
+        self.reach_of_units = of_units.abs().amax(2).sum(1)
+        self.proved = query.proved[own] & torch.tensor(layer.proved)
+        self.plain = (1 / self.least_sum + 1 / self.most_sum) / 2
+        together = torch.einsum("h,hjdk->jdk", self.plain, of_units)
+        self.lowest_of_units, self.highest_of_units = together.amin(1).sum(0), together.amax(1).sum(0)
+        along = query.along(self.here)
+        none = torch.zeros_like(query.units[0])
+        rounding = query.reach_by_tables((none, *query.units[1:]), (along @ inner.T).abs(), self.here, far=False)
+        self.unit_rounding = rounding[0] + self.here.rounding[0] @ inner.abs().T
+        none = torch.zeros_like(query.components[0])
+        self.score_rounding = query.rounding_of_scores((none, *query.components[1:]), along.abs(), self.here)[0]
+        none = torch.zeros_like(query.lengths[0])
+        self.length_rounding = []
+        for place, norm in layer.norms_read:
+            if norm.form is None:
+                self.length_rounding.append(None)
+                continue
+            by_root = norm.form.sqrt()
+            tables = tuple(table[..., place : place + 1] for table in (none, *query.lengths[1:]))
+            far = query.reach_by_tables(tables, (along * by_root).norm(dim=-1, keepdim=True), self.here, far=False)
+            self.length_rounding.append(far[0, 0] + (self.here.rounding[0] * by_root).norm())
+
+    def _choose_coordinates(self, share: Tensor) -> None:
+        """Find the directions in which moves and sums of weights spread most, and what these leave over."""
+        heads, _, _, hidden = self.move.shape
+        factor = SHARE_FACTOR * self.move.norm(dim=-1).amax(2).sum(1).clamp(min=TINY)  # (heads,)
+        every = torch.cat([self.move.permute(1, 2, 0, 3).flatten(2), (share * factor[:, None, None]).permute(1, 2, 0)], -1)
+        rows = every.flatten(0, 1)
+        values, vectors = torch.linalg.eigh(rows.T @ rows)
+        values, vectors = values.flip(0).clamp(min=0), vectors.flip(1)
+        kept = int((values.cumsum(0) < KEPT_SPREAD * values.sum()).sum()) + 1
+        kept = min(kept, MOST_COORDINATES)
+        basis = vectors[:, :kept]  # (extended, coordinates)
+        self.along = every @ basis  # (open, tokens, coordinates)
+        self.axes = basis[: heads * hidden].T.unflatten(1, (heads, hidden))  # (coordinates, heads, hidden)
+        self.rest = self.move - torch.einsum("jdi,ihk->hjdk", self.along, self.axes)
+        self.share_axes = basis[heads * hidden :].T / factor  # (coordinates, heads)
+        self.rest_of_share = (share - torch.einsum("jdi,ih->hjd", self.along, self.share_axes)).abs().amax(2).sum(1)
+
+        whole = self.whole()
+        self.half_of_whole = (whole.high - whole.low) / 2
+
+    def whole(self) -> Boxes:
+        """The box of everything."""
+        return Boxes(self.along.amin(1).sum(0).unsqueeze(0), self.along.amax(1).sum(0).unsqueeze(0))
+
+    def occurs(self, boxes: Boxes) -> Tensor:
+        """(boxes,) False where a plane shows that no tokens lead into a box."""
+        possible = torch.ones(len(boxes.low), dtype=torch.bool)
+        whole = self.whole()
+        spread = (whole.high - whole.low).clamp(min=TINY).square()
+        point = torch.zeros_like(boxes.low)
+        for _ in range(6):
+            nearest = torch.minimum(torch.maximum(point, boxes.low), boxes.high)
+            normal = (nearest - point) / spread
+            reach = torch.einsum("bi,jdi->bjd", normal, self.along)
+            most, which = reach.max(2)
+            least = torch.where(normal > 0, normal * boxes.low, normal * boxes.high).sum(1)
+            possible &= ~(most.sum(1) < least)
+            corner = self.along[torch.arange(len(self.along)), which].sum(1)
+            step = corner - point
+            length = (step.square() / spread).sum(1).clamp(min=TINY)
+            far = ((step * (nearest - point) / spread).sum(1) / length).clamp(0, 1)
+            point = point + far.unsqueeze(1) * step
+        return possible
+
+    def look(self, boxes: Boxes, right: int, rivals: Tensor, least: Callable[[Tensor], Tensor]) -> Looked:
+        """Bound the leads of a token over rivals in boxes.
+
+        Args:
+            rivals: (rivals,).
+            least: the least sums (...) of effects (..., open, tokens) over all problems of the case.
+        """
+        layer, units = self.layer, self.layer.units
+        middle, half = (boxes.low + boxes.high) / 2, (boxes.high - boxes.low) / 2
+        ratio, ratio_off, occurs = self._ratios(middle, half)
+        axes = torch.einsum("bh,ihk->bik", ratio, self.axes)
+        by_head = torch.einsum("bi,ihk->bhk", middle, self.axes)
+        spread = Spread(middle, half, ratio, ratio_off, axes, by_head)
+        a = self.a + torch.einsum("bh,bhk->bk", ratio, by_head)
+
+        # How far sums of a's components can be from those of the centre.
+        by_unit = torch.einsum("bh,ihk->bik", ratio, self.by_unit)
+        of_head = torch.einsum("bi,ihk->bhk", middle, self.by_unit).abs() + self.rest_of_units
+        of_head = of_head + torch.einsum("bi,ihk->bhk", half, self.by_unit.abs())
+        unit_rest = ratio @ self.rest_of_units + (ratio_off.unsqueeze(2) * of_head).sum(1) + self.unit_rounding
+        moved = torch.einsum("bh,bhk->bk", ratio, by_head) @ self.inner.T
+        by_tokens = torch.maximum(self.highest_of_units - moved, moved - self.lowest_of_units)
+        by_tokens = by_tokens + ((ratio - self.plain).abs() + ratio_off) @ self.reach_of_units + self.unit_rounding
+        unit_reach = torch.minimum(torch.einsum("bi,bik->bk", half, by_unit.abs()) + unit_rest, by_tokens)
+        reach_of_a = torch.einsum("bi,bik->bk", half, axes.abs()) + self._rest_of_components(spread)
+
+        y, u = (
+            self._norm(norm, rounding, a, spread)
+            for (_, norm), rounding in zip(layer.norms_read, self.length_rounding, strict=True)
+        )
+        per_norm = layer.gamma(a.shape[1] / 2 + 3 * FUNCTION + 11)
+        y_size, u_size = (
+            (vector.exact.abs() + reach_of_a * norm.weight.abs() / vector.root) * (1 + vector.scaled)
+            for vector, (_, norm) in zip((y, u), layer.norms_read, strict=True)
+        )
+        u_rounding = 1.1 * layer.norms_before_mlp * per_norm * u_size + TINY
+        y_rounding = 1.1 * per_norm * y_size * (layer.residual.form is not None)
+
+        # Sums of products. One more coordinate: all of them grow together by what the norm's root is not linear in.
+        absolute = layer.inner.abs().T
+        sums = u.exact @ layer.inner.T
+        sums_rounding = u_rounding @ absolute + TINY + layer.gamma(a.shape[1] + 6) * (u_size @ absolute)
+        sum_axes = by_unit / u.root.unsqueeze(1) - u.along.unsqueeze(2) * sums.unsqueeze(1)
+        sum_axes = torch.cat([sum_axes, sums.unsqueeze(1)], 1)  # (boxes, coordinates + 1, rows)
+        wide = torch.cat([half, u.curved + u.along_rest], 1)
+        on_axes = torch.einsum("bi,bik->bk", wide, sum_axes.abs())
+        bent_sums = u.scaled * unit_reach / u.root + sums_rounding
+        apart = unit_rest / u.root + bent_sums
+        by_all = unit_reach / u.root + sums.abs() * (u.along_reach + u.curved) + bent_sums
+        reach = torch.minimum(on_axes + apart, by_all)
+
+        # Hidden units: polynomials of the sums. What is not in the form is bounded unit by unit.
+        head, behind = layer.head[right] - layer.head[rivals], layer.behind[right] - layer.behind[rivals]
+        size = behind.abs()  # (rivals, units)
+        gated = len(layer.inner) > units
+        p, p_axes, p_reach = sums[:, :units], sum_axes[..., :units], reach[:, :units]
+        ((value, slope, bend), off), ((flat, rise), flat_off) = fit(p, p_reach, layer.config.hidden_act)
+        g = torch.ones_like(p)
+        own = 3 * FUNCTION * layer.unit * (p.abs() + p_reach) * (layer.config.hidden_act != "relu")
+        if gated:
+            g, g_axes, g_reach = sums[:, units:], sum_axes[..., units:], reach[:, units:]
+            off = g.abs() * off + g_reach * flat_off
+            hidden_size = (p.abs() + p_reach) * (g.abs() + g_reach)
+            hidden_rounding = (g.abs() + g_reach) * own + layer.unit * hidden_size
+            derivatives = torch.cat([slope * g, flat], 1)
+        else:
+            hidden_size, hidden_rounding, derivatives = p.abs() + p_reach, own, slope
+        hidden_rounding = hidden_rounding + (derivatives.abs() * sums_rounding).unflatten(1, (-1, units)).sum(1)
+        by_sums = behind.repeat(1, len(layer.inner) // units) * derivatives.unsqueeze(1)  # (boxes, rivals, rows)
+        by_inner = by_sums @ layer.inner
+        weighted = p_axes.unsqueeze(1) * (behind * (bend * g).unsqueeze(1)).unsqueeze(2)
+        form = weighted @ p_axes.transpose(1, 2).unsqueeze(1)  # (boxes, rivals, coordinates + 1, coordinates + 1)
+        p_on, p_apart = on_axes[:, :units], apart[:, :units]
+        per_unit = (bend * g).abs() * (2 * p_on + p_apart) * p_apart
+        alone = (bend * g).abs() * p_reach.square()
+        steep = 2 * (bend * g).abs() * p_reach + off / p_reach
+        if gated:
+            g_on, g_apart = on_axes[:, units:], apart[:, units:]
+            mixed = (p_axes.unsqueeze(1) * (behind * rise.unsqueeze(1)).unsqueeze(2)) @ g_axes.transpose(1, 2).unsqueeze(1)
+            form = form + (mixed + mixed.transpose(2, 3)) / 2
+            per_unit = per_unit + rise.abs() * (p_on * g_apart + p_apart * g_on + p_apart * g_apart)
+            alone = alone + rise.abs() * p_reach * g_reach
+            steep = torch.cat([steep + rise.abs() * g_reach, rise.abs() * p_reach + flat_off], 1)
+        beyond, alone = (per_unit + off) @ size.T, (alone + off) @ size.T  # (boxes, rivals)
+
+        # Both norms, and the slopes by a, with which effects of tokens are found.
+        back, grown = torch.zeros_like(by_inner), torch.zeros_like(beyond)
+        for (_, norm), vector, slopes in zip(layer.norms_read, (y, u), (head.expand_as(by_inner), by_inner), strict=True):
+            direct = slopes * (norm.weight / vector.root).unsqueeze(1)
+            back = back + direct
+            if norm.form is None:
+                continue
+            toward = (slopes * vector.exact.unsqueeze(1)).sum(2)  # (boxes, rivals)
+            back = back - toward.unsqueeze(2) * vector.slope.unsqueeze(1)
+            on = direct @ axes.transpose(1, 2)  # (boxes, rivals, coordinates)
+            rest = self._rest(direct, spread)
+            on_all = (on.abs() * half.unsqueeze(1)).sum(2)
+            outer = 1.5 * vector.along.unsqueeze(2) * vector.along.unsqueeze(1) - vector.gram / 2
+            crossed = vector.along[:, None, :, None] * on.unsqueeze(2)
+            own_form = toward[:, :, None, None] * outer.unsqueeze(1) - (crossed + crossed.transpose(2, 3)) / 2
+            form = form + pad(own_form, (0, 1, 0, 1))
+            along_on, along_rest = (vector.along.abs() * half).sum(1, keepdim=True), vector.along_rest
+            squares = 1.5 * (2 * along_on + along_rest) * along_rest
+            squares = squares + (2 * vector.length + vector.length_rest) * vector.length_rest / 2
+            beyond = beyond + toward.abs() * (squares + vector.third) + along_on * rest + along_rest * (on_all + rest)
+            beyond = beyond + vector.curved * (on_all + rest)
+            grown = grown + toward * vector.grown
+            alone = alone + toward.abs() * vector.curved + vector.scaled * (on_all + rest)
+        # All units and norms in one form, or each by itself.
+        diagonal = form.diagonal(dim1=2, dim2=3)
+        quadratic = (wide.unsqueeze(1) * (form.abs() @ wide[:, None, :, None]).squeeze(3)).sum(2)
+        quadratic = quadratic - (diagonal.clamp(min=0) * wide.square().unsqueeze(1)).sum(2)
+        bent = torch.minimum(beyond + quadratic - grown, alone)
+
+        # Logits before the last norms, and rounding.
+        z = y.exact + (value * g) @ layer.down.T
+        z_size = y_size + hidden_size @ layer.down.abs().T
+        z_rounding = y_rounding + layer.gamma(layer.units + 8) * z_size + TINY
+        scale, last = torch.ones_like(z[:, :1]), z
+        for weight in layer.last_norms:
+            root = (last.square().mean(-1, keepdim=True) + layer.config.norm_eps).rsqrt()
+            last, scale = last * root * weight, scale * root
+        ends = layer.gamma(len(layer.last_norms) * (FUNCTION + 6) + a.shape[1] + 8)
+        rounding = z_rounding @ head.abs().T + hidden_rounding @ size.T + TINY / scale
+        rounding = rounding + ends * (z_size @ (layer.head[right].abs() + layer.head[rivals].abs()).T)
+        rounding = rounding + (by_inner.abs() * u_rounding.unsqueeze(1)).sum(2) + self._rounding(back)
+        lead = z @ head.T
+
+        # To first order, token by token; or by the limits of the box; or in part by both.
+        by_token = torch.einsum("brk,hjdk->brhjd", back, self.move)
+        effects = torch.einsum("bh,brhjd->brjd", ratio, by_token)
+        slopes = back @ axes.transpose(1, 2)
+        of_head = torch.einsum("brk,bhk->brh", back, by_head)
+        rest = self._rest_by_head(back)
+        of_axes = torch.einsum("bi,brih->brh", half, torch.einsum("brk,ihk->brih", back, self.axes).abs())
+        of_ratios = (ratio_off.unsqueeze(1) * (of_head.abs() + of_axes + rest)).sum(2)
+        narrowed = slopes * (half < NARROWED * self.half_of_whole).unsqueeze(1)
+        taken = torch.full_like(lead, -torch.inf)
+        for share in SHARES:
+            multiplier = share * narrowed
+            tilted = effects - torch.einsum("bri,jdi->brjd", multiplier, self.along)
+            limits = (multiplier * middle.unsqueeze(1)).sum(2) - (multiplier.abs() * half.unsqueeze(1)).sum(2)
+            taken = torch.maximum(taken, least(tilted) + limits)
+        taken = taken - (ratio.unsqueeze(1) * of_head).sum(2)
+        by_limits = (slopes.abs() * half.unsqueeze(1)).sum(2) + (ratio.unsqueeze(1) * rest).sum(2)
+        taken = torch.maximum(taken, -by_limits)
+        first = lead + taken
+        left = first - of_ratios - bent - ROUNDING_FACTOR * rounding
+        sizes = torch.stack([part.amax(1) for part in (a.abs() + reach_of_a, u_size, hidden_size, z_size)])
+        proved = (self.proved & y.holds & u.holds & (sizes <= LARGEST).all(0)).unsqueeze(1)
+        left = torch.where(proved, left.nan_to_num(nan=-torch.inf), -torch.inf)
+        left = torch.where(occurs.unsqueeze(1) & ~(taken == torch.inf), left, torch.inf)
+        worst = left.argmin(1)
+        steep = steep * size.repeat(1, len(layer.inner) // units)[worst]
+        score = torch.einsum("bk,bik->bi", steep, sum_axes[:, :-1].abs()) + slopes[torch.arange(len(worst)), worst].abs() / 4
+        return Looked(left, first, effects, scale, score * half)
+
+    def _ratios(self, middle: Tensor, half: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The middles of the factors of heads, how far they can be off, and whether such sums of weights occur."""
+        at, wide = middle @ self.share_axes, half @ self.share_axes.abs() + self.rest_of_share
+        low = torch.maximum(1 + at - wide, self.least_sum)
+        high = torch.minimum(1 + at + wide, self.most_sum)
+        occurs = (low <= high).all(1)
+        high = torch.maximum(low, high)
+        off = self.here.off[0]
+        largest, smallest = 1 / (low * (1 - off)), 1 / (high * (1 + off))
+        return (largest + smallest) / 2, (largest - smallest) / 2, occurs
+
+    def _rest_by_head(self, slopes: Tensor) -> Tensor:
+        """At most (boxes, rivals, heads) what is not along the axes of sums with slopes (boxes, rivals, hidden)."""
+        return torch.einsum("brk,hjdk->brhjd", slopes, self.rest).abs().amax(4).sum(3)
+
+    def _rest(self, slopes: Tensor, spread: "Spread") -> Tensor:
+        """At most (boxes, rivals) all that moves sums with slopes (boxes, rivals, hidden) but the axes; rounding too."""
+        rest = self._rest_by_head(slopes)
+        axes = torch.einsum("brk,ihk->brih", slopes, self.axes).abs()
+        whole = torch.einsum("brk,bhk->brh", slopes, spread.by_head).abs() + rest
+        whole = whole + torch.einsum("bi,brih->brh", spread.half, axes)
+        moved = spread.ratio.unsqueeze(1) * rest + spread.ratio_off.unsqueeze(1) * whole
+        return moved.sum(2) + self._rounding(slopes)
+
+    def _rounding(self, slopes: Tensor) -> Tensor:
+        """At most (boxes, rivals) what rounding of outputs does to sums with slopes (boxes, rivals, hidden)."""
+        by_scores = torch.einsum("brk,hk->brh", slopes.abs(), self.score_rounding).sum(2)
+        return by_scores + (slopes.abs() * self.here.rounding[0]).sum(2)
+
+    def _rest_of_components(self, spread: "Spread") -> Tensor:
+        """At most (boxes, hidden) all that moves components of a but the axes; rounding too."""
+        rest = self.rest.abs().amax(2).sum(1)
+        whole = spread.by_head.abs() + torch.einsum("bi,ihk->bhk", spread.half, self.axes.abs()) + rest
+        moved = spread.ratio @ rest + (spread.ratio_off.unsqueeze(2) * whole).sum(1)
+        return moved + self.score_rounding.sum(0) + self.here.rounding[0]
+
+    def _norm(self, norm: Norm, rounding: Tensor | None, a: Tensor, spread: "Spread") -> "BoxNorm":
+        """A vector behind a norm at the centres of boxes, and how it depends on a (Lemma 19)."""
+        half, axes = spread.half, spread.axes
+        none = torch.zeros_like(a[:, :1])
+        if norm.form is None or rounding is None:
+            holds, gram = torch.ones(len(a), dtype=torch.bool), half.unsqueeze(2) * half.unsqueeze(1) * 0
+            parts = (none, none, torch.zeros_like(a), none, none, none, none, none, gram, none)
+            return BoxNorm(a * norm.weight, none + 1, holds, torch.zeros_like(half), *parts)
+        by_root = norm.form.sqrt()
+        square = (norm.form * a.square()).sum(1, keepdim=True) + norm.constant
+        own_axes = axes * by_root
+        gram = own_axes @ own_axes.transpose(1, 2)
+        length = torch.einsum("bi,bim,bm->b", half, gram.abs(), half).sqrt().unsqueeze(1)
+        rest = (self.rest * by_root).norm(dim=-1).amax(2).sum(1)
+        wide = (spread.by_head * by_root).norm(dim=-1) + half @ (self.axes * by_root).norm(dim=-1) + rest
+        length_rest = (spread.ratio * rest + spread.ratio_off * wide).sum(1, keepdim=True) + rounding
+        far = length + length_rest
+        # What is added to a makes the square larger; the root is that of the middle.
+        root = (square + far.square() / 2).sqrt()
+        slope = norm.form * a / root.square()
+        along = torch.einsum("bk,bik->bi", slope, axes)
+        along_rest = self._rest(slope.unsqueeze(1), spread)
+        along_reach = torch.minimum((along.abs() * half).sum(1, keepdim=True) + along_rest, far / root)
+        length, length_rest, gram = length / root, length_rest / root, gram / root.unsqueeze(2).square()
+        grown = (far / root).square() / 2
+        change = 2 * along_reach + grown
+        holds = (change.squeeze(1) < MOST_CHANGE) & (root.squeeze(1) >= SHORTEST)
+        change = change.clamp(max=MOST_CHANGE)
+        curved = 0.375 * change.square() * (1 - change) ** -2.5 + grown / 2
+        scaled = change / 2 * (1 - change) ** -1.5
+        third = 1.5 * along_reach * grown + 0.375 * grown.square() + 0.3125 * change**3 * (1 - change) ** -3.5
+        parts = (along, along_rest, along_reach, slope, curved, scaled, third, length, length_rest, gram, grown / 2)
+        return BoxNorm(norm.weight * a / root, root, holds, *parts)
+
+
+class Spread(NamedTuple):
+    """Boxes, and what their coordinates do to a.
+
+    Attributes:
+        middle, half: (boxes, coordinates).
+        ratio, ratio_off: (boxes, heads) the factors of the heads' outputs, and how far they can be off.
+        axes: (boxes, coordinates, hidden).
+        by_head: (boxes, heads, hidden) what the middles add, before the factors.
+    """
+
+    middle: Tensor
+    half: Tensor
+    ratio: Tensor
+    ratio_off: Tensor
+    axes: Tensor
+    by_head: Tensor
+
+
+class BoxNorm(NamedTuple):
+    """A vector behind a norm at the centres of boxes, and how it depends on what moves a."""
+
+    exact: Tensor
+    root: Tensor
+    holds: Tensor
+    along: Tensor
+    along_rest: Tensor
+    along_reach: Tensor
+    slope: Tensor
+    curved: Tensor
+    scaled: Tensor
+    third: Tensor
+    length: Tensor
+    length_rest: Tensor
+    gram: Tensor
+    grown: Tensor
