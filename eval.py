@@ -73,6 +73,7 @@ class ListZoo(argparse.Action):
 
 
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
+    """Read the command line; None reads that of the process. A fault ends the program in one line, with status 2."""
     parser = OneLineParser(
         prog="python eval.py",
         description=__doc__.splitlines()[0],

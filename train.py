@@ -249,8 +249,8 @@ def evaluate(run: Run, checkpoints: list[Checkpoint], began: float) -> None:
         task, what = checkpoint.task, (checkpoint.weights, checkpoint.task.name)
         if what not in measured:
             lengths = check_lengths(checkpoint.model, task, map(task.operand_lengths, run.data.test_lengths))
-            how = {"num_samples": run.data.test_samples, "worst": run.training.test_worst}
-            measured[what] = evaluate_lengths(checkpoint, lengths, **how)
+            samples, worst = run.data.test_samples, run.training.test_worst
+            measured[what] = evaluate_lengths(checkpoint, lengths, num_samples=samples, worst=worst)
         rows += [{**row, "model": checkpoint.name} for row in measured[what]]
     seconds = round(time.perf_counter() - began, 1)
     report([{**row, "run_seconds": seconds} for row in rows], run.folder, (run.data.min_length, run.data.max_length))

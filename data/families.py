@@ -140,7 +140,7 @@ class Family(ABC):
         """Raise ValueError if no certificate is possible for the model, whatever its weights."""
 
     @abstractmethod
-    def window(self, model: Any) -> Window:
+    def window(self, model: PreTrainedModel) -> Window:
         """The window of a model that `check_certifiable` accepts, see `modeling/relations.py`."""
 
     @abstractmethod
@@ -520,7 +520,7 @@ _ENCODER_DEFAULTS: Any = PairwiseBertConfig()  # type: ignore[call-arg]
 """The configuration that says which relations the pair maps of rows have by default."""
 
 
-def check_derives(config: Any) -> None:
+def check_derives(config: PreTrainedConfig) -> None:
     """Raise ValueError for a model to which every call gives ids or maps: no certificate speaks of those."""
     if getattr(config, "takes_structure", False):
         raise ValueError(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import EvalPrediction
+from transformers import EvalPrediction, PreTrainedModel
 
 from longhand.data.collator import IGNORED
 from longhand.modeling import CoupledGPTForCausalLM, shift_position_ids
@@ -89,7 +89,7 @@ def count_matches(right: torch.Tensor, supervised: torch.Tensor, answer_length: 
     return torch.cat([matches, (right | ~supervised | ~in_answer).all(1, keepdim=True)], dim=1)
 
 
-def preprocess_logits(model: Any) -> Callable[[Any, torch.Tensor], torch.Tensor]:
+def preprocess_logits(model: PreTrainedModel) -> Callable[[Any, torch.Tensor], torch.Tensor]:
     """Return `preprocess_logits_for_metrics` of a Trainer for a model of either family, for `compute_metrics`.
 
     The function takes logits (count, tokens, vocabulary or classes), or outputs of which they are the first, and labels

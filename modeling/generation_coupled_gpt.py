@@ -1,5 +1,6 @@
 """Hooks of `generate()` for CoupledGPT: the ids of prompt and response are planned before the first token is generated."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +79,7 @@ class CoupledGPTGenerationMixin(GenerationMixin):
 
     config: CoupledGPTConfig
     model: Any
+    check_unchanged: Callable[[], None]
 
     def generate(
         self,

@@ -221,14 +221,17 @@ class PromptFormats:
 
     @property
     def response(self) -> str | None:
+        """The regular expression of the beginnings of responses, that of the first format."""
         return self.formats[0].response
 
     @property
     def hints_given(self) -> bool:
+        """Whether the prompts of a format contain hints."""
         return any(each.hints_given for each in self.formats)
 
     @property
     def shown(self) -> str:
+        """A legal prompt of each format, for messages."""
         return " or ".join(each.shown for each in self.formats)
 
     def fault(self, text: str, end: str = "") -> str | None:

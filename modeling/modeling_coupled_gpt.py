@@ -824,7 +824,7 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
             hidden_states = hidden_states * self.config.hidden_size**-0.5
         logits, loss = self.lm_head(hidden_states), None
         if labels is not None:
-            labels = read_labels(labels, *inputs.shape[:2], self.config.vocab_size)
+            labels = read_labels(labels, inputs.shape[:2], self.config.vocab_size)
             next_labels = nn.functional.pad(labels, (0, 1), value=-100)[:, 1:][:, kept_tokens(logits_to_keep)].contiguous()
             loss = self.loss_function(logits, labels, self.config.vocab_size, shift_labels=next_labels, **kwargs)
         return CausalLMOutputWithPast(loss, logits, outputs.cache, outputs.hidden_states, outputs.attentions)

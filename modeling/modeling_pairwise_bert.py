@@ -726,7 +726,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         )
         logits, loss = self.classifier(self.dropout(outputs.last_hidden_state)), None
         if labels is not None:
-            labels = read_labels(labels, *logits.shape[:2], self.config.num_labels)
+            labels = read_labels(labels, logits.shape[:2], self.config.num_labels)
             loss = self.loss_function(logits=logits, labels=labels, config=self.config, **kwargs)
             if self.training and self.config.settle_weight:
                 # Trainer gives the number of labels of all batches of an optimizer step; this batch has its share of them.
@@ -746,7 +746,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         If no states are given, they are drawn from the labels, and the right labels are those of a pass from there.
         """
         input_ids = self.model.check_text(input_ids, attention_mask)
-        labels = read_labels(labels, *input_ids.shape, self.config.num_labels)
+        labels = read_labels(labels, input_ids.shape, self.config.num_labels)
         places, _, keys, relations = answers = self.model.find_answers(input_ids)
         if states is None:
             states = draw_states(labels, answers, self.config.num_labels - 1)
@@ -771,7 +771,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
             )
         loss = None
         if labels is not None:
-            labels = read_labels(labels, *input_ids.shape, self.config.num_labels)
+            labels = read_labels(labels, input_ids.shape, self.config.num_labels)
             loss = self.loss_function(logits=logits, labels=labels, config=self.config, **kwargs)
         recorded = TokenClassifierOutput()
         if any(kwargs.get(name, getattr(self.config, name)) for name in ("output_attentions", "output_hidden_states")):

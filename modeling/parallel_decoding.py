@@ -18,10 +18,11 @@ Predictions are those of a forward pass over several tokens. Where rounding deci
 over one token may decide otherwise.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput, GenerationMode, MaxLengthCriteria
 
 from .relations import Neighbours
@@ -38,11 +39,11 @@ OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden
 
 
 def parallel_greedy(
-    model: Any,
+    model: PreTrainedModel,
     input_ids: Tensor,
-    logits_processor: Any,
-    stopping_criteria: Any,
-    generation_config: Any,
+    logits_processor: LogitsProcessorList,
+    stopping_criteria: StoppingCriteriaList,
+    generation_config: GenerationConfig,
     synced_gpus: bool = False,
     **model_kwargs: Any,
 ):
@@ -66,13 +67,18 @@ def parallel_greedy(
     if getattr(plan, "neighbours", None) is None:
         raise ValueError("parallel decoding is for CoupledGPT with a window (position_encoding pairwise, windowed True)")
     ends = generation_config._eos_token_tensor if any(isinstance(c, EosTokenCriteria) for c in stopping_criteria) else None
-    length = stopping_criteria.max_length - input_ids.shape[1]
+    length = cast(int, stopping_criteria.max_length) - input_ids.shape[1]
     passes = ParallelPasses(model, input_ids, length, ends, plan.position_ids, plan.neighbours)
-    sequences: Any = passes.run(generation_config._pad_token_tensor)
+    sequences: Any = passes.run(cast(Tensor, generation_config._pad_token_tensor))
     return GenerateDecoderOnlyOutput(sequences) if generation_config.return_dict_in_generate else sequences
 
 
-def check_greedy(logits_processor: Any, stopping_criteria: Any, generation_config: Any, synced_gpus: bool = False) -> None:
+def check_greedy(
+    logits_processor: LogitsProcessorList,
+    stopping_criteria: StoppingCriteriaList,
+    generation_config: GenerationConfig,
+    synced_gpus: bool = False,
+) -> None:
     """Raise ValueError that names what is asked for besides greedy decoding."""
     mode = generation_config.get_generation_mode()
     refused = [] if mode == GenerationMode.GREEDY_SEARCH else [f"{mode.value.replace('_', ' ')}"]
@@ -104,7 +110,7 @@ class ParallelPasses:
 
     def __init__(
         self,
-        model: Any,
+        model: PreTrainedModel,
         input_ids: Tensor,
         length: int,
         ends: Tensor | None,

@@ -9,6 +9,7 @@ that a model cannot read is refused, with a message that says what would fit.
     attention_mask  (batch, keys), or bool or additive float (batch or 1, heads or 1, queries, keys), used as it is
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeGuard
 
 import torch
@@ -91,18 +92,19 @@ def check_whole_numbers(values: Any, name: str) -> None:
         raise ValueError(f"{name} must be a tensor of integers, got {describe_kind(values)}")
 
 
-def read_labels(labels: Tensor, batch: int, tokens: int, classes: int) -> Tensor:
+def read_labels(labels: Tensor, shape: Sequence[int], classes: int) -> Tensor:
     """Return labels (batch, tokens) as int64.
 
     Args:
+        shape: (batch, tokens) that they must have.
         classes: labels are 0 to this number - 1, and `IGNORED`.
 
     Raises:
         ValueError: they are no integers, have another shape, or one is no class.
     """
     check_whole_numbers(labels, "labels")
-    if tuple(labels.shape) != (batch, tokens):
-        raise ValueError(f"labels must be ({batch}, {tokens}), as the input, got {tuple(labels.shape)}")
+    if tuple(labels.shape) != tuple(shape):
+        raise ValueError(f"labels must be {tuple(shape)}, as the input, got {tuple(labels.shape)}")
     if not torch.compiler.is_compiling():
         unfit = (labels != IGNORED) & ((labels < 0) | (labels >= classes))
         if unfit.any():

@@ -20,7 +20,6 @@ from longhand.data.certificates.rounding import CLEAR
 from longhand.data.splits import make_generator
 from longhand.data.tasks.covering import Practice
 from longhand.data.tasks.task import Task
-from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import plan_position_ids
 
 ROUNDING_FACTOR = 10
@@ -157,7 +156,7 @@ class Certificate:
     learned: dict[str, str] | None = None
 
 
-def certify(model: CoupledGPTForCausalLM, task: Task, anew: bool = True) -> Certificate:
+def certify(model: PreTrainedModel, task: Task, anew: bool = True) -> Certificate:
     """Prove a model exact for operands of every length, or find what it gets wrong.
 
     Args:
@@ -172,7 +171,7 @@ def certify(model: CoupledGPTForCausalLM, task: Task, anew: bool = True) -> Cert
     return _conclude(_CHECKS[key], model, task)
 
 
-def check_thoroughly(model: CoupledGPTForCausalLM, task: Task, enough: float = 0.0) -> Check:
+def check_thoroughly(model: PreTrainedModel, task: Task, enough: float = 0.0) -> Check:
     """Check a model as a certificate asks for, and remember the result for `certify`.
 
     Args:
@@ -187,7 +186,7 @@ def check_thoroughly(model: CoupledGPTForCausalLM, task: Task, enough: float = 0
     return check
 
 
-def find_difference(stated: Mapping[str, Any], model: CoupledGPTForCausalLM, task: Task) -> str | None:
+def find_difference(stated: Mapping[str, Any], model: PreTrainedModel, task: Task) -> str | None:
     """Check a model again, and say in which field a certificate differs from what that finds; None if in no field.
 
     Args:
@@ -227,7 +226,7 @@ def _is_close(stated: Any, found: Any, tolerance: tuple[float, float]) -> bool:
     return stated == found
 
 
-def _conclude(check: Check, model: CoupledGPTForCausalLM, task: Task) -> Certificate:
+def _conclude(check: Check, model: PreTrainedModel, task: Task) -> Certificate:
     """Say what a check proves."""
     # Leads are compared with their bounds if nothing is wrong.
     certified = check.ratio is not None and check.ratio >= ROUNDING_FACTOR
@@ -263,7 +262,7 @@ def _conclude(check: Check, model: CoupledGPTForCausalLM, task: Task) -> Certifi
     )
 
 
-def _limits(model: CoupledGPTForCausalLM, task: Task) -> dict[str, int]:
+def _limits(model: PreTrainedModel, task: Task) -> dict[str, int]:
     """The largest sizes that the code takes."""
     limits = task.family.largest_sizes(model)
     longest = longest_operands(task, limits) if len(task.parts) == 1 else None
@@ -306,7 +305,7 @@ def _problems(task: Task, limits: Mapping[str, int]) -> str:
     return f"{task.every_problem}, up to {ids}{limits['tokens']:,} tokens"
 
 
-def _proof(check: Check, model: CoupledGPTForCausalLM, task: Task, limits: dict[str, int]) -> list[str]:
+def _proof(check: Check, model: PreTrainedModel, task: Task, limits: dict[str, int]) -> list[str]:
     covered = dict(zip((part.name for part in task.parts), coverings(model, task), strict=True))
     argument = " ".join(f"{name}: {part.argument}" for name, part in covered.items())
     values = {

@@ -20,7 +20,6 @@ from longhand.data.certificates.network_rounding import NETWORKS
 from longhand.data.tasks.covering import Covering, Listed, Practice
 from longhand.data.tasks.search import MOST_NEIGHBOURHOODS
 from longhand.data.tasks.task import Task
-from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.inputs import read_format
 from longhand.modeling.relations import Window
@@ -119,7 +118,7 @@ class Check:
         return leads
 
 
-def coverings(model: CoupledGPTForCausalLM, task: Task) -> list[Covering]:
+def coverings(model: PreTrainedModel, task: Task) -> list[Covering]:
     """`covering` of every part of a task.
 
     Raises:
@@ -134,7 +133,7 @@ def coverings(model: CoupledGPTForCausalLM, task: Task) -> list[Covering]:
     return [covering(model, part) for part in task.parts]
 
 
-def covering(model: CoupledGPTForCausalLM, task: Task) -> Covering:
+def covering(model: PreTrainedModel, task: Task) -> Covering:
     """The neighbourhoods or cases of one part that a check of the model has to run.
 
     The relations of the neighbourhoods are those of the model's window.
@@ -155,7 +154,7 @@ def covering(model: CoupledGPTForCausalLM, task: Task) -> Covering:
     return found.in_window(task.family.window(model), first)
 
 
-def _own_window(model: CoupledGPTForCausalLM, task: Task) -> tuple[Window, int]:
+def _own_window(model: PreTrainedModel, task: Task) -> tuple[Window, int]:
     """The window by the task's own coupling rule, and the place of its first relation in the window of the model.
 
     They differ if the model's rule joins the task's rule with others: then no other relation holds between two tokens of a
@@ -169,7 +168,7 @@ def _own_window(model: CoupledGPTForCausalLM, task: Task) -> tuple[Window, int]:
     return COUPLING_RULES[own].relations, sum(len(COUPLING_RULES[name].relations) for name in before)
 
 
-def check_neighbourhoods(model: CoupledGPTForCausalLM, task: Task, thorough: bool = False, enough: float = 0.0) -> Check:
+def check_neighbourhoods(model: PreTrainedModel, task: Task, thorough: bool = False, enough: float = 0.0) -> Check:
     """Run a model on all neighbourhoods of its task, or all cases.
 
     Args:
@@ -189,7 +188,7 @@ def check_neighbourhoods(model: CoupledGPTForCausalLM, task: Task, thorough: boo
     return check
 
 
-def _check_part(model: CoupledGPTForCausalLM, task: Task, thorough: bool, enough: float) -> Check:
+def _check_part(model: PreTrainedModel, task: Task, thorough: bool, enough: float) -> Check:
     """`check_neighbourhoods` of one part."""
     covered, check = covering(model, task), Check()
     training = model.training

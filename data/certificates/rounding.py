@@ -55,6 +55,7 @@ class Weight:
 
     @cached_property
     def absolute(self) -> Tensor:
+        """(outputs, width) absolute values."""
         return self.exact.abs()
 
     @cached_property

@@ -51,6 +51,9 @@ BEGIN, SEPARATE_END, PADDING = map(TOKENS.index, ("$", "<eos>", "<pad>"))
 PLUS, MINUS, TIMES, EQUALS, NEXT, MINE, BLANK, OVER = map(TOKENS.index, "+-*=>M_/")
 
 
+Json = dict[str, Any]  # a JSON object, of which nothing is known before `compare`
+
+
 class Refused(ValueError):
     """Something does not hold, or is not known here; the message says what in one line."""
 
@@ -88,7 +91,7 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def check_folder(folder: Path) -> tuple[dict[str, bytes], dict[str, Any], list[str]]:
+def check_folder(folder: Path) -> tuple[dict[str, bytes], Json, list[str]]:
     """Read all files of a checkpoint that a library might read, and refuse what no certificate of any task covers.
 
     Commands that write, show or publish a certificate ask this too. What the files of code hold is left to `check_code`.
@@ -147,7 +150,7 @@ def imported_by(first: str, files: dict[str, bytes]) -> list[str]:
     return names
 
 
-def check_certificate(content: bytes) -> dict[str, Any]:
+def check_certificate(content: bytes) -> Json:
     """What certificate.json states, each field of a type that it may have."""
     optional = dict.fromkeys(("transducer", "lengths", "learned"))
     certificate = optional | read_json("certificate.json", content)
@@ -171,10 +174,10 @@ def check_words(name: str, described: Any) -> None:
             )
 
 
-def read_json(name: str, content: bytes) -> dict[str, Any]:
+def read_json(name: str, content: bytes) -> Json:
     """A JSON object in UTF-8 in which no key stands twice, since readers differ in which of the two they take."""
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def once(pairs: list[tuple[str, Any]]) -> Json:
         if len(pairs) > len(dict(pairs)):
             raise ValueError("a key stands twice")
         return dict(pairs)
@@ -337,12 +340,12 @@ def check_tokenizer(files: dict[str, bytes], encoder: bool, end: Any, width: Any
     return vocabulary
 
 
-def check_configuration(files: dict[str, bytes], config: dict[str, Any], task: "Task") -> None:
+def check_configuration(files: dict[str, bytes], config: Json, task: "Task") -> None:
     """Only settings for which parts 2 to 4 are right, and greedy decoding until the end token."""
     module = "coupled_gpt"
     name = "CoupledGPT"
     head = "CausalLM"
-    own: dict[str, Any] = {
+    own: Json = {
         "bos_token_id": BEGIN,
         "eos_token_id": task.end,
         "head_dim": is_size,
@@ -458,7 +461,7 @@ def check_configuration(files: dict[str, bytes], config: dict[str, Any], task: "
         )
 
 
-def shapes_of_weights(config: dict[str, Any], task: "Task") -> dict[str, tuple[int, ...]]:
+def shapes_of_weights(config: Json, task: "Task") -> dict[str, tuple[int, ...]]:
     """The shapes of all tensors by their names in the file."""
     hidden, units, heads = (config[name] for name in ("hidden_size", "intermediate_size", "num_attention_heads"))
     width = hidden if task.encoder else heads * config["head_dim"]
@@ -490,7 +493,7 @@ def shapes_of_weights(config: dict[str, Any], task: "Task") -> dict[str, tuple[i
     return {f"{name}.weight": shape for name, shape in shapes.items()} | others
 
 
-def read_header(content: bytes) -> dict[str, Any]:
+def read_header(content: bytes) -> Json:
     """The first part of a safetensors file, behind its length: where the numbers of each tensor are."""
     size = int.from_bytes(content[:8], "little")
     require(0 < size <= len(content) - 8, "model.safetensors: the header is longer than the file")
@@ -498,7 +501,7 @@ def read_header(content: bytes) -> dict[str, Any]:
     return {name: entry for name, entry in header.items() if name != "__metadata__"}
 
 
-def read_weights(content: bytes, config: dict[str, Any], task: "Task") -> dict[str, np.ndarray]:
+def read_weights(content: bytes, config: Json, task: "Task") -> dict[str, np.ndarray]:
     """The tensors of a safetensors file: behind the header, their numbers in the order of their names, without gaps."""
     header = read_header(content)
     data = content[8 + int.from_bytes(content[:8], "little") :]
@@ -1165,7 +1168,7 @@ def of_table(task: "Task") -> Iterator[Columns]:
     yield Columns(rows, len(passes), starts, [None, *symbols], step, end, holds, backward)
 
 
-def from_the_top(table: dict[str, Any]) -> list[int]:
+def from_the_top(table: Json) -> list[int]:
     """The passes that read from the top, if there are others."""
     directions = [own["direction"] for own in table["passes"]]
     return [place for place, own in enumerate(directions) if own == "top_first"] if len({*directions}) > 1 else []
@@ -1279,7 +1282,7 @@ def gray_code(task: "Task") -> Operation:
 BITWISE = {"and": ("&", int.__and__), "or": ("|", int.__or__), "xor": ("^", int.__xor__)}
 is_base = between(1, 37, int)
 # Names of operations that tables may have, with how the operation is written here, and the options that it takes.
-OPERATIONS: dict[str, tuple[Callable[["Task"], Operation], dict[str, Any]]] = {
+OPERATIONS: dict[str, tuple[Callable[["Task"], Operation], Json]] = {
     "base_addition": (numbers_added, {"radix": is_base}),
     "plus_one": (one_added, {}),
     "constant_multiplication": (number_multiplied, {"factor": between(1, 1001, int)}),
@@ -1320,7 +1323,7 @@ def check_operation(task: "Task") -> None:
             require(right, f"the table's entry for the state {state} and {symbols} does not hold in {task.operation}")
 
 
-def rows_of(table: dict[str, Any]) -> list[int]:
+def rows_of(table: Json) -> list[int]:
     """Ids of the rows of operands and passes. No two pairs of a pass and what it reads differ alike."""
     operands = [1 if all(own["symmetric"] for own in table["passes"]) else place + 1 for place in range(table["operands"])]
     return operands + [(operands[-1] + 1) * 2**place for place in range(len(table["passes"]))]
@@ -1505,7 +1508,7 @@ def number_of(task: "Task", token: Any, label: np.ndarray) -> np.ndarray:
     return token + len(TOKENS) * (1 + label)
 
 
-def pairs_of(table: dict[str, Any] | None) -> tuple[np.ndarray, np.ndarray]:
+def pairs_of(table: Json | None) -> tuple[np.ndarray, np.ndarray]:
     """For each `number_of` its token, and its label's place plus 1, or 0 for none."""
     if table is None:
         label, token = np.divmod(np.arange(SINK), len(TOKENS))
@@ -1515,7 +1518,7 @@ def pairs_of(table: dict[str, Any] | None) -> tuple[np.ndarray, np.ndarray]:
     return np.append(tokens, np.full(len(labels), NEXT)), np.append(np.zeros_like(tokens), labels)
 
 
-def vocabulary_of(table: dict[str, Any]) -> list[str]:
+def vocabulary_of(table: Json) -> list[str]:
     """All tokens of a task that has a table."""
     return [
         *dict.fromkeys(
@@ -1635,7 +1638,7 @@ class Prompt(NamedTuple):
         has_one_width = len({*map(len, parts)}) == 1
         return (has_one_width or not self.equal_widths) and (not self.larger_first or parts[0] >= parts[1])
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> Json:
         """What `compare` expects of the fields in a configuration."""
         return {**self._asdict(), **WITHOUT_HINTS, "example": self.is_legal}
 
@@ -1719,12 +1722,12 @@ class Task(NamedTuple):
     window: tuple[tuple[Any, ...], ...]
     coupling: str = ""
     problems: str = "operands of every length"
-    options: dict[str, Any] = {}  # noqa: RUF012
+    options: Json = {}  # noqa: RUF012
     relation_range: list[int] | None = None
     parts: tuple["Task", ...] = ()
     encoder: bool = False
     name: str = ""
-    described: dict[str, Any] = {}  # noqa: RUF012
+    described: Json = {}  # noqa: RUF012
     layers: tuple[int, ...] = (1,)
     table: Any = None
     size: Callable[[int], tuple[int, int]] | None = None
@@ -1752,7 +1755,10 @@ class Task(NamedTuple):
     @property
     def operands(self) -> int:
         """How many numbers are added, or digits B has, if that varies."""
-        return self.described.get("operands", self.described.get("multiplier_length", 2))
+        for name in ("operands", "multiplier_length"):
+            if name in self.described:
+                return self.described[name]
+        return 2
 
     @property
     def vocabulary(self) -> list[str]:
@@ -1911,7 +1917,7 @@ def join(*names: str, **options: Any) -> Task:
 TASKS["calculator"] = join("addition_scratchpad", "signed_subtraction", "multiplication_scratchpad", max_operands=is_number)
 
 
-def find_task(described: dict[str, Any], table: dict[str, Any] | None = None, encoder: bool = False) -> Task:
+def find_task(described: Json, table: Json | None = None, encoder: bool = False) -> Task:
     """The task of a description, each of whose fields must be known; or of a table, a task of its author's own."""
     name = str(described.get("task"))
     check_words("certificate.json", described)
@@ -1939,7 +1945,7 @@ def find_task(described: dict[str, Any], table: dict[str, Any] | None = None, en
     return task._replace(name=name, described=described, coupling=rule)
 
 
-def window_of(table: dict[str, Any]) -> tuple[tuple[int, int], ...]:
+def window_of(table: Json) -> tuple[tuple[int, int], ...]:
     """The relations that a table's passes see, if the table is one."""
     compare("transducer", table, TABLE)
     operands = [*range(table["operands"])]
@@ -2463,9 +2469,7 @@ class Layer:
         states: of every token that the layer may see.
     """
 
-    def __init__(
-        self, weights: dict[str, np.ndarray], config: dict[str, Any], number: int, arithmetic: Arithmetic, states: Value
-    ):
+    def __init__(self, weights: dict[str, np.ndarray], config: Json, number: int, arithmetic: Arithmetic, states: Value):
         self.name = f"{number}."
         self.heads = config["num_attention_heads"]
         own = {name.removeprefix(self.name): weight for name, weight in weights.items() if name.startswith(self.name)}
@@ -2537,7 +2541,7 @@ def linear_of(weights: dict[str, np.ndarray], name: str) -> Linear:
 class Network:
     """The transformer, with what its layers read of every token. In upper layers this is so for keys alone (Lemma 2)."""
 
-    def __init__(self, weights: dict[str, np.ndarray], config: dict[str, Any]):
+    def __init__(self, weights: dict[str, np.ndarray], config: Json):
         self.weights = weights
         self.eps = config.get("norm_eps") or config["layer_norm_eps"]
         if config.get("tie_word_embeddings"):
@@ -2560,7 +2564,7 @@ class Network:
             self.layers.append(Layer(weights, config, number, arithmetic, states))
             self.proved &= arithmetic.proved.all()
 
-    def embed(self, arithmetic: Arithmetic, table: dict[str, Any] | None) -> Value:
+    def embed(self, arithmetic: Arithmetic, table: Json | None) -> Value:
         """Tokens, exactly; or with an encoder, Lemma 13, the norms of the sums of tokens and labels."""
         tokens = self.weights["model.embed_tokens"]
         labels = self.weights.get("model.embed_states")
@@ -2625,7 +2629,7 @@ OWN_COPY = (
 )
 
 
-def read_checkpoint(folder: Path) -> tuple[dict[str, bytes], dict[str, Any], Task, dict[str, Any], dict[str, np.ndarray]]:
+def read_checkpoint(folder: Path) -> tuple[dict[str, bytes], Json, Task, Json, dict[str, np.ndarray]]:
     """The files, the certificate, the task, config.json and the weights of a folder, if all is known here and as stated."""
     require((folder / "certificate.json").is_file(), f"the folder {folder} holds no certificate.json")
     certificate = check_certificate((folder / "certificate.json").read_bytes())

@@ -45,8 +45,9 @@ def chosen_layout(
             return plain, found
         if not is_easier(stated, plain):
             return plain, found
-    reasons = {True: "as was asked", None: "since that leaves less than half to learn"}
-    reason = reasons.get(write_states) if suffices else "since no window suffices without them"
+    reason = "since no window suffices without them"
+    if suffices:
+        reason = "as was asked" if write_states else "since that leaves less than half to learn"
     found += states_written(reason)
     return task_with(with_states(passes, operands), found), found
 

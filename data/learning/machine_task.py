@@ -44,6 +44,7 @@ class TablePass:
 
     @property
     def column_pass(self) -> ColumnPass:
+        """The pass as a `ColumnTask` takes it, whose first state is 0."""
         return ColumnPass(self.step, self.writes, 0, self.flush, self.direction, self.reads)
 
 

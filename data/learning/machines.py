@@ -73,6 +73,7 @@ class Machine:
 
     @property
     def states(self) -> int:
+        """Number of states."""
         return len(self.write)
 
     def written(self, word: Iterable[int], state: int = 0) -> tuple[int, ...]:
@@ -182,6 +183,7 @@ class Tests:
 
     @property
     def sentence(self) -> str:
+        """Which words were compared, in words for a card."""
         columns = "1 column" if self.columns == 1 else f"{self.columns} columns"
         compared = (
             f"all {self.exhaustive:,} words of up to {columns}, {self.random:,} random words of up to {LONGEST_WORD} columns"

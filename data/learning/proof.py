@@ -30,6 +30,11 @@ class Linear:
         return " + ".join([*terms, str(self.constant)])
 
     def sentence(self, names: Sequence[str], base: int) -> str:
+        """What is proved of the machine, in words for a card.
+
+        Args:
+            names: of the operands.
+        """
         digits = " + ".join(f"{factor} {name}" for factor, name in zip(self.coefficients, names, strict=True))
         return (
             f"the machine is {self.formula(names)} for numbers of every width: each of its entries fits {digits} + carry = "

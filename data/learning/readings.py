@@ -52,6 +52,7 @@ class Reading:
 
     @property
     def name(self) -> str:
+        """The direction, and whether one symbol answers, in words for a message."""
         order = "read from the ones" if self.direction == "ones_first" else "read from the top"
         order = order if self.asked.words.are_numbers else order.replace("ones", "end").replace("top", "beginning")
         return order if self.answer == "all" else f"{order} for one symbol"

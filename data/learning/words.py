@@ -51,6 +51,7 @@ class Words:
 
     @property
     def base(self) -> int:
+        """Number of symbols."""
         return len(self.alphabet)
 
     @property
@@ -99,6 +100,7 @@ class Words:
         return found
 
     def uniform_word(self, generator: random.Random, length: int) -> Word:
+        """A word of so many letters, each drawn by itself."""
         return tuple(generator.choices(range(self.count), k=length))
 
     def notable_words(self) -> list[Word]:

@@ -19,6 +19,7 @@ from longhand.modeling.settling import IGNORED, NO_STATE, Cases
 from longhand.modeling.vocabulary import BOS, PAD
 
 if TYPE_CHECKING:
+    from longhand.data.tasks.decoder_task import DecoderTask
     from longhand.data.tasks.encoder_task import EncoderTask
     from longhand.data.tasks.settling_columns import SettlingColumns
     from longhand.data.tasks.task import Task
@@ -130,7 +131,7 @@ class Covering(ABC):
         """All of them, in parts."""
 
     @abstractmethod
-    def in_window(self, window: Any, first: int) -> "Covering":
+    def in_window(self, window: Window, first: int) -> "Covering":
         """The same with the relations of a model's window, in which those of the task's own window begin at `first`."""
 
 
@@ -188,7 +189,7 @@ class NeighbourhoodBatch(Listed):
     def practise(self, leads: np.ndarray, practice: Practice) -> None:
         """Those that are `WEAK` are learned in short problems in which they occur, or by themselves without a task."""
         weak = self.take(np.flatnonzero(~(leads >= WEAK)))
-        if self.task is not None and self.graph is not None and self.paths is not None:
+        if self.task is not None and self.graph is not None and weak.paths is not None:
             practice.problems += problems_of(self.task, self.graph, weak.paths)
         elif weak.count:
             practice.neighbourhoods.append(weak)
@@ -343,7 +344,7 @@ class CoveringCases(Covering, Listed):
         practice.cases.append(self.take(np.concatenate([every, again])))
 
 
-def problems_of(task: Any, graph: Graph, paths: Any) -> list[Problems]:
+def problems_of(task: Any, graph: Graph, paths: np.ndarray) -> list[Problems]:
     """The shortest problems whose runs hold some paths."""
     found = graph.problems(paths, task.operands, task.ones_come_first) if len(paths) else []
     return [Problems(task, digits, lengths) for digits, lengths in found]
@@ -417,7 +418,7 @@ class Sight(NamedTuple):
         return _find(self.graph, self.word, tuple(self.sees), tuple(self.unordered), self.backward)
 
 
-def search_covering(sights: Iterable[Sight], task: Any = None) -> CoveringNeighbourhoods:
+def search_covering(sights: Iterable[Sight], task: "Task | None" = None) -> CoveringNeighbourhoods:
     """Every neighbourhood, by search; labels are tokens.
 
     Args:
@@ -427,8 +428,8 @@ def search_covering(sights: Iterable[Sight], task: Any = None) -> CoveringNeighb
     for sight in sights:
         found = sight.find()
         keys = np.where(found.keys == ABSENT, PAD, found.keys)
-        practice = {"task": task, "graph": sight.graph, "paths": found.paths} if task else {}
-        batches.append(NeighbourhoodBatch(found.tokens, keys, np.array(sight.relations), found.right, **practice))
+        batch = NeighbourhoodBatch(found.tokens, keys, np.array(sight.relations), found.right)
+        batches.append(replace(batch, task=task, graph=sight.graph, paths=found.paths) if task else batch)
     return CoveringNeighbourhoods(batches, SEARCHED)
 
 
@@ -436,7 +437,7 @@ _find = lru_cache(maxsize=8)(find_neighbourhoods)
 
 
 def seen_in_problems(
-    task: Any, digits: np.ndarray, lengths: np.ndarray
+    task: "DecoderTask", digits: np.ndarray, lengths: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """What the response tokens of problems of one layout see, through the task's format and its coupling rule.
 

@@ -17,7 +17,6 @@ from importlib.util import decode_source
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 PACKAGE = "longhand_plugins"
 """Package of the modules that plugins become. Nothing else is in it."""
@@ -37,6 +36,7 @@ class Plugin:
 
     @property
     def sha256(self) -> str:
+        """SHA-256 of the file."""
         return hashlib.sha256(self.code).hexdigest()
 
 
@@ -114,7 +114,7 @@ def add_plugin_option(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--plugin", nargs="+", action="extend", type=Path, default=[], metavar="FILE", help=described)
 
 
-def named_plugins(recipe: Mapping[str, Any]) -> dict[str, str | None]:
+def named_plugins(recipe: Mapping[str, object]) -> dict[str, str | None]:
     """Return the plugins that a recipe names, with the sha256 of each; None if the recipe does not say.
 
     Raises:
@@ -127,7 +127,7 @@ def named_plugins(recipe: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def require_plugins(
-    recipe: Mapping[str, Any], source: str, advise: Callable[[str], str], fetch: Callable[[str], Path] | None = None
+    recipe: Mapping[str, object], source: str, advise: Callable[[str], str], fetch: Callable[[str], Path] | None = None
 ) -> list[Plugin]:
     """Return the loaded plugins that a recipe names.
 

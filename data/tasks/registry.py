@@ -82,7 +82,7 @@ def build_task(name: str, /, **task_fields: Any) -> Task:
     return kind(**task_fields)
 
 
-def task_from_recipe(recipe: Mapping[str, Any]) -> Task:
+def task_from_recipe(recipe: Mapping[str, object]) -> Task:
     """The task that a recipe names, in the format that the recipe gives; other keys of the recipe are left alone.
 
     Raises:

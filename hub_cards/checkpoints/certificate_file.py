@@ -111,7 +111,7 @@ def read_certificate(checkpoint: Checkpoint) -> dict[str, Any] | None:
         if checkpoint.certificate["lengths"] is not None:
             different = find_other_verdict(checkpoint.certificate["lengths"], checkpoint)
         else:
-            different = find_difference(checkpoint.certificate, model, task)  # type: ignore[arg-type]
+            different = find_difference(checkpoint.certificate, model, task)
     except CannotCertify as error:
         raise ValueError(f"{file} does not hold ({error}): remove it") from error
     if different is not None:

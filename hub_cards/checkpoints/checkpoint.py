@@ -125,7 +125,7 @@ def save_code(config: PreTrainedConfig, task: Task, folder: Path) -> None:
 
 
 def changed_code(
-    folder: Path, paths: Iterable[str], config: PreTrainedConfig, task: Task, recipe: Mapping[str, Any]
+    folder: Path, paths: Iterable[str], config: PreTrainedConfig, task: Task, recipe: Mapping[str, object]
 ) -> list[str]:
     """Return the Python files that this version of the package, with the plugins of a recipe, would not save for a model.
 

@@ -73,7 +73,7 @@ def load_language_model(
     tokens = [tokenizer(character, add_special_tokens=False)["input_ids"] for character in "0123456789"]
     if not all(tokens) or max(chain.from_iterable(tokens)) >= model.get_input_embeddings().num_embeddings:
         raise ValueError(f"--worst asks a model by its text: {source} has no tokenizer that reads digits into its tokens")
-    return model.eval(), tokenizer
+    return model.eval(), cast(PreTrainedTokenizerBase, tokenizer)
 
 
 class TextSearch(ProblemSearch):
@@ -133,7 +133,7 @@ class TextSearch(ProblemSearch):
                 max_new_tokens=len(answers[0]) + SPARE_TOKENS,
                 pad_token_id=0 if pad is None else pad,
             )
-        written = self.tokenizer.decode(said[0, given["input_ids"].shape[1] :], skip_special_tokens=True)
+        written = cast(str, self.tokenizer.decode(said[0, given["input_ids"].shape[1] :], skip_special_tokens=True))
         return None if is_lenient_match(written, answers[0]) else (written, answers[0])
 
     def text(self, digits: np.ndarray) -> str:

@@ -93,6 +93,7 @@ class Repository:
 
     @property
     def hub(self) -> HfApi:
+        """The client that was given, or a new one."""
         return self.api or HfApi()
 
     @property

@@ -34,7 +34,7 @@ class FamilyCard(ABC):
     """What cards draw of a problem and ask of a model, which depends on the family."""
 
     @abstractmethod
-    def draw(self, task: Any, config: PreTrainedConfig | None = None) -> str:
+    def draw(self, task: Task, config: PreTrainedConfig | None = None) -> str:
         """A problem as an indented block: its tokens, and below them what the model adds to them or answers.
 
         Args:
@@ -42,7 +42,7 @@ class FamilyCard(ABC):
         """
 
     @abstractmethod
-    def draw_sight(self, task: Any, config: PreTrainedConfig) -> str | None:
+    def draw_sight(self, task: Task, config: PreTrainedConfig) -> str | None:
         """The same problem, with what one token sees under the window of a model; None if the model has no window."""
 
     @abstractmethod

@@ -33,6 +33,7 @@ TRAIN, EVAL = (Path(__file__).parents[2] / name for name in ("train.py", "eval.p
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a command that trains the runs of a study."""
     add = parser.add_argument
     add("--jobs", type=int, default=1, help="runs at a time, of one thread each (default: %(default)s)")
     add("--only", nargs="+", metavar="VARIANT", help="train only these variants")

@@ -455,7 +455,7 @@ def _learning(parser: Parser, chosen: argparse.Namespace) -> Learning:
     return learning
 
 
-def _check_column_recipe(source: str, recipe: Mapping[str, Any], task: str | None) -> None:
+def _check_column_recipe(source: str, recipe: Mapping[str, object], task: str | None) -> None:
     """Raise ValueError unless a recipe is of a column task, in whose place the task that is found comes."""
     kind = task_named(str(recipe.get("task")))
     if task or kind is None or not issubclass(kind, ColumnTask):

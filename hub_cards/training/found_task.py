@@ -67,7 +67,7 @@ def test_by_examples(kind: type[Task], asked: Asked) -> None:
         cast(Any, kind).worked_examples = dict(read_examples(Path(asked.examples)))
 
 
-def know_table(source: str, recipe: Mapping[str, Any], facts: Mapping[str, str]) -> None:
+def know_table(source: str, recipe: Mapping[str, object], facts: Mapping[str, str]) -> None:
     """Make the task of an earlier run known, whose machine was found: its table is in the configuration beside the recipe.
 
     Raises:

@@ -69,7 +69,7 @@ def launched_arguments(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def join_launched(
-    values: Mapping[str, Any], launched: Mapping[str, Any], recipe: Mapping[str, Any], words: Collection[str]
+    values: Mapping[str, Any], launched: Mapping[str, Any], recipe: Mapping[str, object], words: Collection[str]
 ) -> dict[str, Any]:
     """Return the values of a run's arguments with those that a launcher sets.
 

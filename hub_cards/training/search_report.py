@@ -5,12 +5,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers import PreTrainedModel
 
 from longhand.data import ColumnTask, Task, make_generator
 from longhand.data.certificates import Check, covering, coverings
 from longhand.data.formatting import LabelledTokens
 from longhand.data.tasks.written_states import WrittenStates
 from longhand.hub_cards.training.arguments import Run
+from longhand.hub_cards.training.trainer import BatchTrainer
 
 TIMED_STEPS = 3
 """Batches whose forward and backward pass a dry run times, after one that is not timed."""
@@ -75,7 +77,7 @@ def describe_problems(task: Task, longest: int) -> list[str]:
     return lines
 
 
-def describe_run(run: Run, trainer: Any) -> str:
+def describe_run(run: Run, trainer: BatchTrainer) -> str:
     """Return what a run would do: what is searched and drawn, at most how many seconds it trains, and worked problems.
 
     Raises:
@@ -112,7 +114,7 @@ def time_step(run: Run, trainer: Any) -> float:
     return float(np.median(measured[1:])) * run.training.gradient_accumulation_steps
 
 
-def describe_rest(model: Any, task: Task, longest: int) -> list[str]:
+def describe_rest(model: PreTrainedModel, task: Task, longest: int) -> list[str]:
     """Return what keeps a trained model from its certificate, and whether training can show it.
 
     Args:

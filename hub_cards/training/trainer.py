@@ -161,7 +161,7 @@ class UntilCertified(TrainerCallback):
         CannotCertify: no certificate is possible for the model and task. This is known before training.
     """
 
-    def __init__(self, run: Run, model: Any, batches: Any):
+    def __init__(self, run: Run, model: PreTrainedModel, batches: FreshBatches):
         self.task = run.task.for_evaluation
         self.ratio = run.training.certified_ratio
         self.batches = batches
@@ -170,7 +170,7 @@ class UntilCertified(TrainerCallback):
         except CannotCertify as error:
             raise CannotCertify(f"{error}; train without one by --until_certified False") from error
 
-    def check(self, model: Any) -> Check:
+    def check(self, model: PreTrainedModel) -> Check:
         """Check a model. The rounding bound is complete only when the margins already suffice to stop."""
         return check_thoroughly(model, self.task, enough=self.ratio)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 from tqdm.auto import tqdm
-from transformers import PreTrainedModel, TrainerCallback
+from transformers import PreTrainedModel, TrainerCallback, TrainerState
 
 from longhand.data import FreshBatches, make_generator
 from longhand.data.tasks.covering import Problems
@@ -44,7 +44,7 @@ class PractiseWorst(TrainerCallback):
         if state.global_step % args.eval_steps == 0:
             self._practise(model, state)
 
-    def _practise(self, model: PreTrainedModel, state: Any) -> None:
+    def _practise(self, model: PreTrainedModel, state: TrainerState) -> None:
         found, leads = self.search(model, state.global_step)
         self.batches.practise_worst(found)
         if state.is_world_process_zero:

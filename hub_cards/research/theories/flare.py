@@ -35,6 +35,7 @@ def even_pairs(text: str) -> bool:
 
 
 def repeat_01(text: str) -> bool:
+    """The word 01, any number of times."""
     return re.fullmatch("(01)*", text) is not None
 
 
@@ -44,6 +45,7 @@ def parity(text: str) -> bool:
 
 
 def first(text: str) -> bool:
+    """A one comes first."""
     return re.fullmatch("1[01]*", text) is not None
 
 
