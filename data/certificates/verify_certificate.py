@@ -74,8 +74,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "ca2c092517ff7b5f8626e1933a3cc7f7d844ef48366685198b478d839b272873",
-    "pairwise_bert": "49286b4cf0ceddd6fdc17e6bcf9ce68216a3868cb96ba0aaa991d949886d3996",
+    "coupled_gpt": "00b5ec530bf3f99f246a5dc5b3ca162ad24e2e5585c2089163829b88cf69dc61",
+    "pairwise_bert": "2d2f91e6bcb80ea23a1d850a0bba3638c328ffbafe8a42e0767dbc47d0e5a1b3",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
