@@ -1,5 +1,6 @@
 """Tasks of the encoder: the answer is read at tokens of the problem itself (paper 2, Sec. 3)."""
 
+import re
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -84,7 +85,7 @@ class EncoderTask(Task):
 
     @abstractmethod
     def has_label(self, tokens: np.ndarray) -> np.ndarray:
-        """Which tokens of a problem (tokens,) have labels, if there is no text."""
+        """Which tokens of a problem (tokens,) have labels."""
 
     def answer_labels(self, tokens: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The answer's labels (count, columns), most significant first, and a mask (count or 1, columns) of those that are
@@ -257,13 +258,16 @@ class FieldTask(EncoderTask):
         return self.field_widths(int(lengths[:, 0].max()))[1:]
 
     def has_label(self, tokens):
-        last = len(tokens) - 1
-        operator = int(np.flatnonzero(tokens == self.operator)[0])
-        return np.arange(len(tokens)) > last - self.answer_width(last - operator)
+        # Text may stand around the numbers and between them.
+        numbers = np.flatnonzero(tokens < FIRST_TEXT)
+        operator = int(np.flatnonzero(tokens[numbers] == self.operator)[0])
+        labelled = np.zeros(len(tokens), dtype=bool)
+        labelled[numbers[-self.answer_width(len(numbers) - 1 - operator) :]] = True
+        return labelled
 
     def deciding_keys(self, tokens):
         """A digit depends on its place and the less significant ones of both numbers, in sums and in products."""
-        if getattr(self, "text_tokens", 0):
+        if self.text_tokens:
             return None
         operator, last = int(np.flatnonzero(tokens == self.operator)[0]), len(tokens) - 1
         query = last - np.arange(len(tokens))
@@ -360,9 +364,17 @@ class FieldTask(EncoderTask):
         return self.write(np.resize(digits[needed <= width], digits.shape), width, generator)
 
     def prompt(self, question):
+        """A task with text takes any characters around the numbers, and between the first one and the operator."""
+        before = between = after = ""
+        form = rf"([^0-9+*]*)([0-9]+)\s*([^0-9+*]*)({re.escape(self.sign)}\s*[0-9]+)(?:\s*=?\s*$)?([^0-9+*]*)"
+        if self.text_tokens and (found := re.fullmatch(form, question, flags=re.ASCII)):
+            before, first, between, second, after = found.groups()
+            between = between.rstrip()
+            question = first + second
         digits = self._parse(question)
         width = self._field(self.needed_field(int(number_lengths(digits[:, self.in_field]).max())))
-        return self._text_of(self.write(digits, width))
+        first, sign, second = self._text_of(self.write(digits, width)).partition(self.sign)
+        return f"{to_letters(before)}{first}{to_letters(between)}{sign}{second}{to_letters(after)}"
 
 
 FIRST, SECOND, LABEL, FACTOR, TOTAL = range(2, 7)
@@ -416,6 +428,12 @@ def _runs(operator: int) -> Graph:
 
     starts = {(factor, 0, (Number.BEFORE,) * numbers): (*[ABSENT] * 4, MARKER, ABSENT, ABSENT) for factor in factors}
     return Columns(starts, [*product([*range(10), FIELD_PAD], repeat=numbers)], step, ends).graph
+
+
+def to_letters(text: str) -> str:
+    """Text of any characters as the letters of the vocabulary, one for each character: models read nothing from them."""
+    letters = ENCODER_TOKENS[FIRST_TEXT:]
+    return "".join(one if one in letters else letters[ord(one) % len(letters)] for one in text.lower())
 
 
 def write_field(digits: np.ndarray, width: int, pad: int) -> np.ndarray:
