@@ -6,6 +6,7 @@ Each check raises ValueError with the value received and what is legal.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import wraps
 from typing import Any, ClassVar
 
@@ -274,6 +275,13 @@ class TaskConfig(PreTrainedConfig):
 
     task: dict[str, Any] | None = None
     prompt_format: dict[str, Any] | None = None
+
+    def __post_init__(self, **kwargs):
+        for name in kwargs:
+            # Stock configurations keep whatever they are given; a name like this is a slip that would change the model.
+            if meant := get_close_matches(name, self.structure_fields, n=1, cutoff=0.85):
+                raise ValueError(f"{type(self).__name__} has no field {name!r}: {meant[0]!r} is meant")
+        super().__post_init__(**kwargs)
 
     def to_dict(self):
         """Leave out later fields that change nothing."""

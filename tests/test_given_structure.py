@@ -689,6 +689,18 @@ def test_configurations_of_given_structure_refuse_what_they_cannot_mean(kind):
             kind(**options)
 
 
+@pytest.mark.parametrize(
+    "slip", ["pair_map", "couplng", "relations_range", "position_encodings", "num_relation", "window_ed"]
+)
+def test_a_slip_in_the_name_of_a_field_of_structure_is_named(slip, tmp_path):
+    kind = PairwiseBertConfig if slip == "pair_map" else CoupledGPTConfig
+    with pytest.raises(ValueError, match=slip):
+        kind(**{slip: ["given"]})
+    # Other names are kept, as by stock configurations.
+    kind(remark="for a talk", sep_token_id=None).save_pretrained(tmp_path)
+    assert kind.from_pretrained(tmp_path).remark == "for a talk"
+
+
 def test_every_argument_stands_in_the_signature_of_every_class_so_that_trainer_keeps_its_column():
     for kind in (CoupledGPTForCausalLM, CoupledGPTModel, PairwiseBertForTokenClassification, PairwiseBertModel):
         named = {"input_ids", "inputs_embeds", "attention_mask", "position_ids", "pair_map", "position_bias"}
