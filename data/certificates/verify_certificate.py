@@ -74,8 +74,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "00b5ec530bf3f99f246a5dc5b3ca162ad24e2e5585c2089163829b88cf69dc61",
-    "pairwise_bert": "2d2f91e6bcb80ea23a1d850a0bba3638c328ffbafe8a42e0767dbc47d0e5a1b3",
+    "coupled_gpt": "dadb0372a1018d3b3688c8d5c26970e1920fb4643a4a9db7dc968af6c68dc5da",
+    "pairwise_bert": "4450b055c8e1d72c5086d28df2272fc30878dee3ecd1ce6929415d88d6c7764e",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
