@@ -326,7 +326,7 @@ def stopping_in_one_line(folder: Path) -> Iterator[None]:
 
 
 class Start(NamedTuple):
-    """What a run starts from.
+    """Where a run starts, and where it is pushed to.
 
     Attributes:
         checkpoint: where it is resumed from, if anywhere.

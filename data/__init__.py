@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name):
-        """What needs a library that few commands need, `datasets` or `aalpy`, is imported when asked for."""
+        """Functions that need `datasets` or `aalpy`, which few commands need, are imported when asked for."""
         if name == "load_task_dataset":
             from longhand.data.builder import load_task_dataset
 

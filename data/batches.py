@@ -252,7 +252,7 @@ class FixedBatches(Batches):
 def evaluation_draw(
     task: Task, lengths: tuple[int, ...], num_samples: int, seed: int, split: str
 ) -> tuple[np.random.Generator, np.ndarray]:
-    """What decides the problems of an evaluation: their generator, and their lengths (num_samples, operands).
+    """The draw of an evaluation's problems: their generator, and their lengths (num_samples, operands).
 
     Raises:
         ValueError: the operands are longer than `Task.most_digits`.

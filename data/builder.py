@@ -157,7 +157,7 @@ def _is_new(keys: np.ndarray, known: np.ndarray) -> np.ndarray:
 
 @dataclass(eq=False)
 class TaskDatasetConfig(datasets.BuilderConfig):
-    """What a dataset is made of. Its name consists of the task and of the fields that differ from the defaults.
+    """The choices that make a dataset. Its name consists of the task and of the fields that differ from the defaults.
 
     Attributes:
         task: a name of `TASKS`.
@@ -409,7 +409,7 @@ def load_task_dataset(
     try:
         builder.download_and_prepare(num_proc=num_proc)
     except DatasetGenerationError as error:
-        # What the task refuses while rows are made, such as a split without problems of some size.
+        # The task refuses some requests only while rows are made, such as a split without problems of some size.
         if isinstance(error.__cause__, ValueError):
             raise error.__cause__ from None
         raise

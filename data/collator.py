@@ -251,7 +251,7 @@ WHOLE_NUMBERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8,
 
 @dataclass(frozen=True)
 class RowColumn:
-    """What a column of rows holds: whole numbers for every token, or for every pair of tokens.
+    """The kind of a column of rows: whole numbers for every token, or for every pair of tokens.
 
     Attributes:
         filler: what stands at padding.

@@ -30,7 +30,7 @@ class Lengths:
 
     @classmethod
     def equal_size_name(cls) -> str:
-        """What a number is that is both numbers of `size`."""
+        """The word for a number that is both numbers of `size`."""
         if cls.size_names[0] == cls.size_names[1]:
             return cls.size_names[0]
         return f"{cls.sized_problems[1]}s of {'the operand' if getattr(cls, 'operands', None) == 1 else 'each operand'}"

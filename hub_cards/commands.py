@@ -127,7 +127,7 @@ def write_atomically(file: Path, content: str | bytes) -> None:
     The temporary name is random and must not exist yet, so a link that somebody planted there is not followed.
 
     Raises:
-        OSError: the disk is full, or the folder cannot be written; the message names the file. What stood there is kept.
+        OSError: the disk is full, or the folder cannot be written; the message names the file, whose old content is kept.
     """
     temporary = file.parent / f".{file.name}.{secrets.token_hex(8)}.partial"
     try:

@@ -167,7 +167,7 @@ ARGUMENTS: dict[str, Callable[[Any], None]] = {
     "page": add_page,
     "card": add_card,
 }
-"""What adds the arguments of a kind of publication to the command line; its docstring is the help page."""
+"""The function that adds the arguments of a kind of publication; its docstring is the help page."""
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -21,7 +21,7 @@ PLACES_FILE = "places.jsonl"
 ATTENTION_FILE = "attention.jsonl"
 ATTENTION_MAPS_FILE = "attention_maps.jsonl"
 ATTENTION_KINDS = ("same_id", "id_below", "id_above", "no_id", "others")
-"""What a head may look at: tokens by the difference of their id from the query's."""
+"""Tokens that a head may look at, by the difference of their id from the query's."""
 POSITION_MAPS_FILE = "positions.jsonl"
 VALIDATION_FILE = "validation.jsonl"
 """Exact match of every validation of a run, by step and length."""
@@ -226,7 +226,7 @@ def by_class(rows: list[Row]) -> list[Row]:
 
 
 def describe_worst(row: Row) -> str:
-    """What a search for the worst problem found, in a few words; empty if there was none."""
+    """The worst problem that a search found, in a few words; empty if there was none."""
     if "worst_tried" not in row:
         return ""
     if row.get("worst_answer") is not None:

@@ -23,7 +23,7 @@ from longhand.data.tasks.task import Task
 from longhand.modeling.coupling import plan_position_ids
 
 ROUNDING_FACTOR = 10
-"""How many times every lead must exceed the bound of what rounding does to it."""
+"""How many times every lead must exceed the bound of its rounding error."""
 
 LARGEST_RATIO = CLEAR
 """The largest quotient of a lead and its bound that can be asked for; above it, bounds are only as fine as is needed."""
@@ -33,7 +33,7 @@ STATEMENT = (
     "({task}), in whatever order a processor adds, if it rounds to nearest in {dtype} (no TF32) and its exp, log, tanh, "
     "erf, roots and quotients are within 4 units in the last place."
 )
-"""What is proved: the corollary in hub_cards/PROOF.md."""
+"""The statement that is proved: the corollary in hub_cards/PROOF.md."""
 
 SETTLING_STATEMENT = (
     "For {problems}, this model in {dtype} gives exactly the right label{table} to every token at which "
@@ -43,7 +43,7 @@ SETTLING_STATEMENT = (
 """The same of an encoder that settles."""
 
 BY_TABLE = ", by the table in the field `transducer`,"
-"""What a statement says of a column task besides."""
+"""The words by which the statement of a column task names its table."""
 
 PROOF = (
     "Locality. A token enters the first layer as its embedding alone. A layer's output at a token is a function of the "
@@ -93,11 +93,11 @@ JOINED = (
     "which one reads it. The tokens of a problem have no ids at the levels of the others, so no relation of the others "
     "holds between two of them. A token sees what it sees by its own task's rule, and the tasks are covered one by one."
 )
-"""What a proof says of coverage before the arguments of several tasks."""
+"""How a proof introduces the arguments of several tasks for coverage."""
 
 
 class Words(NamedTuple):
-    """What a certificate of one family says: the statement, and the steps of its proof."""
+    """The texts of one family's certificates: the statement, and the steps of its proof."""
 
     statement: str
     proof: tuple[str, ...]

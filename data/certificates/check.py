@@ -55,7 +55,7 @@ class Failure:
 
 @dataclass
 class Check:
-    """What a model does on all neighbourhoods of a task, or all cases.
+    """The predictions of a model in all neighbourhoods of a task, or in all cases.
 
     Attributes:
         predictions: response tokens predicted in them.
@@ -80,7 +80,7 @@ class Check:
 
     @classmethod
     def joined(cls, parts: dict[str, "Check"]) -> "Check":
-        """What the checks of several parts of a task find together."""
+        """The checks of several parts of a task as one."""
         checks = parts.values()
         failing = Practice()
         for check in checks:

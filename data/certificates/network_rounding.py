@@ -45,7 +45,7 @@ class NetworkRounding:
     bounded: ClassVar[dict[str, tuple[Any, ...]]] = {}
 
     def lead_and_bound(self, listed: Any) -> Pair:
-        """Leads of what is right over everything else, and bounds of what rounding does to them, (count, ends) each."""
+        """Leads of the right token or label over each other one, and bounds of their rounding errors, (count, ends) each."""
         raise NotImplementedError
 
     @classmethod
@@ -149,7 +149,7 @@ class DecoderRounding(NetworkRounding):
         return arithmetic.tabulate(arithmetic.product(normed, matrix), heads)
 
     def lead_and_bound(self, batch: NeighbourhoodBatch) -> Pair:
-        """Leads of the right token over every token, and bounds of what rounding does to them, (count, vocabulary) each."""
+        """Leads of the right token over every token, and bounds of their rounding errors, (count, vocabulary) each."""
         device = self.head.exact.device
         parts = batch.tokens, batch.right, batch.keys, batch.relations
         tokens, right, keys, relations = (torch.from_numpy(part.astype(np.int64)).to(device) for part in parts)
@@ -213,7 +213,7 @@ class EncoderRounding(NetworkRounding):
         )
 
     def lead_and_bound(self, covered: CoveringCases) -> Pair:
-        """Leads of the right label over every label, and bounds of what rounding does to them, (cases, labels) each."""
+        """Leads of the right label over every label, and bounds of their rounding errors, (cases, labels) each."""
         device = self.weights["classifier.weight"].device
         right, cases = covered.right.to(device), Cases(*(part.to(device) for part in covered.cases))
         table, own_rows, key_rows = self._read_inputs(cases)

@@ -364,7 +364,7 @@ class Arithmetic:
         return lead, bound.where(self.proved.unsqueeze(1), torch.inf).scatter(1, own, 0.0)
 
     def _sums(self, x: Value, weight: Weight, bias: Tensor | float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
-        """Sums of products, what the errors of x make of them, and their defects."""
+        """Sums of products, the errors that those of x cause in them, and their defects."""
         exact = x.exact @ weight.exact.T + bias
         spread = x.length.unsqueeze(-1) * weight.rows
         size = (x.exact.abs() + x.radius) @ weight.absolute.T + _size(bias)

@@ -5,7 +5,7 @@ weights. It imports nothing of the package that wrote the certificate and takes 
 
     1. Which files?      Each is read here, its SHA-256 is printed, and what this file does not know is refused by name.
     2. Which problems?   How a task writes a problem and its right response as tokens, and which position ids they have.
-    3. What is seen?     A token sees few others. A search finds what they can be, for every size: a finite list.
+    3. What is seen?     A token sees few others. A search lists all tokens that it can see, for every size: a finite list.
     4. Which network?    Its logits in each neighbourhood, in float64, with a bound of what rounding in float32 can move.
     5. So?               If the right token leads everywhere by ten times the bound, greedy decoding is right, by induction:
                          a prefix that is right has a last token in the list, so the next token is right too.
@@ -94,7 +94,7 @@ def sha256(content: bytes) -> str:
 def check_folder(folder: Path) -> tuple[dict[str, bytes], Json, list[str]]:
     """Read all files of a checkpoint that a library might read, and refuse what no certificate of any task covers.
 
-    Commands that write, show or publish a certificate ask this too. What the files of code hold is left to `check_code`.
+    Commands that write, show or publish a certificate ask this too. `check_code` compares the files of code.
 
     Returns:
         Contents by name, config.json, and what each token stands for, by its id.
@@ -151,7 +151,7 @@ def imported_by(first: str, files: dict[str, bytes]) -> list[str]:
 
 
 def check_certificate(content: bytes) -> Json:
-    """What certificate.json states, each field of a type that it may have."""
+    """Read certificate.json, and refuse a field of a type that it may not have."""
     optional = dict.fromkeys(("transducer", "lengths", "learned"))
     certificate = optional | read_json("certificate.json", content)
     # The first certificates counted problems; nothing depends on the number.
@@ -192,7 +192,7 @@ def read_json(name: str, content: bytes) -> Json:
 
 
 def compare(name: str, found: Any, expected: Any, ignored: tuple[str, ...] = ()) -> None:
-    """Refuse what is not as expected, and keys that are not known. A function is expected to be true of what it is given."""
+    """Refuse values that are not as expected, and keys that are not known. Where a function is expected, it must be true."""
     if isinstance(found, dict) and isinstance(expected, dict):
         for key, value in found.items():
             require(key in expected or key in ignored, f"{name}: {key} {value!r} is not known here")
@@ -448,7 +448,7 @@ def check_configuration(files: dict[str, bytes], config: Json, task: "Task") -> 
                 "do_sample": False,
             },
             ignored=(
-                # What is computed besides, and how.
+                # Further outputs, and how they are computed.
                 "use_cache",
                 "return_dict_in_generate",
                 "output_attentions",
@@ -543,7 +543,7 @@ AMID = 10**6  # an id: differences alone matter
 EMPTY, LABELS = 10, [*"0123456789_?"]
 SINK = len(TOKENS) * (1 + len(LABELS))
 DIGITS = tuple(range(10))
-# What is searched at most: symbols of a column, entries of a table, and numbers in a table of windows.
+# Limits of a search: symbols of a column, entries of a table, and numbers in a table of windows.
 MOST_SYMBOLS, MOST_ENTRIES, MOST_NUMBERS = 10**6, 5 * 10**6, 2**28
 
 
@@ -561,7 +561,7 @@ class Columns(NamedTuple):
         end: from a state to what is written at the end of each pass, and then the tokens beyond the last column, if there
             are any; None if no run ends there.
         holds: whether an entry (state, symbol, tokens, next state) is as the operation asks (*What the table means*).
-        backward: the rows that are written from the last column to the first. What follows their last token is written in
+        backward: the rows that are written from the last column to the first. The token behind their last one stands in
             column -1, and so comes after the tokens in `starts`.
     """
 
@@ -756,7 +756,7 @@ def strings(task: "Task") -> Iterator[Columns]:
         return None if state is None else (task.end,)
 
     def holds(state: int | None, symbol: int, tokens: tuple[int, int], after: int) -> bool:
-        """What is written is the parity of the one before and the symbol, or the symbol."""
+        """The token is the parity of the one before and the symbol, or the symbol itself."""
         return ((state or 0) + symbol - tokens[1]) % 2 == 0 if parity else symbol == tokens[1]
 
     rows = (by_column(-1 if task.name == "reverse" else 1),) * 2
@@ -1017,7 +1017,7 @@ def multiples(ids: tuple[Ids, ...], rows: Iterable[MultiplesRow], base: int, mor
         return total == tokens[-1] + base * after.carry and (after.carry == 0 or after.beyond < more)
 
     def end(state: Multiple) -> tuple[int, ...] | None:
-        """What follows the row."""
+        """The token behind the last column of the row."""
         return (state.row.follows,) if state.beyond == more else None
 
     starts = {Multiple(row, 0, 0, Number.BEFORE, 0): (ABSENT, *row.seen, row.begins) for row in rows}
@@ -1383,7 +1383,7 @@ class Labelled(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What tokens of an encoder see at one place, in arrays with all that go together, or one for all.
+    """A key of an encoder's tokens: arrays with an entry for each token, or one value for all of them.
 
     Attributes:
         relation: that of the place to the token.
@@ -1417,7 +1417,7 @@ def labels(task: "Task") -> Iterator[Case]:
     count = 1 if times else 2
 
     def added(state: Labelled, column: tuple[int, ...]) -> int:
-        """What the digits of a column and the carry make together."""
+        """The sum of the carry and of the column's digits, multiplied by m in products."""
         return state.carry + state.factor * sum(token for token in column if token in DIGITS)
 
     def step(state: Labelled, column: tuple[int, ...]) -> tuple[tuple[int, ...], Labelled] | None:
@@ -1436,7 +1436,7 @@ def labels(task: "Task") -> Iterator[Case]:
         return (*shown, state.carry, label), Labelled(state.factor, carry, tuple(numbers))
 
     def end(state: Labelled) -> tuple[int, ...] | None:
-        """What follows the pass, which no encoder writes, and the column of the operator, whose label is the carry."""
+        """A token behind the pass, which no encoder writes, and the column of the operator, whose label is the carry."""
         if not {*state.numbers} <= MAY_END:
             return None
         return (BEGIN, state.factor if times else ABSENT, operator, state.carry, state.carry or EMPTY)
@@ -1605,7 +1605,7 @@ WITHOUT_HINTS = {"hint_step": 0, "hints_given": False}  # also where these field
 
 
 def check_prompt_format(found: Any, expected: Any) -> None:
-    """Compare the field `prompt_format` of a configuration with what `Task.prompt_format` gives."""
+    """Compare the field `prompt_format` of a configuration with `Task.prompt_format`."""
     if is_object(found) and isinstance(found.get("formats"), list):
         found = found | {"formats": [WITHOUT_HINTS | form if is_object(form) else form for form in found["formats"]]}
     elif is_object(found):
@@ -1749,7 +1749,7 @@ class Task(NamedTuple):
 
     @property
     def operation(self) -> str:
-        """The name of what a table is to do, for a decoder or an encoder."""
+        """The name of the operation that a table carries out, for a decoder or an encoder."""
         return self.name.removeprefix("settling_")
 
     @property
@@ -1771,7 +1771,7 @@ class Task(NamedTuple):
 
     @property
     def labels(self) -> list[str]:
-        """The labels of an encoder, of which the last one is for what is not known yet."""
+        """The labels of an encoder, of which the last one says that the label is not known yet."""
         return [*self.table["passes"][0]["writes"], TOKENS[NEXT]] if self.table else LABELS
 
     @property
@@ -2033,7 +2033,7 @@ def tabulate(columns: Columns) -> np.ndarray:
                 tokens, after = entry
                 if not columns.holds(state, symbol, tokens, after):
                     raise Refused(f"the table's entry for {state}, {symbol} does not hold")
-                # What each pass writes follows the tokens, or is the token of its row.
+                # The tokens that passes write come last; they are those of their rows unless the step gives others.
                 taken.append(((tokens + tokens[-passes:])[: count + passes], after))
         last = None if state is END else columns.end(state)
         if last is not None:
@@ -2149,7 +2149,7 @@ def list_cases(task: Task) -> Iterator[Case]:
 
 
 def sink_of(task: Task) -> int:
-    """The number of what every token sees: the sink, which comes after all pairs of tokens and labels, or `$`."""
+    """The number of the key that every token sees: the sink, which comes after all pairs of tokens and labels, or `$`."""
     return len(pairs_of(task.table)[0]) if task.encoder else BEGIN
 
 
@@ -2198,7 +2198,7 @@ def first_rows(table: np.ndarray) -> np.ndarray:
 
 # ---- 4. Which network? (PROOF.md: Rounding) ---------------------------------------------------------------------------
 # Every value has its exact numbers (in float64), and two bounds of its error in float32: of each number, the radius, and of
-# the whole, its length. What an operation adds to errors by rounding, and by not being linear, is its defect. An error at
+# the whole, its length. An operation adds to errors by rounding, and by not being linear: this is its defect. An error at
 # the end is at most the sum over all values of |derivative of the end by the value| times its defect (Lemma 3), in whatever
 # order a processor adds. Less work, and often enough, is to follow the length to the end (Lemma 3a).
 
@@ -2248,7 +2248,7 @@ class Linear(NamedTuple):
 
 
 class Value:
-    """A value of many inputs, made of earlier values, with what (1), (2) and (3) of PROOF.md need.
+    """A value of many inputs, made of earlier values, with the bounds (1), (2) and (3) of PROOF.md.
 
     Attributes:
         exact, radius: (inputs, width). length: (inputs,), a bound of the error's Euclidean length.
@@ -2301,7 +2301,7 @@ class Arithmetic:
         return self.make(exact, 0, radius + np.zeros_like(exact))
 
     def total(self, x: Value, linear: Linear) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Lemma 4: products with a weight plus a bias, what errors of x make of them, and the defect."""
+        """Lemma 4: products with a weight plus a bias, the spread of errors of x, and the defect."""
         exact = x.exact @ linear.weight.T + linear.bias
         spread = x.length[:, None] * size_of(linear.weight)
         size = (np.abs(x.exact) + x.radius) @ np.abs(linear.weight).T + np.abs(linear.bias)
@@ -2539,7 +2539,7 @@ def linear_of(weights: dict[str, np.ndarray], name: str) -> Linear:
 
 
 class Network:
-    """The transformer, with what its layers read of every token. In upper layers this is so for keys alone (Lemma 2)."""
+    """The transformer, with queries, keys and values of every token; in upper layers they are those of keys (Lemma 2)."""
 
     def __init__(self, weights: dict[str, np.ndarray], config: Json):
         self.weights = weights
@@ -2547,7 +2547,7 @@ class Network:
         if config.get("tie_word_embeddings"):
             weights["lm_head"] = weights["model.embed_tokens"] * config["hidden_size"] ** -0.5
         self.head = linear_of(weights, "classifier" if "classifier" in weights else "lm_head")
-        # What the first layer reads of a token depends on it alone, and on its label.
+        # The first layer reads of a token a state that depends on the token and its label alone.
         arithmetic = Arithmetic(weights, self.eps)
         states = arithmetic.tighten(self.embed(arithmetic, config.get("transducer")))
         self.own = states
@@ -2577,7 +2577,7 @@ class Network:
         return arithmetic.norm(total, "model.embedding_norm")
 
     def leads_and_bounds(self, rows: np.ndarray, effort: int) -> tuple[np.ndarray, np.ndarray]:
-        """Lemma 11: leads of what is right next over each token, infinite over itself, and bounds of their errors.
+        """Lemma 11: leads of the right next token over each token, infinite over itself, and bounds of their errors.
 
         Args:
             effort: 0 for Lemma 3a, 1 for Lemma 3, 2 for Lemma 3 with tightened radii behind attention and MLP.

@@ -16,7 +16,7 @@ SYMBOLS = DIGITS + DIGITS[10:].upper() + "".join(map(chr, range(0x100, 0x200)))
 """Symbols of states, classes and answers that have no symbol of their own; the first ones are digits."""
 
 SIGNS = ",;&|:"
-"""What stands between operands that are not added: the first of these that no word has."""
+"""Signs between operands that are not added: the first of these that no word has."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def is_legal(symbol: str) -> bool:
 
 
 def sign_between(words: Words, passes: Iterable[TablePass], is_sum: bool) -> str:
-    """What stands between operands: `+` in sums, `,` in all else, as between the arguments of a function."""
+    """The sign between operands: `+` in sums, `,` in all else, as between the arguments of a function."""
     if words.operands == 1:
         return ""
     taken = words.alphabet + "".join(each.writes for each in passes)
@@ -118,7 +118,7 @@ def flush_of(machine: Machine) -> int | None:
 def with_states(passes: tuple[TablePass, ...], operands: int) -> tuple[TablePass, ...]:
     """The same, with a pass before the last one that writes the state behind each column.
 
-    It writes the state together with what is to be written in the column, as one symbol, so that the last pass has to see
+    It writes the state together with the symbol of the column, as one symbol, so that the last pass has to see
     nothing else, as in `written_states.py`. If these pairs are too many, the state before the column is written alone, and
     the last pass reads it with the column. In both cases a window of few columns suffices.
     """

@@ -1,7 +1,7 @@
 """Mealy machines: the least one that agrees with a reading of a function, and the words that test it.
 
 The machine is found by the classification trees of Kearns and Vazirani, with the counterexamples of Rivest and Schapire, in
-AALpy (Muskardin et al., 2022). What is here gives the counterexamples: all short words, long random ones, words in which
+AALpy (Muskardin et al., 2022). This file gives the counterexamples: all short words, long random ones, words in which
 parts of the machine's own words are repeated, as a counter would be found, and the words of the W-method (Chow 1978;
 Vasilevskii 1973), all of a small depth and random ones of a large one.
 """
@@ -77,7 +77,7 @@ class Machine:
         return len(self.write)
 
     def written(self, word: Iterable[int], state: int = 0) -> tuple[int, ...]:
-        """What is written at each column of a word in the order of reading."""
+        """The symbols that are written at the columns of a word, in the order of reading."""
         symbols = []
         for letter in word:
             symbols.append(self.write[state][letter])
@@ -460,7 +460,7 @@ def _check_rows(reading: Reading, before: Word, first: Word, second: Word, most:
 
 
 def _units(words: Words, generator: random.Random) -> list[Word]:
-    """What a function might count: fragments, alone and before another letter, the letters in them, and other letters."""
+    """Words that a function might count: fragments, alone and before a letter, the letters in them, and other letters."""
     fragments = [words.columns([fragment] * words.operands) for fragment in words.fragments[:4]]
     within = {letter for fragment in fragments for letter in fragment}
     others = [letter for letter in range(words.count) if letter not in within] or range(words.count)
@@ -482,7 +482,7 @@ def _distinct(reading: Reading, beginnings: Sequence[Word], behind: Sequence[Wor
 
 
 def _check_distinct(reading: Reading, beginnings: Sequence[Word], behind: Sequence[Word], most: int) -> None:
-    """Raise `NotSequential` if more beginnings than are legal differ in what is written last behind them."""
+    """Raise `NotSequential` if more beginnings than are legal differ in the symbol that is written last behind them."""
     told: dict[tuple[int, ...], Word] = {}
     for beginning in beginnings:
         told.setdefault(tuple(reading.last(beginning + word) for word in behind), beginning)

@@ -1,9 +1,9 @@
 """Two passes in two directions: what is above a column is summed up in a class, and the rest is read from below.
 
 Two upper parts of words are of one class if the same is written below them, whatever the columns there are. The first pass
-reads from the top and writes, at each column, the class of what is above. The second one reads from below, and sees the
-class too. AALpy learns machines with one direction; here the two are told apart by the residuals of words, and refined by
-counterexamples.
+reads from the top and writes, at each column, the class of the columns above it. The second one reads from below, and sees
+the class too. AALpy learns machines with one direction; here the two are told apart by the residuals of words, and refined
+by counterexamples.
 """
 
 import random
@@ -16,7 +16,7 @@ from longhand.data.learning.readings import NotSequential, Reading
 from longhand.data.learning.words import Word
 
 MOST_CLASSES = 64
-"""Classes of what is above, and states of the pass from below. Both are multiplied in the table."""
+"""Classes of columns above, and states of the pass from below. Both are multiplied in the table."""
 
 MOST_ROUNDS = 12
 """Counterexamples after which it is given up."""
@@ -30,7 +30,7 @@ class TwoPasses:
     """Two machines.
 
     Attributes:
-        above: the first pass, from the top: it writes the class of what is above each column.
+        above: the first pass, from the top: it writes the class of the columns above each one.
         below: the second pass, from the ones or the end. Its input is a letter and a class, the letter most significant.
         classes: how many classes there are.
     """
@@ -40,7 +40,7 @@ class TwoPasses:
     classes: int
 
     def written(self, word: Word) -> tuple[int, ...]:
-        """What is written at each column of a word, both with the top column first."""
+        """The symbols that are written at the columns of a word; the top column comes first in both."""
         above = self.above.written(word)
         inputs = [letter * self.classes + own for letter, own in zip(word, above, strict=True)]
         return self.below.written(reversed(inputs))[::-1]
@@ -74,13 +74,13 @@ class TwoPassLearner:
             clash = self._differing_word(passes)
             if clash is None:
                 return passes
-            # What is above a column, and what is below it, is told apart by the parts of this word from now on.
+            # From now on the parts of this word tell apart the columns above, and the columns below, a column.
             parts = [clash[first:] for first in range(1, len(clash))] + [clash[:last] for last in range(1, len(clash))]
             probes = list(dict.fromkeys([*probes, *parts]))
         raise NotSequential(f"no two passes were found after {MOST_ROUNDS} counterexamples")
 
     def _written(self, word: Word) -> tuple[int, ...]:
-        """What the function writes, the top column first."""
+        """The symbols of the function's answer, the top column first."""
         return self.reading.written(word[::-1])[::-1]
 
     def _with_probes(self, probes: Sequence[Word]) -> TwoPasses:

@@ -104,7 +104,7 @@ def _step_function(task: ColumnTask, place: int) -> str:
 
 
 def _tables(own: Pass, ending: str) -> str:
-    """What a pass writes, a text for each state, and its next states."""
+    """The table of a pass: a text for each state, and its next states."""
     rows = ["".join(own.writes[symbol] for symbol in row) for row in own.write]
     write = _listed([repr(row) for row in rows])
     following = _listed([repr(list(row)) for row in own.next])

@@ -1,4 +1,4 @@
-"""What is proved of a machine, beyond what was checked: a linear function, by the identity of each entry."""
+"""A proof about a machine, beyond the words that were checked: a linear function, by the identity of each entry."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Linear:
         return " + ".join([*terms, str(self.constant)])
 
     def sentence(self, names: Sequence[str], base: int) -> str:
-        """What is proved of the machine, in words for a card.
+        """The proved statement about the machine, for a card.
 
         Args:
             names: of the operands.

@@ -62,7 +62,7 @@ class Reading:
         return word if self.direction == "top_first" else word[::-1]
 
     def written(self, word: Word) -> tuple[int, ...]:
-        """What is written at each column of a word.
+        """The symbols that are written at the columns of a word.
 
         Raises:
             NotSequential: the answer has no symbol for each column.
@@ -88,7 +88,7 @@ class Reading:
         return tuple(digits[::-1])
 
     def last(self, word: Word) -> int:
-        """What is written at the last column of a word."""
+        """The symbol that is written at the last column of a word."""
         if self.answer == "last":
             return self._number(self.asked(self.turned(word)))
         return self.written(word)[-1]

@@ -1,4 +1,4 @@
-"""What was found, and what is known of it: three sentences that are kept apart."""
+"""Reports of a machine that was found: three statements that are kept apart."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -8,14 +8,14 @@ from longhand.data.learning.words import Words
 from longhand.data.tasks.column_task import ColumnTask
 
 NETWORK = "a certificate proves that the network computes this machine at every length; without one, nothing is proved of it"
-"""What is said of the network before there is a certificate."""
+"""The statement about the network before there is a certificate."""
 
 NOTHING_PROVED = "nothing more: that it computes the function on every word rests on what was checked"
 
 
 @dataclass(frozen=True)
 class Report:
-    """What is known of a machine that was found.
+    """The statements about a machine that was found.
 
     Attributes:
         source: the function, as text, or the name of the file of examples.
@@ -39,7 +39,7 @@ class Report:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What recipes, cards and certificates say: all that is the same whenever the machine is found again."""
+        """The facts for recipes, cards and certificates: those that are the same whenever the machine is found again."""
         facts: dict[str, Any] = {"source": self.source, "machine": self.found}
         facts |= {"checked": self.checked, "proved": self.proved}
         return facts | ({"symbols": self.symbols} if self.legend else {})

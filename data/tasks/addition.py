@@ -197,7 +197,7 @@ class IndexHintedAddition(Addition):
     name: ClassVar[str] = "index_hinted_addition"
     coupling: ClassVar[str] = "sequential"
     vocab_size: ClassVar[int] = len(ALL_TOKENS)
-    # What is part of the format of `Addition` is fixed here.
+    # Fields of the format of `Addition` that have one value here.
     zero_padding: ClassVar[bool] = True  # type: ignore[misc]
 
     max_hints: int = field(
@@ -287,7 +287,7 @@ class MultiOperandAddition(LongestOperandLengths, DecoderTask):
     coupling: ClassVar[str] = "multi_operand_addition"
     reader = ONES_FIRST
 
-    # What other tasks fix is part of this one's format.
+    # Fields that have one value in other tasks and vary in this one.
     operands: int = field(default=3, metadata={"help": "how many numbers are added, 2 to 10", "range": (2, 10)})  # type: ignore[misc]
 
     @property

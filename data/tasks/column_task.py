@@ -185,11 +185,11 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         return uniform_words(generator, lengths, len(self.alphabet))
 
     def problem_keys(self, digits, lengths):
-        # What pads is not told from what was drawn.
+        # Symbols that pad a word look like symbols that were drawn.
         return super().problem_keys(digits, np.broadcast_to(lengths.max(axis=1, keepdims=True), lengths.shape))
 
     def solve(self, digits: np.ndarray) -> list[np.ndarray]:
-        """What each pass writes, (count, width + flush) places in its symbols, the first one that is written first.
+        """The words that passes write, (count, width + flush) places in its symbols, the first one that is written first.
 
         Args:
             digits: (count, operands, width) places in the alphabet, ones first.
@@ -382,7 +382,7 @@ def _transducer(task: ColumnTask) -> tuple[Transducer, Graph]:
 
 
 def sights_of(task: ColumnTask) -> list[Sight]:
-    """What the tokens of each pass see."""
+    """For each pass, the keys that its tokens see."""
     table, graph = _transducer(task)
     symmetric = all(own.symmetric for own in table.passes)
     return [sight_of(table, graph, place, symmetric) for place in range(len(table.passes))]

@@ -237,7 +237,7 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
     """The runs of a table.
 
     Words: the operands, as places in the alphabet, and then in tokens: the operands, each pass as it is seen, and each pass
-    as it is written. What comes after the last symbol of a pass, the end token or the one that begins the next pass, stands
+    as it is written. The token behind the last symbol of a pass, the end token or the one that begins the next pass, stands
     in the last kind of word alone: it is not in the row of the pass.
 
     Raises:
@@ -306,7 +306,7 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
 
 
 def sight_of(table: Transducer, graph: Graph, place: int, symmetric: bool) -> Sight:
-    """What the tokens of one pass see, told apart by operands or not; slots are as in `Transducer.relations_of`."""
+    """The keys that tokens of one pass see, told apart by operands or not; slots are as in `Transducer.relations_of`."""
     operands, slots = table.operands, table.relations_of(place)
     return Sight(
         graph,

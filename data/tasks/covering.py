@@ -1,4 +1,4 @@
-"""What a check must cover: every neighbourhood of a decoder's tokens, or every case of an encoder's labels."""
+"""Coverings: every neighbourhood of a decoder's tokens, or every case of an encoder's labels, for a check."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -57,7 +57,7 @@ class Problems(NamedTuple):
 
 @dataclass
 class Practice:
-    """What training practises, see `FreshBatches.practise`.
+    """Problems, neighbourhoods and cases that training practises, see `FreshBatches.practise`.
 
     Attributes:
         problems: short problems in which something weak occurs.
@@ -80,7 +80,7 @@ class Practice:
 
 
 class Listed(ABC):
-    """A part of what must be covered, small enough to be computed at once."""
+    """Some of the neighbourhoods or cases that must be covered, few enough to be computed at once."""
 
     @property
     @abstractmethod
@@ -98,7 +98,7 @@ class Listed(ABC):
 
     @abstractmethod
     def logits(self, model: PreTrainedModel) -> torch.Tensor:
-        """What a model computes, (count, vocabulary or labels)."""
+        """The logits of a model, (count, vocabulary or labels)."""
 
     @abstractmethod
     def describe(self, model: PreTrainedModel, row: int) -> tuple[tuple[str, ...], str]:
@@ -106,7 +106,7 @@ class Listed(ABC):
 
     @abstractmethod
     def practise(self, leads: np.ndarray, practice: Practice) -> None:
-        """Add what training practises, from the leads (count,) of what is right."""
+        """Add the neighbourhoods or problems that training practises, chosen by the leads (count,) of the right ones."""
 
 
 class Covering(ABC):
@@ -395,7 +395,7 @@ def agree(groups: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 class Sight(NamedTuple):
-    """What the tokens of one word see, for `search_covering`.
+    """The keys that tokens of one word see, for `search_covering`.
 
     Attributes:
         graph: the runs in which there are such tokens.
@@ -439,7 +439,7 @@ _find = lru_cache(maxsize=8)(find_neighbourhoods)
 def seen_in_problems(
     task: "DecoderTask", digits: np.ndarray, lengths: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """What the response tokens of problems of one layout see, through the task's format and its coupling rule.
+    """The keys that response tokens of problems of one layout see, by the task's format and its coupling rule.
 
     Yields:
         For each token of the response and for `=`: the tokens (count,), the keys (count, relations), `PAD` where there is

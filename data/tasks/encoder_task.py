@@ -31,13 +31,13 @@ IDEAL = (
     "stays, since what decided it stays. The lowest label that is not known becomes known, since the label below is known "
     "or there is none."
 )
-"""What ideal passes do in sums, and in products with one digit."""
+"""How ideal passes find labels in sums, and in products with one digit."""
 
 KNOWN_OR_NOT = (
     "The labels that a token sees are known or not, and so is its own, in all ways, except that a known label is never "
     "taken back."
 )
-"""What is added to neighbourhoods in which all labels are known."""
+"""How cases follow from neighbourhoods in which all labels are known."""
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ class Part(IntEnum):
     """The digit of B above it; `ABSENT` if there is none."""
 
     SEPARATOR = 3
-    """What begins the row, `=` or `+`, and the ones of the partial product."""
+    """The token before the row, `=` or `+`, and the ones of the partial product."""
 
     WRITTEN = 4
     """The partial product, and what begins the next row."""

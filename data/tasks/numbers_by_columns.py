@@ -1,6 +1,6 @@
 """Small column tasks on numbers: sums in any base, one more, products with a constant, remainders, comparisons, bits.
 
-Each task is a step on columns. What it needs besides, its certificate too, is derived (`column_task.py`).
+Each task is a step on columns. Ids, window, neighbourhoods and certificate are derived (`column_task.py`).
 """
 
 from dataclasses import dataclass, field
@@ -89,7 +89,7 @@ class Residue(Automaton):
 
 @register_task
 class Remainder(Residue):
-    """The remainder of a number: 1809 -> 3 modulo 7. From the top, the remainder of what was read so far is written."""
+    """The remainder of a number: 1809 -> 3 modulo 7. From the top, that of the digits so far is written."""
 
     name = "remainder"
 
@@ -125,7 +125,7 @@ def compare(state, symbols):
 
 @register_task
 class Comparison(Automaton):
-    """The sign of a difference: 35?17 -> +, 17?35 -> -, 17?17 -> 0. The sign of what was read so far is written."""
+    """The sign of a difference: 35?17 -> +, 17?35 -> -, 17?17 -> 0. That of the digits so far is written."""
 
     name = "comparison"
     operands = 2

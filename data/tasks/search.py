@@ -20,10 +20,10 @@ MOST_NEIGHBOURHOODS = 5_000_000
 """A search that finds more is refused, and so is a check of more neighbourhoods or cases."""
 
 ABSENT = -1
-"""What an edge holds where there is no column."""
+"""The label of an edge where there is no column."""
 
 MARKER = -2
-"""What an edge holds in the column before the first one, where signs stand and the token that begins a pass."""
+"""The label of an edge in the column before the first one, where signs stand and the token that begins a pass."""
 
 
 HERE, NEXT = 0, 1
@@ -128,7 +128,7 @@ class Graph:
 
 
 class Columns(NamedTuple):
-    """What may stand in the columns of a problem, one after the other: a sequential transducer and its format.
+    """The tokens that may stand in the columns of a problem, one after the other: a sequential transducer and its format.
 
     Labels are (words,) numbers: what stands in a column in each word, `ABSENT` if nothing does.
 
@@ -174,7 +174,7 @@ class Columns(NamedTuple):
 
 
 class Number(IntEnum):
-    """What has been read of a number that is read digit by digit, the ones first."""
+    """How far a number is read, digit by digit, the ones first."""
 
     BEFORE = 0
     """Nothing: the ones come next."""
@@ -193,7 +193,7 @@ class Number(IntEnum):
 
 
 ENDING = (Number.ZERO, Number.DIGIT, Number.ENDED)
-"""What may have been read of a number where no digit follows: only the number 0 has a 0 on top."""
+"""States of a number behind which no digit need follow: only the number 0 has a 0 on top."""
 
 
 def grow(number: Number | None, digit: int) -> Number | None:

@@ -51,7 +51,7 @@ class StringTask(DecoderTask):
         return lay_out([BOS, strings, EQUALS, self.respond(strings), self.end_token], query_parts=3)
 
     def step(self, state: int, symbol: int) -> tuple[int, int]:
-        """What is written at a symbol, and the next state. The first state is 0."""
+        """The token that is written at a symbol, and the next state. The first state is 0."""
         return symbol, 0
 
     def covering(self, window, layers):

@@ -1,4 +1,4 @@
-"""What a task is: it draws, solves, writes and reads problems.
+"""Tasks: a task draws, solves, writes and reads problems.
 
 A task knows what each token means. Its fields are its format. `Task.family` is the family of models that learns it:
 `decoder_task.py` and `encoder_task.py` hold the base of each family's tasks.
@@ -106,7 +106,7 @@ class Task(Lengths, ABC):
 
     @property
     def prompt_format(self) -> PromptFormat | PromptFormats | None:
-        """What the configuration of the task's models says of legal prompts; None if prompts are not checked."""
+        """Which prompts are legal, for the configuration of the task's models; None if prompts are not checked."""
         return None
 
     @property

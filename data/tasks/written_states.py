@@ -110,7 +110,7 @@ def _symbols(count: int, taken: str) -> str:
 
 
 def work_of(task: ColumnTask) -> int:
-    """What there is to learn: neighbourhoods, each counted as often as it has keys.
+    """The work of learning a task: neighbourhoods, each counted as often as it has keys.
 
     Raises:
         ValueError: no window suffices.

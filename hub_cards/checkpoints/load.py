@@ -187,7 +187,7 @@ def load_both(folder: Path) -> tuple[Checkpoint, Checkpoint | None]:
 
 
 def learned_facts(recipe: Mapping[str, Any]) -> dict[str, str] | None:
-    """What a recipe says of a machine that was found, see `ColumnTask.learned`; None if it says nothing of the kind."""
+    """The recipe's facts about a machine that was found, see `ColumnTask.learned`; None if it has none."""
     facts = recipe.get("learned")
     is_legal = isinstance(facts, dict) and all(isinstance(text, str) for pair in facts.items() for text in pair)
     return facts if is_legal else None
@@ -389,7 +389,7 @@ def _load_tokenizer(source: str, folder: Path, task: Task) -> PreTrainedTokenize
 
 
 def _rules(tokenizer: PreTrainedTokenizerBase, characters: set[str]) -> dict[str, Any]:
-    """What a tokenizer does with texts of these characters, without the padding and truncation of a call."""
+    """The rules by which a tokenizer reads texts of these characters, without the padding and truncation of a call."""
     rules = json.loads(tokenizer.backend_tokenizer.to_str())
     rules["added_tokens"] = [token["content"] for token in rules["added_tokens"] if characters.issuperset(token["content"])]
     return {name: rule for name, rule in rules.items() if name not in ("padding", "truncation")}

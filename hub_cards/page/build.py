@@ -72,7 +72,7 @@ WORDS = {
     "task.text_tokens": "text around the numbers",
     "task.multiplier_length": "the digits of the multiplier",
 }
-"""What a person calls the settings of `RUNS`, and of `FORMAT` behind `task.`."""
+"""A person's words for the settings of `RUNS`, and of `FORMAT` behind `task.`."""
 
 FORMAT = {
     **{"separate_eos": False, "zero_padding": True, "order": "response_reversed", "scratchpad": True},
@@ -121,7 +121,7 @@ def build_page(sources: Sequence[str]) -> str:
 
 
 def describe(checkpoint: Checkpoint) -> dict[str, Any]:
-    """What the page shows of a checkpoint besides its weights; `unfit` says why the page cannot show it."""
+    """The facts that the page shows of a checkpoint besides its weights; `unfit` says why the page cannot show it."""
     text, certificate = read_text(checkpoint.folder / "config.json"), checkpoint.folder / CERTIFICATE_FILE
     parts = checkpoint.task.parts
     return {

@@ -156,7 +156,7 @@ def _metadata(checkpoint: Checkpoint, title: str, dataset: str | None) -> ModelC
     # The Hub's word for repositories with code that the Auto classes run.
     code = ["custom_code"] if getattr(config, "auto_map", None) else []
     return ModelCardData(
-        # ISO 639's code of what is in no language.
+        # ISO 639's code for content in no language.
         language="zxx",
         license=LICENSE,
         library_name="transformers",

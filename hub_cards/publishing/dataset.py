@@ -54,7 +54,7 @@ class DatasetFile:
 
 @dataclass(frozen=True)
 class GeneratedDataset:
-    """What a pushed dataset is made of. The same arguments give the same files, whichever are made together.
+    """The choices that make a pushed dataset. The same arguments give the same files, whichever are made together.
 
     Attributes:
         task: name of the task.
@@ -134,7 +134,7 @@ COLUMNS = {
     "longest_cascade": "most columns that one carry passes through",
     "dependency_length": "levels that the carries of the product take, the first being the multiplier times each digit",
 }
-"""What a column holds."""
+"""The content of each column."""
 
 
 def size_category(rows: int) -> str:
@@ -175,7 +175,7 @@ def render_dataset_card(dataset: GeneratedDataset, repo_id: str, sizes: Mapping[
     )
     infos = DatasetInfosDict()
     for name in configurations:
-        # What a split takes in memory is not known of shards that other machines made: these are the bytes of its files.
+        # The size of a split in memory is unknown if other machines made its shards: these are the bytes of its files.
         stored = dict.fromkeys(counts, 0)
         for file in dataset.files():
             if file.configuration == name:
@@ -356,7 +356,7 @@ WAITING = "shards/"
 
 
 def _waiting_files(dataset: GeneratedDataset, repository: Repository | None) -> dict[str, tuple[CommitOperationCopy, int]]:
-    """What copies the files that wait in the branch of a dataset into the repository, and their bytes, by path."""
+    """Operations that copy the files in the branch of a dataset into the repository, and the files' bytes, by path."""
     if repository is None:
         return {}
     with refusing(repository.name), suppress(RepositoryNotFoundError, RevisionNotFoundError):

@@ -31,7 +31,7 @@ TOKENS_PER_LINE = 36
 
 
 class FamilyCard(ABC):
-    """What cards draw of a problem and ask of a model, which depends on the family."""
+    """The drawing of a problem and the question to a model on cards, which depend on the family."""
 
     @abstractmethod
     def draw(self, task: Task, config: PreTrainedConfig | None = None) -> str:
@@ -98,7 +98,7 @@ CARDS: dict[str, FamilyCard] = {"decoder": DecoderCard(), "encoder": EncoderCard
 
 
 def family_card(task: Task) -> FamilyCard:
-    """What is on cards of models of the task's family alone."""
+    """The drawings and questions of the task's family."""
     return CARDS[task.family.name]
 
 

@@ -1,4 +1,4 @@
-"""What a claim asks of measurements: predicates over the rows of results.
+"""Questions that claims put to measurements: predicates over the rows of results.
 
 A predicate takes the evidence and its parameters, and returns whether it holds, what was found and what was asked. `None`
 says that the numbers do not decide it: a difference is within the noise of the seeds, or a reach ends with the tested sizes.
@@ -337,4 +337,4 @@ def heads(evidence: Evidence, variant: str, fields: list[str], at_least: float) 
 PREDICATES: dict[str, Callable[..., Finding]] = {
     function.__name__: function for function in (not_fit, reach, match, best, keeps, steepest, value, heads)
 }
-"""What claims may ask for, by name."""
+"""The questions of claims, by name."""

@@ -41,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(name: str, jobs: int, only: list[str] | None, output_dir: Path) -> None:
-    """Train the missing runs of a study in its order, and gather what there is.
+    """Train the missing runs of a study in its order, and gather the results that exist.
 
     Raises:
         ValueError: another process holds the folder of the study's runs.
@@ -65,7 +65,7 @@ def missing_runs(study: Study, results: Path) -> list[StudyRun]:
 
 
 def gather(study: Study, folder: Path, results: Path) -> None:
-    """Add the rows of finished runs to the study's results. Rows of what has changed are removed.
+    """Add the rows of finished runs to the study's results. Rows of runs whose arguments have changed are removed.
 
     These are rows of runs that the study no longer has, or whose arguments, in the study or in its recipe, are others now.
 

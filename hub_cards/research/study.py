@@ -40,7 +40,7 @@ STUDY_RESULTS = Path(__file__).parents[1] / "results" / "studies"
 """Holds a folder of results for each study."""
 
 RUNS_FILE = "runs.jsonl"
-"""What was trained for a study: a row for each run, with its name and arguments, those of its recipe among them."""
+"""The runs of a study: a row for each run, with its name and arguments, those of its recipe among them."""
 
 WRITTEN = {
     "attentions": ATTENTION_FILE,

@@ -89,7 +89,7 @@ def of_trainer(name: str, meaning: str, private: bool = False, **bounds: Any) ->
 
 @dataclass
 class DataArguments:
-    """What is trained on, validated and tested. Lengths are digits of the operands."""
+    """The problems that are trained, validated and tested. Lengths are digits of the operands."""
 
     _argument_group_name: ClassVar[str] = "data and lengths"
 
@@ -339,7 +339,7 @@ def _check_bounds(option: Field, value: Any) -> None:
 
 @dataclass(frozen=True)
 class Given:
-    """What a recipe, a command line and a launcher say; typed, not yet checked against each other.
+    """The arguments of a recipe, a command line and a launcher; typed, not yet checked against each other.
 
     The command line wins over the recipe.
 
@@ -427,7 +427,7 @@ def read_arguments(arguments: list[str]) -> Given:
         parser.set_defaults(**parser.read(_words(recipe)))
     except ValueError as error:
         raise ValueError(f"the recipe {source}: {error}") from error
-    # What the task's search suggests stands below what the recipe says.
+    # Values of the recipe win over those that the task's search suggests.
     suggested = parser.make(task, parser.read(words)).suggested_arguments
     parser.set_defaults(**{name: value for name, value in suggested.items() if name not in recipe})
     values = join_launched(parser.read(words), launched_arguments(os.environ), recipe, words) | {"task": task.name}

@@ -1,6 +1,6 @@
 """A task that is found: what the command line says of it, and how it is registered.
 
-A function is code of the user's own, as a plugin is. What a checkpoint holds is the table of the machine that was found.
+A function is code of the user's own, as a plugin is. A checkpoint holds the table of the machine that was found.
 """
 
 import math
@@ -21,7 +21,7 @@ from longhand.hub_cards.commands import read_object
 
 
 class Asked(Protocol):
-    """What the command line says; see `arguments.Learning`."""
+    """The words of the command line; see `arguments.Learning`."""
 
     function: str | None
     examples: str | None

@@ -1,4 +1,4 @@
-"""What a launcher sets for a run by its environment, such as `accelerate launch --mixed_precision bf16`.
+"""Settings that a launcher gives a run by its environment, such as `accelerate launch --mixed_precision bf16`.
 
 Trainer would take it without a word. Here it becomes arguments of the run, which recipe.yaml records, or is refused.
 """
@@ -18,7 +18,7 @@ DIVIDING = {
     "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
     "ACCELERATE_USE_PARALLELISM_CONFIG": "a parallelism_config",
 }
-"""What divides a model, or its state, among processes, by the variable that a launcher sets for it."""
+"""Ways to divide a model, or its state, among processes, by the variable that a launcher sets for each."""
 
 DIVIDING_ARGUMENTS = {"fsdp": "FSDP", "fsdp_config": "FSDP", "deepspeed": "DeepSpeed"}
 """The same by arguments of `TrainingArguments`."""

@@ -1,4 +1,4 @@
-"""The folder of a run: nothing or this very run before, what the run is resumed from, and what a finished run leaves."""
+"""The folder of a run: empty or the same run before; then checkpoints, from which it is resumed; afterwards its results."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What the search for neighbourhoods says of a run: before its first step, in a dry run, and if the run stops short."""
+"""Reports of the search for neighbourhoods about a run: before its first step, in a dry run, and if the run stops short."""
 
 import time
 from typing import Any

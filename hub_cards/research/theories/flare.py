@@ -97,7 +97,7 @@ def train(name: str, folder: Path) -> None:
 
 
 def language_row(name: str, folder: Path) -> Row:
-    """What the folder of a recognizer holds, and whether its own verifier verifies it."""
+    """The results in the folder of a recognizer, and whether its own verifier verifies it."""
     checkpoint: Any = read_checkpoint(folder)
     certificate, table = checkpoint.certificate, checkpoint.task.transducer
     verified = subprocess.run([sys.executable, str(folder / "verify_certificate.py"), str(folder)], capture_output=True)
@@ -123,7 +123,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(output_dir: Path) -> None:
-    """Train what is missing, and write what was found."""
+    """Train the recognizers that are missing, and write the results of all."""
     rows = []
     for name, (function, _) in LANGUAGES.items():
         folder = output_dir / function.__name__

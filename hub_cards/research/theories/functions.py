@@ -76,7 +76,7 @@ LONG = 50
 
 
 def function_row(source: str, options: dict[str, Any], kind: str) -> Row:
-    """What is found for a function, or why it is refused."""
+    """The machine that is found for a function, or why the function is refused."""
     began = time.process_time()
     shown = "".join(f" --{name} {value}" for name, value in options.items())
     row: Row = {"kind": kind, "source": source + shown, "hardware": hardware(torch.device("cpu"))}
@@ -137,7 +137,7 @@ def _digits(number: int, base: int) -> str:
 
 
 def trained_row(folder: Path) -> Row:
-    """What the folder of a trained function holds."""
+    """The results in the folder of a trained function."""
     checkpoint = read_checkpoint(folder)
     certificate: Any = checkpoint.certificate
     parameters = sum(parameter.numel() for parameter in checkpoint.model.parameters())

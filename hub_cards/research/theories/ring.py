@@ -220,7 +220,7 @@ def train_model(
 
 
 class Findings(NamedTuple):
-    """What one setting gives: rows of the results, of the training losses, and of the matrices."""
+    """The results of one setting: rows of the results, of the training losses, and of the matrices."""
 
     results: list[Row]
     training: list[Row]
