@@ -19,9 +19,11 @@ from longhand.data.learning.machines import Machine, MachineLearner, minimised
 from longhand.data.learning.plugin_file import plugin_source
 from longhand.data.learning.readings import NotSequential, Reading
 from longhand.data.learning.words import Words
+from longhand.data.tasks.column_task import task_of_table
 from longhand.data.tasks.plugins import load_plugin
 from longhand.data.tasks.registry import TASKS
 from longhand.hub_cards.training.arguments import parse_run
+from longhand.modeling.transducer import table_of
 
 
 def collatz(a):
@@ -115,6 +117,17 @@ def test_a_linear_function_is_proved_and_no_other(found):
 def test_sums_alone_have_a_plus_between_operands(found):
     assert found("sums").task.sign == "+"
     assert found("distance").task.sign == ","
+
+
+def test_texts_of_different_lengths_are_refused_and_not_padded():
+    task, report = learn_task(lambda s, t: s == t, alphabet="ab")
+    again = task_of_table("again", table_of(task.transducer), report.facts)
+    for each in (task, again()):
+        assert each.answer_to("abb,abb") == "1"
+        with pytest.raises(ValueError, match="length"):
+            each.prompt("ab,b")
+    with pytest.raises(Refused, match="length"):
+        learn_task_from_examples([Example("ab,b", "no"), Example("b,b", "yes")])
 
 
 COUNTER = pytest.mark.slow  # asks 70,000 long words
@@ -305,10 +318,61 @@ def test_entries_that_no_example_reaches_are_refused_or_completed_as_a_linear_fu
         learn_task_from_examples(drawn(lambda a: a // 7, 60, 1), complete=True)
 
 
+def drawn_texts(function, alphabet: str, count: int, longest: int = 10) -> list[Example]:
+    generator = random.Random(1)
+    texts = ["".join(generator.choices(alphabet, k=generator.randint(1, longest))) for _ in range(count)]
+    return [Example(text, str(function(text))) for text in texts]
+
+
+BITS = [(f"{number >> 5:b}", f"{number % 32:b}") for number in range(0, 1024, 3)]
+"""Pairs of binary numbers."""
+
+
+def compared(a, b):
+    return "larger" if a > b else "not"
+
+
+@pytest.mark.parametrize(
+    ("examples", "states", "question", "answer"),
+    [
+        (drawn(lambda a: a % 7, 3000, 1), 7, "9" * 40, str(int("9" * 40) % 7)),
+        (drawn(lambda a: a % 3 == 0, 3000, 1), 3, "1" * 42, "True"),
+        (drawn_texts(lambda s: "abba" in s, "ab", 1000), 5, "b" * 30 + "abba" + "a" * 30, "True"),
+        (drawn_texts(lambda s: "even" if s.count("a") % 2 == 0 else "odd", "ab", 100), 2, "ab" * 31, "odd"),
+        ([Example(f"{a}>{b}", compared(int(a, 2), int(b, 2))) for a, b in BITS], 2, "110101,010111", "larger"),
+    ],
+)
+def test_answers_that_are_one_symbol_are_learned_from_examples(examples, states, question, answer):
+    task, report = learn_task_from_examples(examples, base=2 if "," in question else 10)
+    assert (
+        len(task.transducer.passes[0].write if len(task.passes) == 1 else task.passes[0].step.__self__.machine.write)
+        == states
+    )
+    found = task.answer_to(question)
+    assert report.legend.get(found, found) == answer
+
+
+@pytest.mark.parametrize(
+    "examples",
+    [
+        drawn_texts(lambda s: s == s[::-1], "ab", 2000),
+        drawn_texts(lambda s: s.count("a") > s.count("b"), "ab", 2000, 20),
+        drawn(lambda a: a == 4711, 500, 1),
+        drawn(lambda a: random.Random(a).random() < 0.5, 500, 1),
+    ],
+)
+def test_examples_of_one_symbol_that_tell_no_machine_are_refused_in_one_line(examples):
+    with pytest.raises(Refused) as refused:
+        learn_task_from_examples(examples)
+    assert "\n" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     "examples",
     [
         drawn(lambda a, b: a * b, 100, 2),
+        drawn(lambda a, b: abs(a - b), 100, 2),
+        drawn(lambda a, b: a - b, 100, 2),
         [Example("1+2", "3"), Example("1+2", "4")],
         [Example("1+2", "3"), Example("1", "4")],
         [Example("1+2", "3"), Example("1-2", "4")],

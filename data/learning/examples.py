@@ -2,10 +2,13 @@
 
 import csv
 import json
+import math
 import random
+import re
 import time
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,21 +17,33 @@ from aalpy.learning_algs import run_RPNI
 
 from longhand.data.learning.functions import SECONDS, OutOfTime, Refused, alarm
 from longhand.data.learning.locality import chosen_layout
-from longhand.data.learning.machine_task import TablePass, build
+from longhand.data.learning.machine_task import TablePass, build, sign_between, symbols_of_values
 from longhand.data.learning.machines import Machine, minimised
 from longhand.data.learning.proof import linear_function
+from longhand.data.learning.readings import MOST_SYMBOLS
 from longhand.data.learning.report import NOTHING_PROVED, Learned, Report, count_of, more_of, order_of
-from longhand.data.learning.words import DIGITS, Words
+from longhand.data.learning.words import DIGITS, Word, Words
 from longhand.data.tasks.column_task import ColumnTask
+from longhand.modeling.transducer import RESERVED
 
 HELD_OUT = 10
 """One example in so many is held out, to test the machine."""
+
+TWO_PASSES = "two passes in two directions, as |a - b| needs them, are found from a function alone (--function)"
+"""What a message says where one direction is not enough."""
 
 SHOWN = 5
 """Entries that a message names."""
 
 UNKNOWN = -1
 """Stands in entries of a table that no example reaches."""
+
+FEWEST_OF_EACH = 10
+"""An answer that is one symbol must stand in so many examples; else nobody knows when it is right."""
+
+TOLD = 2
+"""Examples of answers that are one symbol must tell so many times the bits that describe the machine: a machine that only
+remembers its examples agrees with them too."""
 
 ONES_FIRST, TOP_FIRST = "ones_first", "top_first"
 
@@ -93,21 +108,16 @@ def learn_task_from_examples(
         Refused: there is no such machine, it fails at examples that were held out, or entries are never reached.
     """
     began = time.monotonic()
-    words, sign = words_of(examples, base, alphabet)
     shuffled = sorted(set(examples))
     random.Random(0).shuffle(shuffled)
     held_out = shuffled[::HELD_OUT]
     used = [example for place, example in enumerate(shuffled) if place % HELD_OUT]
     try:
         with alarm(seconds):
-            reading, machine = read_in_a_direction(shuffled, used, words, sign)
+            reading, machine, missing = read_in_some_way(shuffled, used, base, alphabet, complete)
     except OutOfTime:
         raise Refused(f"no machine was found after {seconds:g} seconds of merging {len(used):,} examples") from None
-    missing = missing_entries(machine)
-    if missing and not complete:
-        raise Refused(describe_missing(missing, machine, words, len(used)))
-    if missing:
-        machine = completed_by_identity(machine, words, used, sign)
+    words, sign = reading.words, reading.sign
     failing = [example for example in held_out if not reading.agrees(machine, example)]
     if failing:
         raise Refused(
@@ -116,13 +126,16 @@ def learn_task_from_examples(
         )
     entries = machine.states * words.count
     machine = minimised(machine)
-    linear = linear_function(machine, words) if words.are_numbers and reading.direction == ONES_FIRST else None
+    is_number = words.are_numbers and reading.answer == "all"
+    linear = linear_function(machine, words) if is_number and reading.direction == ONES_FIRST else None
     sizes, reads = (words.base,) * words.operands, tuple(range(words.operands))
     passes: tuple[TablePass, ...] = (TablePass(machine, reading.symbols, reading.direction, reading.flush, sizes, reads),)
     found = f"{count_of(machine.states, 'state')}, {order_of(words, reading.direction)}{more_of(reading.flush)}"
+    found += "; the answer is one symbol" if reading.answer == "last" else ""
+    sign = sign_between(words, passes, is_sum=False) if sign in tuple(RESERVED) else sign
 
     def task_with(passes: tuple[TablePass, ...], found: str) -> ColumnTask:
-        return build(name, words, sign, "all", passes, f"{source}: {found}.")
+        return build(name, words, sign, reading.answer, passes, f"{source}: {found}.")
 
     task, found = chosen_layout(passes, found, task_with, words.operands, write_states)
     reached = (
@@ -130,10 +143,24 @@ def learn_task_from_examples(
     )
     if not missing:
         reached = f"each of the {entries:,} entries is reached"
-    checked = f"{len(used):,} examples agree, and all {len(held_out):,} that were held out; {reached}"
+    longest = max(len(reading.letters(example)) for example in shuffled) - reading.flush
+    agree = f"{len(used):,} examples of up to {count_of(longest, 'column')} agree"
+    checked = f"{agree}, and all {len(held_out):,} that were held out{reading.spread(held_out)}; {reached}"
     names = [chr(ord("a") + place) for place in range(words.operands)]
     proved = linear.sentence(names, words.base) if linear else NOTHING_PROVED
-    return Learned(task, Report(source, found, checked, proved, seconds=time.monotonic() - began, linear=linear))
+    return Learned(
+        task,
+        Report(
+            source,
+            found,
+            checked,
+            proved,
+            reading.legend,
+            seconds=time.monotonic() - began,
+            one_length=task.one_length,
+            linear=linear,
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -143,6 +170,9 @@ class ExampleReading:
     Attributes:
         flush: columns that the longest answer has more than its operands.
         symbols: what is written.
+        answer: as of `ColumnTask`.
+        values: of an answer that is one symbol, what each symbol stands for.
+        legend: as of `Report`.
     """
 
     words: Words
@@ -150,22 +180,173 @@ class ExampleReading:
     direction: str
     flush: int
     symbols: str
+    answer: str = "all"
+    values: tuple[str, ...] = ()
+    legend: dict[str, str] = field(default_factory=dict)
+
+    def letters(self, example: Example) -> Word:
+        """The columns of an example in the order of reading."""
+        letters = (0,) * self.flush + self.words.columns(operands_of(example, self.sign))
+        return letters[:: -1 if self.direction == ONES_FIRST else 1]
 
     def trace(self, example: Example) -> Trace:
         """An example in the order of reading."""
-        words = self.words
-        letters = (0,) * self.flush + words.columns(operands_of(example, self.sign))
+        words, letters = self.words, self.letters(example)
         answer = example.answer
         if words.are_numbers:
             answer = answer.lstrip(words.alphabet[0]).rjust(len(letters), words.alphabet[0])
         written = tuple(self.symbols.index(symbol) for symbol in answer)
-        turn = -1 if self.direction == ONES_FIRST else 1
-        return Trace(example, letters[::turn], written[::turn])
+        return Trace(example, letters, written[:: -1 if self.direction == ONES_FIRST else 1])
 
     def agrees(self, machine: Machine, example: Example) -> bool:
         """Whether a machine answers an example rightly."""
+        if self.answer == "last":
+            return machine.written(self.letters(example))[-1] == self.values.index(example.answer)
         trace = self.trace(example)
         return machine.written(trace.letters) == trace.written
+
+    def spread(self, examples: Sequence[Example]) -> str:
+        """How often answers that are one symbol stand in examples, in words: if nearly all are alike, they say little."""
+        if self.answer == "all":
+            return ""
+        counts = Counter(example.answer for example in examples).most_common()
+        fewest = "" if len(counts) == 1 else f" and the rarest one, {counts[-1][0]!r}, {counts[-1][1]:,}"
+        return f" (the answer {counts[0][0]!r} stands in {counts[0][1]:,} of these{fewest})"
+
+
+def read_in_some_way(
+    examples: Sequence[Example], used: Sequence[Example], base: int, alphabet: str | None, complete: bool
+) -> tuple[ExampleReading, Machine, list[tuple[int, int]]]:
+    """The first way to read the examples in which a machine agrees with those that are used: with a symbol for each column,
+    then, if there are few answers, with one symbol. Returns the reading, the machine, and the entries that were completed.
+
+    Raises:
+        Refused: there is none.
+    """
+    words, sign = words_of(examples, base, alphabet, by_answers=True)
+    has_few = len({example.answer for example in examples}) <= min(MOST_SYMBOLS // 2, len(examples) // FEWEST_OF_EACH)
+    try:
+        reading, machine = read_in_a_direction(examples, used, words, sign)
+        missing = missing_entries(machine)
+        if not missing:
+            return reading, machine, missing
+        if not complete:
+            raise Refused(describe_missing(missing, machine, words, len(used), may_be_linear=words.are_numbers))
+        return reading, completed_by_identity(machine, words, used, sign), missing
+    except Refused:
+        if not has_few or complete:
+            raise
+    words, sign = words_of(examples, base, alphabet, by_answers=False)
+    reading, machine = read_for_one_symbol(examples, used, words, sign)
+    if missing := missing_entries(machine):
+        raise Refused(describe_missing(missing, machine, words, len(used), may_be_linear=False))
+    described, told = bits_of(machine, reading), len(used) * entropy(used)
+    if told < TOLD * described:
+        raise Refused(
+            f"{len(used):,} examples tell {told:,.0f} bits, and the machine of {machine.states:,} states that agrees "
+            f"with them takes {described:,.0f}: give {math.ceil(len(used) * TOLD * described / told):,} examples or more"
+        )
+    check_longest(reading, examples, used)
+    return reading, machine, missing
+
+
+def check_longest(reading: ExampleReading, examples: Sequence[Example], used: Sequence[Example]) -> None:
+    """Raise `Refused` if the machine of the shorter examples fails at longer ones, as it does for a counter.
+
+    Examples of half the width count only if they tell a machine. Entries that they do not reach say nothing.
+    """
+    widest = max(len(reading.letters(example)) for example in examples)
+    for width in (widest - 1, widest // 2):
+        shorter = [example for example in used if len(reading.letters(example)) <= width]
+        if not shorter:
+            return
+        machine = merged_for_one_symbol(reading, shorter)
+        tells = not missing_entries(machine) and len(shorter) * entropy(shorter) >= TOLD * bits_of(machine, reading)
+        if width < widest - 1 and not tells:
+            return
+        for example in examples:
+            letters = reading.letters(example)
+            if reading.agrees(machine, example):
+                continue
+            path = [machine.reached(letters[:end]) for end in range(len(letters) + 1)]
+            if UNKNOWN not in path and machine.write[path[-2]][letters[-1]] != UNKNOWN:
+                raise Refused(
+                    f"the machine that agrees with all examples of up to {width} columns fails at a longer one, "
+                    f"{shown(example)}: what must be remembered may grow with the width, or there are too few examples"
+                )
+
+
+def bits_of(machine: Machine, reading: ExampleReading) -> float:
+    """The bits that describe the least machine that does the same."""
+    states = minimised(machine).states
+    return states * (reading.words.count * math.log2(states) + math.log2(len(reading.values)))
+
+
+def entropy(examples: Sequence[Example]) -> float:
+    """The bits that an answer tells."""
+    counts = Counter(example.answer for example in examples)
+    return sum(count / len(examples) * math.log2(len(examples) / count) for count in counts.values())
+
+
+def read_for_one_symbol(
+    examples: Sequence[Example], used: Sequence[Example], words: Words, sign: str
+) -> tuple[ExampleReading, Machine]:
+    """The direction, and the machine that merging finds in it, in which fewer entries are not reached; then, fewer states.
+
+    Raises:
+        Refused: an answer stands in too few examples.
+    """
+    counts = Counter(example.answer for example in examples)
+    rarest, count = counts.most_common()[-1]
+    if len(counts) == 1 or count < FEWEST_OF_EACH:
+        raise Refused(
+            f"the answer {rarest!r} stands in {count:,} of {len(examples):,} examples, and there are {len(counts)} answers: "
+            f"give {FEWEST_OF_EACH} examples or more of each of two answers or more"
+        )
+    are_numbers = all(answer.isdecimal() for answer in counts)
+    values = sorted(counts, key=int) if are_numbers else sorted(counts)
+    symbols, legend = symbols_of_values([int(value) for value in values] if are_numbers else values)
+    found = []
+    for direction in (TOP_FIRST, ONES_FIRST):
+        reading = ExampleReading(words, sign, direction, 0, symbols, "last", tuple(values), legend)
+        machine = merged_for_one_symbol(reading, used)
+        found.append((len(missing_entries(machine)), machine.states, reading, machine))
+    _, _, reading, machine = min(found, key=lambda each: each[:2])
+    return reading, machine
+
+
+def merged_for_one_symbol(reading: ExampleReading, examples: Sequence[Example]) -> Machine:
+    """As `merged`, where only what is written last is known: the machine is found as one whose states have answers."""
+    letters = reading.words.count
+    data: dict[Word, int] = {}
+    for example in examples:
+        word = reading.letters(example)
+        data[word] = reading.values.index(example.answer)
+        if reading.words.are_numbers:
+            # A number has the same answer with a zero on top.
+            data[(0, *word) if reading.direction == TOP_FIRST else (*word, 0)] = data[word]
+    model: Any = run_RPNI([[word, answer] for word, answer in data.items()], "moore", print_info=False)
+    order = _in_order(model.initial_state)
+    numbers = {state: number for number, state in enumerate(order)}
+    write = [[UNKNOWN] * letters for _ in order]
+    following = [[UNKNOWN] * letters for _ in order]
+    for number, state in enumerate(order):
+        for letter, after in state.transitions.items():
+            following[number][letter] = numbers[after]
+            write[number][letter] = UNKNOWN if after.output is None else after.output
+    return Machine(write, following)
+
+
+def _in_order(start: Any) -> list[Any]:
+    """The states of AALpy's machine, in the order in which a breadth-first search reaches them."""
+    order = {start: None}
+    queue = [start]
+    for state in queue:
+        for after in state.transitions.values():
+            if after not in order:
+                order[after] = None
+                queue.append(after)
+    return queue
 
 
 def read_in_a_direction(
@@ -185,15 +366,18 @@ def read_in_a_direction(
             return reading, merged([reading.trace(example) for example in used], words.count)
         except NotFitting as error:
             reasons.append(f"{order_of(words, direction)}, {error}")
-    raise Refused(f"no machine with a symbol for each column agrees with the examples: {'; '.join(reasons)}")
+    raise Refused(f"no machine with a symbol for each column agrees with the examples: {'; '.join(reasons)}; {TWO_PASSES}")
 
 
 class NotFitting(Exception):
     """The examples do not fit a reading."""
 
 
-def words_of(examples: Sequence[Example], base: int, alphabet: str | None) -> tuple[Words, str]:
+def words_of(examples: Sequence[Example], base: int, alphabet: str | None, by_answers: bool) -> tuple[Words, str]:
     """How questions are words, and the sign between operands.
+
+    Args:
+        by_answers: whether questions are numbers only if answers are.
 
     Raises:
         Refused: questions have several signs, or different numbers of operands; or one has two answers.
@@ -204,6 +388,12 @@ def words_of(examples: Sequence[Example], base: int, alphabet: str | None) -> tu
     for question, answer in examples:
         if answers.setdefault(question, answer) != answer:
             raise Refused(f"the question {question!r} has two answers, {answers[question]!r} and {answer!r}")
+    negative = next((each for each in examples if re.fullmatch("-[0-9]+", each.answer)), None)
+    if by_answers and negative and len(set(answers.values())) > FEWEST_OF_EACH:
+        raise Refused(
+            f"{shown(negative)} is negative, and numbers are written without a sign: give the answers without it, and learn "
+            "by other examples which questions have one, with the answers yes and no"
+        )
     texts = [question.strip().removesuffix("=") for question in answers]
     signs = sorted({symbol for text in texts for symbol in text if not symbol.isalnum() and symbol not in (alphabet or "")})
     if len(signs) > 1:
@@ -216,14 +406,19 @@ def words_of(examples: Sequence[Example], base: int, alphabet: str | None) -> tu
     if (
         alphabet is None
         and symbols <= set(DIGITS[:base])
-        and all(set(answer) <= set(DIGITS[:base]) for answer in answers.values())
+        and (not by_answers or all(set(answer) <= set(DIGITS[:base]) for answer in answers.values()))
     ):
         return Words(DIGITS[:base], counts.pop(), True), sign
     if alphabet is not None and not symbols <= set(alphabet):
         raise Refused(
             f"the questions have the symbol {min(symbols - set(alphabet))!r}, which is not in the alphabet {alphabet!r}"
         )
-    return Words(alphabet or "".join(sorted(symbols)), counts.pop(), False), sign
+    words = Words(alphabet or "".join(sorted(symbols)), counts.pop(), False)
+    uneven = [text for text in texts if len(set(map(len, text.split(sign) if sign else [text]))) > 1]
+    # What is read as texts here may be read as numbers later.
+    if uneven and not (by_answers and symbols <= set(DIGITS[:base])):
+        raise Refused(f"the operands of {uneven[0]!r} are texts of different lengths: pad them to one length")
+    return words, sign
 
 
 def operands_of(example: Example, sign: str) -> list[str]:
@@ -240,7 +435,10 @@ def flush_of(examples: Sequence[Example], words: Words, sign: str, direction: st
     """
     flush = 0
     for example in examples:
-        width = max(map(len, operands_of(example, sign)))
+        widths = set(map(len, operands_of(example, sign)))
+        if len(widths) > 1 and not words.are_numbers:
+            raise NotFitting(f"the operands of {shown(example)} are texts of different lengths")
+        width = max(widths)
         more = len(example.answer.lstrip(words.alphabet[0]) if words.are_numbers else example.answer) - width
         if (more > 0 and direction == TOP_FIRST) or (more and not words.are_numbers):
             raise NotFitting(
@@ -276,13 +474,8 @@ def merged(traces: Sequence[Trace], letters: int) -> Machine:
                     f"{shown(other)} and {shown(each.example)} begin with the same columns, and are answered differently"
                 )
     model: Any = run_RPNI([[word, written] for word, (written, _) in known.items()], "mealy", print_info=False)
-    numbers = {model.initial_state: 0}
-    order = [model.initial_state]
-    for state in order:
-        for after in state.transitions.values():
-            if after not in numbers:
-                numbers[after] = len(order)
-                order.append(after)
+    order = _in_order(model.initial_state)
+    numbers = {state: number for number, state in enumerate(order)}
     write = [[state.output_fun.get(letter, UNKNOWN) for letter in range(letters)] for state in order]
     following = [
         [numbers[state.transitions[letter]] if letter in state.transitions else UNKNOWN for letter in range(letters)]
@@ -294,10 +487,17 @@ def merged(traces: Sequence[Trace], letters: int) -> Machine:
 def missing_entries(machine: Machine) -> list[tuple[int, int]]:
     """The entries, a state and a letter each, that no example reaches."""
     rows = enumerate(machine.next)
-    return [(state, letter) for state, row in rows for letter, after in enumerate(row) if after == UNKNOWN]
+    return [
+        (state, letter)
+        for state, row in rows
+        for letter, after in enumerate(row)
+        if UNKNOWN in (after, machine.write[state][letter])
+    ]
 
 
-def describe_missing(missing: Sequence[tuple[int, int]], machine: Machine, words: Words, count: int) -> str:
+def describe_missing(
+    missing: Sequence[tuple[int, int]], machine: Machine, words: Words, count: int, may_be_linear: bool
+) -> str:
     """Which entries no example reaches, as columns behind the shortest beginnings that examples have."""
     entries = machine.states * words.count
     listed = []
@@ -310,10 +510,10 @@ def describe_missing(missing: Sequence[tuple[int, int]], machine: Machine, words
             "reached by none of them: either there are far too few examples, or what must be remembered grows with the width"
         )
     more = " and so on" if len(missing) > SHOWN else ""
+    otherwise = ", or complete a linear function by --complete" if may_be_linear else ""
     return (
         f"{count:,} examples give a machine of {machine.states} states, and {len(missing)} of its {entries:,} entries are "
-        f"reached by none of them: {'; '.join(listed)}{more}; give examples that have them, or complete a linear function "
-        "by --complete"
+        f"reached by none of them: {'; '.join(listed)}{more}; give examples that have them{otherwise}"
     )
 
 

@@ -98,7 +98,9 @@ def learn_task(
     proved = finding.linear.sentence(names, words.base) if finding.linear else NOTHING_PROVED
     checked = f"{finding.tests.sentence}; {compared:,} whole answers agree"
     seconds = time.monotonic() - began
-    return Learned(task, Report(source, found, checked, proved, finding.legend, asked.calls, seconds, finding.linear))
+    return Learned(
+        task, Report(source, found, checked, proved, finding.legend, asked.calls, seconds, task.one_length, finding.linear)
+    )
 
 
 def task_of(finding: Finding, words: Words, name: str, source: str, write_states: bool | None) -> tuple[ColumnTask, str]:
@@ -212,7 +214,7 @@ def _check_answer(asked: AskedFunction, word: Word) -> None:
     if isinstance(answer, int) and answer < 0:
         raise Refused(
             f"{asked.equation(word)} is negative, and numbers are written without a sign: let the function return abs(...), "
-            "or max(0, ...)"
+            "or max(0, ...); its sign, such as (a > b) - (a < b), may be a task of its own"
         )
     if isinstance(answer, str) and len(answer) != len(word):
         raise Refused(

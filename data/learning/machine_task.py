@@ -154,6 +154,7 @@ def build(name: str, words: Words, sign: str, answer: str, passes: Sequence[Tabl
     if not re.fullmatch(r"[^\W\d]\w*", name) or name.startswith(SETTLING):
         raise Refused(f"the name of a task must be a word of letters, digits and _, such as my_task, got {name!r}")
     values = {"name": name, "operands": words.operands, "sign": sign, "alphabet": words.alphabet, "answer": answer}
+    values["one_length"] = words.operands > 1 and not words.are_numbers
     columns = tuple(each.column_pass for each in passes)
     task: type[ColumnTask] = type(name, (ColumnTask,), {**values, "passes": columns, "__doc__": about, "__module__": TABLES})
     return task()

@@ -5,10 +5,13 @@ from typing import Any, NamedTuple
 
 from longhand.data.learning.proof import Linear
 from longhand.data.learning.words import Words
-from longhand.data.tasks.column_task import ColumnTask
+from longhand.data.tasks.column_task import OPERANDS, ColumnTask
 
 NETWORK = "a certificate proves that the network computes this machine at every length; without one, nothing is proved of it"
 """The statement about the network before there is a certificate."""
+
+ONE_LENGTH = "texts of one length: others are refused"
+"""What is said of operands that are texts, since padding would change them."""
 
 NOTHING_PROVED = "nothing more: that it computes the function on every word rests on what was checked"
 
@@ -25,6 +28,7 @@ class Report:
         legend: the symbols of an answer that do not stand for themselves, and what they stand for.
         calls: how often the function was called.
         seconds: how long it took.
+        one_length: whether operands must have one length.
         linear: the linear function that the machine is proved to compute; None if it is none.
     """
 
@@ -35,6 +39,7 @@ class Report:
     legend: dict[str, str] = field(default_factory=dict)
     calls: int = 0
     seconds: float = 0.0
+    one_length: bool = False
     linear: Linear | None = None
 
     @property
@@ -42,7 +47,8 @@ class Report:
         """The facts for recipes, cards and certificates: those that are the same whenever the machine is found again."""
         facts: dict[str, Any] = {"source": self.source, "machine": self.found}
         facts |= {"checked": self.checked, "proved": self.proved}
-        return facts | ({"symbols": self.symbols} if self.legend else {})
+        facts |= {"symbols": self.symbols} if self.legend else {}
+        return facts | ({OPERANDS: ONE_LENGTH} if self.one_length else {})
 
     @property
     def symbols(self) -> str:
@@ -74,6 +80,8 @@ class Report:
         ]
         if self.legend:
             lines.append(f"  symbols                {self.symbols}")
+        if self.one_length:
+            lines.append(f"  operands               {ONE_LENGTH}")
         return lines
 
 

@@ -51,6 +51,9 @@ TABLES = "longhand_tables"
 
 _ARGUMENT = f"{SEARCHED} The transducer is the table in the field `transducer`: the model computes what it says."
 
+OPERANDS = "operands"
+"""The fact of a machine that was found which says that its operands have one length; see `ColumnTask.one_length`."""
+
 LEAST_TRAINED = 5
 SPARE_COLUMNS = 2
 """Training draws problems of at least so many columns, and so many beyond those that show every neighbourhood: then a
@@ -98,6 +101,8 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         direction: `"ones_first"` or `"top_first"`, the order in which columns are read and written.
         answer: `"all"` of what the last pass writes, its `"last"` symbol, or what all passes write, `"joined"` without `_`.
         window: first and last column that a token sees, counted from its own in the task's direction; None for the least.
+        one_length: whether operands must have one length, as the texts that a function was asked have. Else a shorter one is
+            padded.
         learned: what is known of a machine that was found, see `data/learning/report.py`; None for a step that was written.
         worked_examples: from questions to their answers, worked out by hand; before training, the step must agree.
         passes: for a task of several passes, in place of `step`, `writes`, `start`, `flush`, `direction` and `window`.
@@ -113,6 +118,7 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
     answer: ClassVar[str] = "all"
     window: ClassVar[tuple[int, int] | None] = None
     worked_examples: ClassVar[Mapping[str, str]] = {}
+    one_length: ClassVar[bool] = False
     learned: ClassVar[Mapping[str, str] | None] = None
     passes: ClassVar[tuple[ColumnPass, ...]] = ()
     coupling: ClassVar[str] = "columns"
@@ -254,6 +260,10 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
             raise ValueError(
                 f"the question {question!r} is not of the task {self.name!r}: it must have {self.operands} operand(s) over "
                 f"{self.alphabet!r}, such as {self.example_question!r}"
+            )
+        if self.one_length and len(set(map(len, words))) > 1:
+            raise ValueError(
+                f"the operands of {question!r} have different lengths, and those of the task {self.name!r} have one length"
             )
         return words
 
@@ -413,4 +423,5 @@ def task_of_table(name: str, values: Mapping[str, Any], learned: Mapping[str, st
     )
     words = {"alphabet": table.alphabet, "operands": table.operands, "sign": table.sign, "answer": table.answer}
     about = {"__doc__": f"The task {name}, as the table of a configuration.", "__module__": TABLES}
-    return type(name, (ColumnTask,), {"name": name, "passes": passes, "learned": learned, **words, **about})
+    known = {"learned": learned, "one_length": OPERANDS in (learned or {})}
+    return type(name, (ColumnTask,), {"name": name, "passes": passes, **known, **words, **about})

@@ -53,7 +53,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 """Functions, and how they are learned."""
 
-EXAMPLES: dict[str, tuple[Callable[..., int], int, int]] = {
+EXAMPLES: dict[str, tuple[Callable[..., Any], int, int]] = {
     "a + b": (lambda a, b: a + b, 2, 10),
     "a + b in base 2": (lambda a, b: a + b, 2, 2),
     "a + b in base 16": (lambda a, b: a + b, 2, 16),
@@ -64,8 +64,18 @@ EXAMPLES: dict[str, tuple[Callable[..., int], int, int]] = {
     "a // 3 in base 4": (lambda a: a // 3, 1, 4),
     "max(a, b) in base 4": (lambda a, b: max(a, b), 2, 4),
     "a ^ b in base 16": (lambda a, b: a ^ b, 2, 16),
+    "a % 7": (lambda a: a % 7, 1, 10),
+    "a % 7 == 0": (lambda a: a % 7 == 0, 1, 10),
+    "a > b": (lambda a, b: a > b, 2, 10),
+    "a > b in base 2": (lambda a, b: a > b, 2, 2),
+    "(a > b) - (a < b) in base 4": (lambda a, b: (a > b) - (a < b), 2, 4),
+    "whether the ones of a are even, in base 2": (lambda a: "even" if a.bit_count() % 2 == 0 else "odd", 1, 2),
+    "whether abba is in a word": (lambda s: "abba" in s, 0, 2),
 }
-"""Functions that are learned from examples, with their operands and base."""
+"""Functions that are learned from examples, with their operands and base; 0 operands stand for a word of letters a and b.
+
+Answers that are no numbers of the base, or few, are one symbol.
+"""
 
 COUNTS = (30, 50, 100, 200, 300, 500, 700, 1000, 1500, 2000, 3000, 5000, 7000)
 LONGEST = 5
@@ -105,24 +115,37 @@ def examples_row(name: str, seed: int = 0) -> Row:
     return {"kind": "examples", "source": name, "examples": f"more than {COUNTS[-1]}"}
 
 
-def draw(function: Callable[..., int], operands: int, base: int, count: int, seed: int) -> list[Example]:
+def draw(function: Callable[..., Any], operands: int, base: int, count: int, seed: int) -> list[Example]:
     """Examples with operands of up to `LONGEST` digits, any length as often."""
     generator = random.Random(seed)
     drawn = []
-    for _ in range(count):
+    for _ in range(count if operands == 0 else 0):
+        word = "".join(generator.choices("ab", k=generator.randint(1, 2 * LONGEST)))
+        drawn.append(Example(word, str(function(word))))
+    for _ in range(count if operands else 0):
         numbers = [generator.randrange(base ** generator.randint(1, LONGEST)) for _ in range(operands)]
-        drawn.append(Example("+".join(text_of(number, base) for number in numbers), text_of(function(*numbers), base)))
+        answer = function(*numbers)
+        is_number = isinstance(answer, int) and not isinstance(answer, bool) and answer >= 0
+        written = text_of(answer, base) if is_number else str(answer)
+        drawn.append(Example("+".join(text_of(number, base) for number in numbers), written))
     return drawn
 
 
-def is_right(learned: Learned, function: Callable[..., int], base: int, seed: int) -> bool:
+def is_right(learned: Learned, function: Callable[..., Any], base: int, seed: int) -> bool:
     """Whether 50 long problems are answered rightly."""
     generator = random.Random(seed)
     operands = learned.task.operands
     for _ in range(50):
-        numbers = [generator.randrange(base**LONG) for _ in range(operands)]
+        numbers: list[Any] = [generator.randrange(base**LONG) for _ in range(operands)]
         question = learned.task.sign.join(text_of(number, base) for number in numbers)
-        if int(learned.task.answer_to(question), base) != function(*numbers):
+        if learned.task.alphabet == "ab":
+            question = "".join(generator.choices("ab", k=LONG))
+            numbers = [question]
+        answer = learned.task.answer_to(question)
+        if learned.task.answer == "last":
+            if learned.report.legend.get(answer, answer) != str(function(*numbers)):
+                return False
+        elif int(answer, base) != function(*numbers):
             return False
     return True
 
