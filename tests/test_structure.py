@@ -1,6 +1,7 @@
 """The structure that CONTRIBUTING.md promises: imports go down only, in no circle, and no room is crowded."""
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -57,8 +58,38 @@ GRAPH = {file: imported(file) for file in FILES}
 
 def room_of(path: str) -> int:
     """The rank of a path's room, the deepest room that holds it."""
-    rooms = [rank for rank, room in enumerate(ROOMS) if path == f"{room}.py" or path.startswith(f"{room}/")]
-    return min(rooms, default=len(ROOMS))
+    rooms = [room for room in ROOMS if path == f"{room}.py" or path.startswith(f"{room}/")]
+    return ROOMS.index(max(rooms, key=len)) if rooms else len(ROOMS)
+
+
+NAMES = [*(Path(room).name for room in ROOMS), "train_and_eval"]
+"""Rooms by their ranks, as the drawing in CONTRIBUTING.md names them; `hub_cards` are the commands beside its folders."""
+
+
+def reached(arrows: dict[str, set[str]], first: str) -> set[str]:
+    """All rooms that a path of arrows leads to."""
+    waiting, found = [*arrows.get(first, ())], set()
+    for room in waiting:  # It grows.
+        if room not in found:
+            found.add(room)
+            waiting += arrows.get(room, ())
+    return found
+
+
+def test_the_drawing_of_rooms_has_the_imports_that_follow_from_no_others():
+    imports: dict[str, set[str]] = {}
+    for file, others in GRAPH.items():
+        room = NAMES[room_of(file)]
+        # The package's own file shows names of all rooms.
+        rooms = {NAMES[room_of(other)] for other in others if "__init__.py" not in (file, other)}
+        imports[room] = imports.get(room, set()) | rooms - {room}
+    drawing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("```mermaid")[1].split("```")[0]
+    drawn = {room: {*others.split(" & ")} for room, others in re.findall(r"(\w+) --> (.+)", drawing)}
+    needed = {
+        room: {other for other in others if not any(other in reached(imports, between) for between in others)}
+        for room, others in imports.items()
+    }
+    assert drawn == {room: others for room, others in needed.items() if others}
 
 
 @pytest.mark.parametrize("file", FILES)
