@@ -32,9 +32,10 @@ def neighbourhoods(rule, examples, window=None) -> set:
 def listed_neighbourhoods(covering) -> list:
     """The neighbourhoods that a task lists, in the form of `neighbourhoods`; none has two right next tokens."""
     listed = []
-    for tokens, keys, relations, right, *_ in covering.batches:
-        slots = [[pair for pair in zip(relations.tolist(), row, strict=True) if pair[1] != PAD] for row in keys.tolist()]
-        listed += list(zip(tokens.tolist(), map(tuple, map(sorted, slots)), right.tolist(), strict=True))
+    for batch in covering.batches:
+        relations = batch.relations.tolist()
+        slots = [[pair for pair in zip(relations, row, strict=True) if pair[1] != PAD] for row in batch.keys.tolist()]
+        listed += list(zip(batch.tokens.tolist(), map(tuple, map(sorted, slots)), batch.right.tolist(), strict=True))
     assert len({row[:2] for row in listed}) == len(set(listed)) and len(listed) == covering.count
     return listed
 

@@ -245,9 +245,14 @@ def plot_checkpoints(runs: dict[str, list[Row]], file: Path, trained: dict[str, 
             lengths, matches = zip(*((row["length"], row["exact_match"]) for row in steps[step]), strict=True)
             colour = colormaps["viridis_r"](0.15 + 0.85 * place / max(len(steps) - 1, 1))
             axes.plot(lengths, matches, color=colour, marker="o", markersize=3, linewidth=1.3, label=f"{step:,} steps")
-        axes.legend(fontsize=7, loc="best", handlelength=1.2)
     for axes in panels[:, 0]:
         axes.set_ylabel("exact match")
+    named = [axes.get_legend_handles_labels() for axes in panels.flat[: len(runs)]]
+    if all(labels == named[0][1] for _, labels in named):
+        figure.legend(*named[0], loc="outside right center")
+    else:
+        for axes in panels.flat[: len(runs)]:
+            axes.legend(fontsize=7)
     save_figure(figure, file)
 
 

@@ -42,7 +42,7 @@ def fill_cells(row: Row, columns: Mapping[str, str]) -> TableLine:
 
 
 def filled_table(name: str, rows: list[Row]) -> str:
-    """Return the table of that name in `TABLES`."""
+    """Return the table of that name in `TABLES`, without columns that no row fills."""
     table = TABLES[name]
     wanted = table.get("where", {})
     rows = [row for row in rows if all(row.get(field) == value for field, value in wanted.items())]
@@ -55,4 +55,6 @@ def filled_table(name: str, rows: list[Row]) -> str:
         cells = fill_cells(row, table["columns"])
         line = lines.setdefault(tuple(cells.values()), cells | values)
         line |= fill_cells(row, {f"{row[across]:,}": table["cell"]} if across else {})
-    return render_table([*lines.values()], table.get("note", "").format(**rows[0]))
+    filled = {name for line in lines.values() for name, cell in line.items() if cell}
+    shown = [{name: cell for name, cell in line.items() if name in filled} for line in lines.values()]
+    return render_table(shown, table.get("note", "").format(**rows[0]))
