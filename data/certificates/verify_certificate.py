@@ -884,8 +884,8 @@ def partial_products(task: "Task") -> Iterator[Columns]:
     digits = range(base)
 
     def part(column: int) -> tuple[int, ...]:
-        """Ids of a partial product. Its sign and its ones have no significance in the product."""
-        return (AMID - column, 2, AMID - column if column > 0 else 0)
+        """Ids of a partial product. Its sign, in column -1, has no significance in the product."""
+        return (AMID - column, 2, AMID - column if column >= 0 else 0)
 
     # Partial products: what their tokens see besides the digits of A are two digits of B, or the last one alone.
     rows = []
@@ -1334,8 +1334,8 @@ def rows_of(table: Json) -> list[int]:
 # with all that go together, or one for all. An encoder's cases are those of Theorem 2.
 
 Case = tuple[Any, ...]
-RELATED = 512
-MOST_RELATIONS = 120
+RELATED = 512  # more than there are numbers of tokens with labels; `check_reach` refuses tasks with more
+MOST_RELATIONS = 120  # with which a key's code is below 2**16
 
 
 def see(relation: Any, token: Any) -> np.ndarray:
@@ -1449,9 +1449,12 @@ def labels(task: "Task") -> Iterator[Case]:
     for factor in DIGITS if times else (1,):
         starts[Labelled(factor, 0, (Number.BEFORE,) * count)] = (factor if times else ABSENT, ABSENT, ABSENT, ABSENT)
     symbols = [*product((*DIGITS, BLANK), repeat=count)]
+    # Rows have no ids: `words_in_view` gives words by row and column, and relations are named below.
     columns = Columns((alone(),) * 4, 1, starts, symbols, step, end, holds)
     FIRST, SECOND, CARRY, LABEL = range(4)
+    # The window has columns -1 and 0; of the carry, and of what the pass writes, column 0 alone.
     named = words_in_view(columns, [-1, -1, 0, -1, 0], 0, SECOND)
+    # Without a column below, no digits are seen there, and the carry is always 0.
     decided = all_agree([named[FIRST, -1], named[SECOND, -1]], named[CARRY, 0])
     here, below = (1, 0) if times else (0, 1)
     own = Seen(here, named[SECOND, 0], named[LABEL, 0])
@@ -2004,7 +2007,15 @@ def relate(query: tuple[int, ...], key: tuple[int, ...], window: tuple[tuple[Any
     """Definitions: the relation of a token with some ids to a key; None if it does not see it. All see `$`, without ids."""
     if not any(key):
         return len(window)
-    pair = tuple(q - k if q and k else QUERY if q else KEY if k else NEITHER for q, k in zip(query, key, strict=True))
+    levels: list[Any] = []
+    for own, other in zip(query, key, strict=True):
+        if own and other:
+            levels.append(own - other)
+        elif own:
+            levels.append(QUERY)
+        else:
+            levels.append(KEY if other else NEITHER)
+    pair = tuple(levels)
     return window.index(pair) if pair in window else None
 
 
@@ -2033,11 +2044,14 @@ def tabulate(columns: Columns) -> np.ndarray:
                 tokens, after = entry
                 if not columns.holds(state, symbol, tokens, after):
                     raise Refused(f"the table's entry for {state}, {symbol} does not hold")
-                # The tokens that passes write come last; they are those of their rows unless the step gives others.
-                taken.append(((tokens + tokens[-passes:])[: count + passes], after))
+                # Passes write the tokens of their rows, unless the step gives others behind the tokens of all rows.
+                written = tokens[count:] or tokens[count - passes :]
+                taken.append((tokens[:count] + written, after))
         last = None if state is END else columns.end(state)
         if last is not None:
-            taken.append(((last[passes:] or nothing[passes:]) + last[:passes], END))
+            # Of an end, the tokens beyond the last column come behind what passes write.
+            written, beyond = last[:passes], last[passes:] or (ABSENT,) * count
+            taken.append((beyond + written, END))
         for words, after in taken:
             if numbers.setdefault(after, len(numbers)) == len(states):
                 states.append(after)
@@ -2076,6 +2090,7 @@ def windows(columns: Columns, lows: list[int], high: int) -> Iterator[dict[Any, 
     names = [(row, column) for row, low in enumerate(lows) for column in range(low, high + 1)]
     newest = [place for place, (_, column) in enumerate(names, 1) if column == high]
     older = [place for place, (_, column) in enumerate(names, 1) if column < high]
+    # The first windows: nothing but the column before the first one.
     full = np.full((len(columns.starts), 1 + len(names)), ABSENT, np.int32)
     full[:, 0] = np.arange(len(full))
     full[:, newest] = [(begin + (ABSENT,) * columns.passes)[: len(lows)] for begin in columns.starts.values()]
@@ -2086,6 +2101,7 @@ def windows(columns: Columns, lows: list[int], high: int) -> Iterator[dict[Any, 
         one_each = first_rows(table)
         new = table[one_each[one_each >= len(seen)]]
         seen = np.concatenate([seen, new])
+        # Each new window goes on by all entries of the state behind it, which stand side by side in the table.
         ways = first[new[:, 0] + 1] - first[new[:, 0]]
         numbers = (len(seen) + int(ways.sum())) * (1 + len(names))
         require(numbers <= MOST_NUMBERS, f"there are too many windows: more than {MOST_NUMBERS:,} numbers")
@@ -2103,6 +2119,8 @@ def cases_of(columns: Columns, window: tuple[tuple[Any, ...], ...]) -> Iterator[
     count = len(columns.rows)
     reach = 1 + max(abs(entry) for pair in window for entry in pair if isinstance(entry, int))
     seen = []
+    # Relations are differences, so one column stands for all of a row; but what begins a row, in column -1, may have ids of
+    # its own, so it is asked apart.
     for own, column in product(range(count - columns.passes, count), (-1, reach)):
         # Of its own row a token sees what stands before it; later rows are not written yet.
         before = range(0, reach + 1) if own in columns.backward else range(-reach, 1)
@@ -2110,6 +2128,7 @@ def cases_of(columns: Columns, window: tuple[tuple[Any, ...], ...]) -> Iterator[
             (row, offset, relate(columns.rows[own](column), columns.rows[row](column + offset), window))
             for row in range(own + 1)
             for offset in (before if row == own else range(-reach, reach + 1))
+            # A row of one token is seen once, whatever the column.
             if offset == 0 or columns.rows[row](0) != columns.rows[row](1)
         ]
         seen.append((own, column, [key for key in keys if key[2] is not None]))
