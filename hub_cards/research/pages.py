@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from longhand.hub_cards.commands import write_atomically
+from longhand.hub_cards.evaluation.measure import shares_of_map
 from longhand.hub_cards.evaluation.plots import plot_attention, plot_attention_of_response, plot_position_maps
 from longhand.hub_cards.research import gallery
 from longhand.hub_cards.research.claims import claims_blocks
@@ -33,7 +34,9 @@ from longhand.hub_cards.result_rows import (
 )
 
 HUB_CARDS = Path(__file__).parents[1]
-PAGES = [HUB_CARDS / f"{name}.md" for name in ("RESULTS", "COMPARISONS", "ENCODERS", "CLAIMS", "CHOMSKY", "FUNCTIONS")]
+PAGES = [
+    HUB_CARDS / f"{name}.md" for name in ("RESULTS", "COMPARISONS", "ENCODERS", "CLAIMS", "CHOMSKY", "FUNCTIONS", "FIGURES")
+]
 FOLDER = HUB_CARDS / "results"
 
 RECIPES = ("addition", "addition-short", "certified", "multiplication-2", "addition-absolute", "baselines")
@@ -48,11 +51,14 @@ def read_rows(folder: str) -> list[Row]:
 def all_blocks(pages: str) -> dict[str, str]:
     """Return every table by the name of its block: what no study trains, verdicts, and what these pages show of studies.
 
-    `studies/NAME` is the usual table of a study and `studies/NAME/EVALUATION` what was measured besides; after either,
-    `/runs` or `/labels` is a table of that kind, see `study_block`.
+    `attention/pictured` is what the picture of Fig. 7 shows, in numbers. `studies/NAME` is the usual table of a study and
+    `studies/NAME/EVALUATION` what was measured besides; after either, `/runs` or `/labels` is a table of that kind, see
+    `study_block`.
     """
     files = {name: HUB_CARDS / table["file"] for name, table in TABLES.items() if "file" in table}
     blocks = {name: filled_table(name, read_results(file)) for name, file in files.items()} | claims_blocks()
+    pictured = read_results(STUDY_RESULTS / "attention-probe" / "probe" / ATTENTION_MAPS_FILE)
+    blocks["attention/pictured"] = filled_table("attention", [{**row, **shares_of_map(row)} for row in pictured])
     named = r"<!-- results (studies/([\w-]+)(?:/(?!runs|labels)([\w-]+))?(?:/(runs|labels))?) -->"
     for block, name, evaluation, kind in re.findall(named, pages):
         blocks[block] = study_block(load_study(name), STUDY_RESULTS / name, evaluation, kind)
