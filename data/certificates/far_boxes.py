@@ -179,7 +179,7 @@ class FarBoxes:
         none = torch.zeros_like(query.components[0])
         self.score_rounding = query.rounding_of_scores((none, *query.components[1:]), along.abs(), self.here)[0]
         none = torch.zeros_like(query.lengths[0])
-        self.length_rounding = []
+        self.length_rounding: list[Tensor | None] = []
         for place, norm in layer.norms_read:
             if norm.form is None:
                 self.length_rounding.append(None)
@@ -457,8 +457,8 @@ class FarBoxes:
         curved = 0.375 * change.square() * (1 - change) ** -2.5 + grown / 2
         scaled = change / 2 * (1 - change) ** -1.5
         third = 1.5 * along_reach * grown + 0.375 * grown.square() + 0.3125 * change**3 * (1 - change) ** -3.5
-        parts = (along, along_rest, along_reach, slope, curved, scaled, third, length, length_rest, gram, grown / 2)
-        return BoxNorm(norm.weight * a / root, root, holds, *parts)
+        behind = (along, along_rest, along_reach, slope, curved, scaled, third, length, length_rest, gram, grown / 2)
+        return BoxNorm(norm.weight * a / root, root, holds, *behind)
 
 
 class Spread(NamedTuple):
