@@ -332,7 +332,7 @@ def collate_rows(rows: list[dict[str, Any]], pad_token_id: int = PAD) -> dict[st
     return batch
 
 
-def _read_values(name: str, column: RowColumn, row: int, values: Any, lengths: list[int]) -> torch.Tensor:
+def _read_values(name: str, column: RowColumn, row: int, values: object, lengths: list[int]) -> torch.Tensor:
     """Return a row's values of one column; raise ValueError unless they are whole numbers of a legal shape.
 
     Args:

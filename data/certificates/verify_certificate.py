@@ -58,7 +58,7 @@ class Refused(ValueError):
     """Something does not hold, or is not known here; the message says what in one line."""
 
 
-def require(holds: Any, message: str) -> None:
+def require(holds: object, message: str) -> None:
     """Raise Refused with a message unless a condition holds."""
     if not holds:
         raise Refused(message)
@@ -191,7 +191,7 @@ def read_json(name: str, content: bytes) -> Json:
     return value
 
 
-def compare(name: str, found: Any, expected: Any, ignored: tuple[str, ...] = ()) -> None:
+def compare(name: str, found: object, expected: object, ignored: tuple[str, ...] = ()) -> None:
     """Refuse values that are not as expected, and keys that are not known. Where a function is expected, it must be true."""
     if isinstance(found, dict) and isinstance(expected, dict):
         for key, value in found.items():
@@ -249,7 +249,7 @@ is_small = between(0, 1, float)
 is_size = between(0, MOST_TERMS + 1, int)
 
 
-def field_padding(width: Any) -> Any:
+def field_padding(width: object) -> Any:
     """The normalizer by which a tokenizer writes `_` before each number of fewer characters than a field has, but not before
     a multiplier, which `*` follows: if a half, a quarter, ... of the power of 2 from the width on has room, it is added."""
     if type(width) is not int or width < 2:
@@ -1481,7 +1481,7 @@ def all_agree(seen: list[np.ndarray], values: np.ndarray) -> np.ndarray:
     return different[group] == 1
 
 
-def cases_of_labels(task: "Task", decided: Any, own: Seen, *others: Seen) -> Iterator[Case]:
+def cases_of_labels(task: "Task", decided: object, own: Seen, *others: Seen) -> Iterator[Case]:
     """Theorem 2: cases in which the labels that a token sees are known or not, and its own too, if it is right by then.
 
     Args:
@@ -1633,7 +1633,7 @@ class Prompt(NamedTuple):
     larger_first: bool = False
     ones_first: bool = False
 
-    def is_legal(self, query: Any) -> bool:
+    def is_legal(self, query: object) -> bool:
         """Whether an example is a query of this form, and short."""
         if not isinstance(query, str) or len(query) > 100 or not re.fullmatch(self.pattern, query):
             return False
@@ -2315,7 +2315,7 @@ class Arithmetic:
         self.require(np.abs(value.exact) + value.radius <= LARGEST)
         return value
 
-    def given(self, exact: np.ndarray, radius: Any) -> Value:
+    def given(self, exact: np.ndarray, radius: object) -> Value:
         """Lemma 10: a value whose errors are bounded, wherever they come from."""
         return self.make(exact, 0, radius + np.zeros_like(exact))
 

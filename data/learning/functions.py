@@ -144,7 +144,7 @@ def alarm(seconds: float) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value as Python writes it, a long one shortened."""
     shortened = reprlib.Repr()
     shortened.maxlong = shortened.maxstring = 40

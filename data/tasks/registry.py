@@ -57,7 +57,7 @@ def register_table(name: str, values: Mapping[str, Any], learned: Mapping[str, s
         register_task(task_of_table(name, values, learned))
 
 
-def find_task(name: Any) -> type[Task]:
+def find_task(name: object) -> type[Task]:
     """The class of the task of this name.
 
     Raises:

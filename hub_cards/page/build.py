@@ -153,7 +153,7 @@ def unfit(config: dict[str, Any]) -> str:
     return ""
 
 
-def say(value: Any) -> str:
+def say(value: object) -> str:
     """The value of a setting as a person says it, such as `response reversed`."""
     if value is None or isinstance(value, bool):
         return "yes" if value else "no"

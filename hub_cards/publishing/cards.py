@@ -72,7 +72,7 @@ PAIR_MAPS = {
 """How each pair map relates two tokens; the cards of rules from plugins say that a plugin does."""
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Text of a recipe or of results as one line without Markdown and HTML; any other value unchanged."""
     if not isinstance(value, str):
         return value

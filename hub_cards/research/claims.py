@@ -222,7 +222,7 @@ def judge_once(claim: Claim, paper: Paper) -> Judgement:
     return replace(judgement, verdict=verdict, found=found, why=why)
 
 
-def changes_method(name: str, ours: Any, paper: Any) -> bool:
+def changes_method(name: str, ours: object, paper: object) -> bool:
     """Whether a difference is one of the method.
 
     Scores that are divided by sqrt(d) differ from others in the first weights alone, unlike scores that grow with length.

@@ -54,7 +54,7 @@ _LARGEST = 1e12
 
 
 def argument(
-    default: Any, meaning: str, private: bool = False, needs: Mapping[str, Any] | None = None, **bounds: float
+    default: object, meaning: str, private: bool = False, needs: Mapping[str, Any] | None = None, **bounds: float
 ) -> Any:
     """Return the field of an argument.
 
@@ -75,7 +75,7 @@ def _default(option: Field) -> Any:
     return option.default if option.default_factory is MISSING else option.default_factory()
 
 
-def usual(default: Any, meaning: str, private: bool = False, **options: Any) -> Any:
+def usual(default: object, meaning: str, private: bool = False, **options: Any) -> Any:
     """Return the field of an argument whose default recipes leave out; see `argument`."""
     option = argument(default, meaning, private, **options)
     option.metadata = {**option.metadata, "usual": True}
@@ -325,7 +325,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         return f"{action.help.rstrip('.')} (default: {str(shown).replace('%', '%%')})"
 
 
-def _check_bounds(option: Field, value: Any) -> None:
+def _check_bounds(option: Field, value: object) -> None:
     """Raise ValueError if a value breaks a bound of its argument, or is infinite, NaN or very large."""
     for number in value if isinstance(value, list) else [value]:
         if isinstance(number, int | float):

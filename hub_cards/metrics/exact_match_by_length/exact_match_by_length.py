@@ -49,7 +49,7 @@ Examples:
 """
 
 
-def _spelled(prediction: Any, reference: Any, length: int) -> tuple[list[int], list[int], int]:
+def _spelled(prediction: object, reference: object, length: int) -> tuple[list[int], list[int], int]:
     """Two texts as ids of characters, and the length of the problem.
 
     Raises:
