@@ -8,6 +8,7 @@ import torch
 
 from longhand import eval as evaluation
 from longhand.data import build_task
+from longhand.data.batches import evaluation_draw
 from longhand.data.splits import SPLITS, make_generator
 from longhand.hub_cards.evaluation.worst import WorstSearch, find_worst, lowest_leads
 from longhand.hub_cards.result_rows import read_results
@@ -84,6 +85,20 @@ def test_the_command_files_and_prints_what_it_found(tmp_path, capsys):
     rows = read_results(tmp_path / "results.jsonl")
     assert all(row["worst_tried"] > 0 and row["worst_lead"] > 0 and row["worst_answer"] is None for row in rows)
     assert capsys.readouterr().out.count("none found in") == 2
+
+
+def test_a_search_finds_the_one_problem_that_the_evaluation_found_wrong(monkeypatch):
+    checkpoint = untrained("addition")
+    task, operands = checkpoint.task, (9, 9)
+    generator, lengths = evaluation_draw(task, operands, 100, 5, "test")
+    tokens = torch.from_numpy(task.format(task.draw(generator, lengths, "test")[77:78], lengths[:1]).tokens)
+
+    def leads(search, batch):
+        return np.where((batch["input_ids"] == tokens).all(1), -1.0, 1.0)
+
+    monkeypatch.setattr(WorstSearch, "_leads", leads)
+    found = find_worst(checkpoint, operands, 1e-9, seed=5, num_samples=100)
+    assert found.lead == -1 and found.tried == 100 and found.answer is not None
 
 
 def test_a_problem_that_only_seems_right_is_asked_and_called_wrong():

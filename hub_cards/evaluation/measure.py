@@ -109,7 +109,7 @@ def evaluate_lengths(
         if start != 1:
             took["start"] = start
         row = {**describe(name, task, operands, num_samples, seed), "decode": decode, **accuracy, **took}
-        rows.append(row if worst is None else row | find_worst(checkpoint, operands, worst, seed).fields)
+        rows.append(row if worst is None else row | find_worst(checkpoint, operands, worst, seed, split, num_samples).fields)
     return rows
 
 

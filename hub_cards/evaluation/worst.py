@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from longhand.data import Task
+from longhand.data.batches import evaluation_draw
 from longhand.data.certificates import LengthProver
 from longhand.data.collator import IGNORED
 from longhand.data.families import LONG_PROMPT, to_device
@@ -68,23 +69,34 @@ class Worst:
         }
 
 
-def find_worst(checkpoint: Checkpoint, operands: tuple[int, ...], seconds: float, seed: int = 0) -> Worst:
+def find_worst(
+    checkpoint: Checkpoint,
+    operands: tuple[int, ...],
+    seconds: float,
+    seed: int = 0,
+    split: str = "test",
+    num_samples: int = 1,
+) -> Worst:
     """Search for a problem of a size that the model gets wrong, until one is found or the time is over.
 
-    Where one length can be proved (`LengthProver`), half of the time is for that. What was begun when the time is over, a
-    proof's tables or a few problems, is finished.
+    The search starts from the problems of an evaluation, so it finds one if the evaluation did. Where one length can be
+    proved (`LengthProver`), half of the time is for that. What was begun when the time is over is finished: the problems of
+    the evaluation, a proof's tables, a few changed problems.
 
     Args:
         checkpoint: of one task, see `Checkpoint.by_part`.
         operands: digits of every operand, as `check_lengths` returns them.
+        seed, split, num_samples: of the evaluation.
     """
     began = time.perf_counter()
     model, task = checkpoint.model, checkpoint.task
     search = WorstSearch(model, task, operands, make_generator("worst", task.name, *operands, seed))
-    # Many models are wrong on a drawn problem: no proof is tried for those.
-    if (wrong := search.ask_wrong(*search.go_on())) or (wrong := _prove(model, task, operands, seconds / 2)):
-        return wrong
-    return search.find(began + seconds)
+    generator, lengths = evaluation_draw(task, operands, num_samples, seed, split)
+    drawn = task.draw(generator, lengths, split)
+    for first in range(0, num_samples, search.at_once):
+        if wrong := search.ask_wrong(*search.go_on(drawn[first : first + search.at_once])):
+            return wrong
+    return _prove(model, task, operands, seconds / 2) or search.find(began + seconds)
 
 
 def _prove(model: PreTrainedModel, task: Task, operands: tuple[int, ...], seconds: float) -> Worst | None:
@@ -176,13 +188,14 @@ class ProblemSearch(ABC):
         answer, right = said or (None, None)
         return Worst(self.tried, float(lead) if math.isfinite(lead) else None, self.text(digits), answer, right)
 
-    def go_on(self) -> tuple[np.ndarray, np.ndarray]:
-        """Try some problems more: drawn ones at first, then changes of those that are kept.
+    def go_on(self, digits: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Try some problems more: these, or drawn ones at first, then changes of those that are kept.
 
         Returns:
             The problems (count, operands, width) and their lowest leads (count,), the lowest first.
         """
-        digits = self._changed(self.digits[:KEPT]) if len(self.digits) else self._draw(self.at_once)
+        if digits is None:
+            digits = self._changed(self.digits[:KEPT]) if len(self.digits) else self._draw(self.at_once)
         digits, batch = self._legal(digits)
         if not len(digits):
             return digits, np.zeros(0)

@@ -18,7 +18,9 @@ LONGEST_OF_TASKS = 2000
 
 
 @plots.house_style
-def plot_addition(certified: list[Row], absolute: list[Row], sizes: tuple[int, int], file: Path) -> None:
+def plot_addition(
+    certified: list[Row], absolute: list[Row], refuted: Row | None, proved: list[int], sizes: tuple[int, int], file: Path
+) -> None:
     """Draw exact match of sums against digits: the certified window and paper 1's learned table.
 
     Both fit the trained lengths. Methods that do not are left out, since beyond the trained lengths they show nothing.
@@ -26,6 +28,8 @@ def plot_addition(certified: list[Row], absolute: list[Row], sizes: tuple[int, i
     Args:
         certified: rows of the recipe with a window, also for very long sums.
         absolute: rows of the learned table of coupled ids.
+        refuted: of the shortest length at which a sum is known that the table gets wrong, in any seed.
+        proved: the lengths at which every sum is proved of the table.
         sizes: shortest and longest trained length of both.
     """
     figure, ((axes,),) = plots.new_figure(3)
@@ -41,6 +45,14 @@ def plot_addition(certified: list[Row], absolute: list[Row], sizes: tuple[int, i
     axes.plot(table.x, table.y, color=ORANGE, marker="s")
     reached = f"learned table (paper 1, four additions):\n{table.y[-1]:.2f} at {table.x[-1]} digits, the end of its table"
     note(axes, reached, (table.x[-1], table.y[-1]), (10, -34), ORANGE, fontsize=10, arrowprops=LEADER)
+    if proved:
+        axes.plot(proved, [1.05] * len(proved), color=GREEN, marker="|", linestyle="", zorder=5)
+        note(axes, "every sum proved", (proved[0], 1.05), (0, 9), GREEN, fontsize=10, ha="left")
+    if refuted is not None:
+        (length,) = [x for x in table.x if x >= refuted["length"]][:1] or table.x[-1:]
+        axes.plot([length], [table.y[list(table.x).index(length)]], color=ORANGE, marker="x", markersize=11, zorder=6)
+        said = f"{refuted['length']} digits: the first length\nwith a sum known to be wrong"
+        note(axes, said, (length, 1), (-12, -70), ORANGE, fontsize=10, ha="right", arrowprops=LEADER)
     size = OVERVIEW["published"]["addition"]
     axes.vlines(size, 0, 1, color=PINK, linestyle="--", linewidth=1.4, zorder=1)
     note(axes, f"paper 1, as published: 40 -> {size} digits", (size, 0.42), (6, 0), PINK, fontsize=10)

@@ -19,10 +19,14 @@ from longhand.hub_cards.research.study import STUDY_RESULTS, load_study
 from longhand.hub_cards.research.study_pages import (
     draw_checkpoints,
     draw_study,
+    first_refuted,
     fits,
+    read_lengths,
+    read_searched,
     read_tests,
     results_by_variant,
     study_block,
+    verdict_block,
 )
 from longhand.hub_cards.research.tables import TABLES, filled_table
 from longhand.hub_cards.result_rows import (
@@ -59,6 +63,7 @@ def all_blocks(pages: str) -> dict[str, str]:
     blocks = {name: filled_table(name, read_results(file)) for name, file in files.items()} | claims_blocks()
     pictured = read_results(STUDY_RESULTS / "attention-probe" / "probe" / ATTENTION_MAPS_FILE)
     blocks["attention/pictured"] = filled_table("attention", [{**row, **shares_of_map(row)} for row in pictured])
+    blocks["verdicts"] = verdict_block()
     named = r"<!-- results (studies/([\w-]+)(?:/(?!runs|labels)([\w-]+))?(?:/(runs|labels))?) -->"
     for block, name, evaluation, kind in re.findall(named, pages):
         blocks[block] = study_block(load_study(name), STUDY_RESULTS / name, evaluation, kind)
@@ -85,7 +90,10 @@ def draw_overview() -> None:
         windows |= {name: rows[name] for name, own in checks.items() if any(row["certified"] for row in own)}
         sizes |= {variant: study.trained_sizes(variant) for variant in study.variants}
     long = results["addition"] + read_rows("studies/addition/long")
-    plot_addition(long, results["addition-absolute"], sizes["addition"], FOLDER / "accuracy.png")
+    verdicts = [row for row in read_lengths() if row["model"] == "addition-absolute"]
+    refuted = first_refuted([*read_searched(load_study("addition-absolute")), *verdicts])
+    proved = [row["length"] for row in verdicts if row["verdict"] == "proved"]
+    plot_addition(long, results["addition-absolute"], refuted, proved, sizes["addition"], FOLDER / "accuracy.png")
     study = load_study("tasks")
     tables = {
         name.removesuffix("--coupled"): rows

@@ -11,7 +11,7 @@ from statistics import median
 
 from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.evaluation.plots import describe_sizes, median_line, plot_checkpoints, plot_lines, plot_results
-from longhand.hub_cards.research.study import STUDY_RESULTS, Study
+from longhand.hub_cards.research.study import STUDY_RESULTS, Study, load_study
 from longhand.hub_cards.research.tables import TABLES, TableLine, filled_table, render_table
 from longhand.hub_cards.result_rows import (
     CERTIFICATES_FILE,
@@ -31,6 +31,16 @@ FITS = 0.95
 
 CERTIFICATES = Path("certificates", CERTIFICATES_FILE)
 """In the results of a study whose runs end with a certificate, or whose file evaluates `certificates: {certify: true}`."""
+
+VERDICT_STUDIES = ("addition-absolute", "worst-tables", "worst-practice")
+"""Studies whose models are listed with what is proved, what is refuted and what is only sampled of them."""
+
+SEARCH = "search"
+"""The name under which a study evaluates `--worst`."""
+
+LENGTHS_FILE = STUDY_RESULTS.parent / "lengths.jsonl"
+"""A row for each length of a model that was to be proved: `model`, `train_max`, `seed`, `length`, `verdict` (proved, refuted
+or open), and `problem`, `answer` and `right` of a length that is refuted."""
 
 
 def describe_tests(rows: list[Row], what: str) -> str:
@@ -218,3 +228,80 @@ def draw_checkpoints(study: Study, rows: list[Row], file: Path, tests: list[Row]
 def is_by_class(rows: list[Row]) -> bool:
     """Whether sums of one length were tested by class, such as the length of their longest cascade of carries."""
     return len({row.get("length") for row in rows}) == 1 < len({row.get("length_b") for row in rows})
+
+
+def read_lengths() -> list[Row]:
+    """Return the rows of single lengths; none if none was to be proved."""
+    return read_results(LENGTHS_FILE) if LENGTHS_FILE.exists() else []
+
+
+def read_searched(study: Study) -> list[Row]:
+    """Return the tests of a study's last checkpoints, and what was searched besides."""
+    files = [STUDY_RESULTS / study.name / RESULTS_FILE, STUDY_RESULTS / study.name / SEARCH / RESULTS_FILE]
+    return [row for file in files if file.exists() for row in last_rows(read_results(file))]
+
+
+def is_refuted(row: Row) -> bool:
+    """Whether a row knows of a wrong problem: of a proof that failed, of a search, or of a sample."""
+    return row.get("verdict") == "refuted" or row.get("worst_answer") is not None or row.get("exact_match", 1.0) < 1
+
+
+def is_proved(row: Row) -> bool:
+    """Whether a row says that no problem of its length is wrong."""
+    return row.get("verdict") == "proved" or row.get("worst_tried", 0) is None
+
+
+def first_refuted(rows: Sequence[Row]) -> Row | None:
+    """Return the row of the shortest length that is refuted, one that names a problem if there is one."""
+    wrong = [row for row in rows if is_refuted(row)]
+    return min(wrong, key=lambda row: (row["length"], _problem(row) is None), default=None)
+
+
+def _problem(row: Row) -> str | None:
+    named = (row.get("problem"), row.get("answer"), row.get("right"))
+    if row.get("verdict") != "refuted":
+        named = (row.get("worst_problem"), row.get("worst_answer"), row.get("worst_right"))
+    problem, answer, right = named
+    return None if answer is None else f"`{problem}` answered `{answer}`, right is `{right}`"
+
+
+def describe_lengths(lengths: Iterable[int], tested: Iterable[int]) -> str:
+    """Return "2 to 8, 20" of some of the tested lengths; a range holds all that were tested in it."""
+    kept = set(lengths)
+    runs: list[list[int]] = []
+    is_next = False
+    for length in sorted(set(tested)):
+        if length in kept:
+            runs = [*runs[:-1], [runs[-1][0], length]] if is_next else [*runs, [length, length]]
+        is_next = length in kept
+    return ", ".join(describe_sizes((first, last)) for first, last in runs)
+
+
+def verdict_line(name: str, trained: tuple[int, int], rows: Sequence[Row]) -> TableLine:
+    """Return the line of one model, from its rows of any kind."""
+    tested = {row["length"] for row in rows}
+    refuted = {row["length"] for row in rows if is_refuted(row)}
+    proved = {row["length"] for row in rows if is_proved(row)}
+    first = first_refuted(rows)
+    problem = "" if first is None else _problem(first) or "drawn, not noted"
+    return {
+        "model": name,
+        "trained on": describe_sizes(trained),
+        "proved": describe_lengths(proved, tested),
+        "nothing wrong found": describe_lengths(tested - refuted - proved, tested),
+        "wrong": describe_lengths(refuted, tested),
+        "a problem of the shortest": problem,
+    }
+
+
+def verdict_block() -> str:
+    """Return the table of all learned tables."""
+    lines = []
+    for study in map(load_study, VERDICT_STUDIES):
+        for model, rows in group_by(read_searched(study), lambda row: row["model"]).items():
+            lines.append(verdict_line(model, study.trained_sizes(model.rpartition("-seed")[0]), rows))
+    for (model, longest, seed), rows in group_by(
+        read_lengths(), lambda row: (row["model"], row["train_max"], row["seed"])
+    ).items():
+        lines.append(verdict_line(f"{model}, seed {seed}", (1, longest), rows))
+    return render_table(lines) if lines else "No results yet.\n"
