@@ -81,7 +81,7 @@ def find_worst(
 
     The search starts from the problems of an evaluation, so it finds one if the evaluation did. Where one length can be
     proved (`LengthProver`), half of the time is for that. What was begun when the time is over is finished: the problems of
-    the evaluation, a proof's tables, a few changed problems.
+    the evaluation, a few changed problems, a proof's tables.
 
     Args:
         checkpoint: of one task, see `Checkpoint.by_part`.
@@ -96,13 +96,18 @@ def find_worst(
     for first in range(0, num_samples, search.at_once):
         if wrong := search.ask_wrong(*search.go_on(drawn[first : first + search.at_once])):
             return wrong
-    return _prove(model, task, operands, seconds / 2) or search.find(began + seconds)
+    # The changes first: they cost little, and a proof takes what it is given.
+    return (
+        search.find_wrong(began + seconds / 2)
+        or _prove(model, task, operands, began + seconds - time.perf_counter())
+        or search.find(began + seconds)
+    )
 
 
 def _prove(model: PreTrainedModel, task: Task, operands: tuple[int, ...], seconds: float) -> Worst | None:
     """What a proof of one length finds; None if it is open, or if no proof is possible."""
     length = task.size(operands)[0]
-    if operands != task.operand_lengths(length):
+    if seconds <= 0 or operands != task.operand_lengths(length):
         return None
     try:
         found = LengthProver(model, task).verdict(length, seconds)
@@ -169,11 +174,17 @@ class ProblemSearch(ABC):
     def text(self, digits: np.ndarray) -> str:
         """A problem (operands, width) as the model reads it."""
 
-    def find(self, until: float) -> Worst:
+    def find_wrong(self, until: float) -> Worst | None:
         """Go on until a problem is wrong or a time is over; what was begun then is finished."""
         while time.perf_counter() < until or not len(self.digits):
             if wrong := self.ask_wrong(*self.go_on()):
                 return wrong
+        return None
+
+    def find(self, until: float) -> Worst:
+        """As `find_wrong`; if no problem is wrong, the one with the lowest lead."""
+        if wrong := self.find_wrong(until):
+            return wrong
         # The problem nearest to being wrong is asked too, though its lead says that it is right.
         return self._found(self.digits[0], self.leads[0], self.ask(self.digits[0]))
 
