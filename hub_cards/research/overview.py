@@ -51,8 +51,8 @@ def plot_addition(
     if refuted is not None:
         (length,) = [x for x in table.x if x >= refuted["length"]][:1] or table.x[-1:]
         axes.plot([length], [table.y[list(table.x).index(length)]], color=ORANGE, marker="x", markersize=11, zorder=6)
-        said = f"{refuted['length']} digits: the first length\nwith a sum known to be wrong"
-        note(axes, said, (length, 1), (-12, -70), ORANGE, fontsize=10, ha="right", arrowprops=LEADER)
+        said = f"the shortest wrong sum\nknown: {refuted['length']} digits"
+        note(axes, said, (length, 1), (-45, -75), ORANGE, fontsize=10, ha="center", arrowprops=LEADER)
     size = OVERVIEW["published"]["addition"]
     axes.vlines(size, 0, 1, color=PINK, linestyle="--", linewidth=1.4, zorder=1)
     note(axes, f"paper 1, as published: 40 -> {size} digits", (size, 0.42), (6, 0), PINK, fontsize=10)
