@@ -101,7 +101,7 @@ class Family(ABC):
         return []
 
     @abstractmethod
-    def config_options(self, task: "Task", arguments: object = None) -> dict[str, Any]:
+    def config_options(self, task: "Task", arguments: Any = None) -> dict[str, Any]:
         """Options of a model's configuration that follow from the task's format, `format_options` among them.
 
         Args:
@@ -222,7 +222,7 @@ class Family(ABC):
             ValueError: the model reads no ids that could start elsewhere.
         """
 
-    def training_collator(self, config: PreTrainedConfig, arguments: object = None) -> Callable[..., dict[str, Any]]:
+    def training_collator(self, config: PreTrainedConfig, arguments: Any = None) -> Callable[..., dict[str, Any]]:
         """The collator that makes inputs for training.
 
         Args:

@@ -2315,7 +2315,7 @@ class Arithmetic:
         self.require(np.abs(value.exact) + value.radius <= LARGEST)
         return value
 
-    def given(self, exact: np.ndarray, radius: object) -> Value:
+    def given(self, exact: np.ndarray, radius: float | np.ndarray) -> Value:
         """Lemma 10: a value whose errors are bounded, wherever they come from."""
         return self.make(exact, 0, radius + np.zeros_like(exact))
 

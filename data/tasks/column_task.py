@@ -124,7 +124,7 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
     coupling: ClassVar[str] = "columns"
     sized_problems: ClassVar[tuple[str, str]] = ("operands of", "symbol")
 
-    def step(self, state: object, symbols: tuple[int, ...]) -> tuple[int, Hashable]:
+    def step(self, state: Any, symbols: tuple[int, ...]) -> tuple[int, Hashable]:
         """Return the place of the symbol to write and the next state.
 
         Args:
@@ -132,7 +132,7 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         """
         raise NotImplementedError(f"the task {self.name!r} has no step")
 
-    def holds(self, state: object, symbols: tuple[int, ...], written: int, following: object) -> bool:
+    def holds(self, state: Any, symbols: tuple[int, ...], written: int, following: Any) -> bool:
         """Return whether an entry of the table is as the operation asks, such as a + b + carry = digit + 10 * next carry.
 
         Called for every entry of the table. Override it by an identity that does not use `step`.
