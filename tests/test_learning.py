@@ -174,6 +174,9 @@ def endless(a):
         (endless, {"seconds": 0.3}, 1),
         (lambda a: a, {"base": 1}, 0),
         (lambda s: s, {"alphabet": "aa"}, 0),
+        (lambda s: s, {"alphabet": "a$"}, 0),
+        (lambda a: a + 1, {"name": "states_of_mine"}, 0),
+        (lambda a: sys.exit(1), {}, 1),
         (lambda a: a + 1, {"name": "no name"}, 0),
     ],
 )

@@ -20,11 +20,10 @@ from longhand.data.learning.locality import chosen_layout
 from longhand.data.learning.machine_task import TablePass, build, sign_between, symbols_of_values
 from longhand.data.learning.machines import Machine, minimised
 from longhand.data.learning.proof import linear_function
-from longhand.data.learning.readings import MOST_SYMBOLS
+from longhand.data.learning.readings import MOST_SYMBOLS, is_written
 from longhand.data.learning.report import NOTHING_PROVED, Learned, Report, count_of, more_of, order_of
 from longhand.data.learning.words import DIGITS, Word, Words
 from longhand.data.tasks.column_task import ColumnTask
-from longhand.modeling.transducer import RESERVED
 
 HELD_OUT = 10
 """One example in so many is held out, to test the machine."""
@@ -37,6 +36,9 @@ SHOWN = 5
 
 UNKNOWN = -1
 """Stands in entries of a table that no example reaches."""
+
+FEWEST = 2 * HELD_OUT
+"""Fewer different examples are refused."""
 
 FEWEST_OF_EACH = 10
 """An answer that is one symbol must stand in so many examples; else nobody knows when it is right."""
@@ -62,7 +64,7 @@ def read_examples(file: Path) -> list[Example]:
         Refused: the file cannot be read, or a line is no example.
     """
     try:
-        with file.open(encoding="utf-8", newline="") as stream:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
             rows: list[Any] = list(csv.DictReader(stream)) if file.suffix == ".csv" else list(map(json.loads, stream))
     except (OSError, ValueError, csv.Error) as error:
         raise Refused(f"{file} cannot be read as {file.suffix.removeprefix('.') or 'jsonl'}: {error}") from error
@@ -109,6 +111,8 @@ def learn_task_from_examples(
     """
     began = time.monotonic()
     shuffled = sorted(set(examples))
+    if len(shuffled) < FEWEST:
+        raise Refused(f"there are {len(shuffled)} different examples: give {FEWEST} or more")
     random.Random(0).shuffle(shuffled)
     held_out = shuffled[::HELD_OUT]
     used = [example for place, example in enumerate(shuffled) if place % HELD_OUT]
@@ -132,7 +136,7 @@ def learn_task_from_examples(
     passes: tuple[TablePass, ...] = (TablePass(machine, reading.symbols, reading.direction, reading.flush, sizes, reads),)
     found = f"{count_of(machine.states, 'state')}, {order_of(words, reading.direction)}{more_of(reading.flush)}"
     found += "; the answer is one symbol" if reading.answer == "last" else ""
-    sign = sign_between(words, passes, is_sum=False) if sign in tuple(RESERVED) else sign
+    sign = sign_between(words, passes, is_sum=False) if sign and not is_written(sign) else sign
 
     def task_with(passes: tuple[TablePass, ...], found: str) -> ColumnTask:
         return build(name, words, sign, reading.answer, passes, f"{source}: {found}.")
@@ -394,7 +398,7 @@ def words_of(examples: Sequence[Example], base: int, alphabet: str | None, by_an
             f"{shown(negative)} is negative, and numbers are written without a sign: give the answers without it, and learn "
             "by other examples which questions have one, with the answers yes and no"
         )
-    texts = [question.strip().removesuffix("=") for question in answers]
+    texts = list(map(text_of, answers))
     signs = sorted({symbol for text in texts for symbol in text if not symbol.isalnum() and symbol not in (alphabet or "")})
     if len(signs) > 1:
         raise Refused(f"the questions have the signs {' and '.join(map(repr, signs))}: one may stand between operands")
@@ -423,8 +427,13 @@ def words_of(examples: Sequence[Example], base: int, alphabet: str | None, by_an
 
 def operands_of(example: Example, sign: str) -> list[str]:
     """The operands of a question."""
-    text = example.question.strip().removesuffix("=")
+    text = text_of(example.question)
     return text.split(sign) if sign else [text]
+
+
+def text_of(question: str) -> str:
+    """A question without `=` at its end, and without spaces around a sign."""
+    return re.sub(r"\s*([^\w\s])\s*", r"\1", question.strip().removesuffix("=").strip())
 
 
 def flush_of(examples: Sequence[Example], words: Words, sign: str, direction: str) -> int:

@@ -76,7 +76,7 @@ class AskedFunction:
         arguments = self.words.arguments(word)
         try:
             answer = self.function(*arguments)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise Refused(
                 f"{self.shown(word)} raises {reason}: a function must answer every question, so let it return what a model "
@@ -200,6 +200,6 @@ def _fails(function: Callable[..., Any], arguments: list[Any]) -> bool:
         function(*arguments)
     except (TypeError, AttributeError):
         return True
-    except Exception:
+    except (Exception, SystemExit):
         return False
     return False

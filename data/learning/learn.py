@@ -29,7 +29,7 @@ from longhand.data.learning.machine_task import (
 from longhand.data.learning.machines import MachineLearner, Tests, exhaustive_words, minimised
 from longhand.data.learning.passes import TwoPassLearner
 from longhand.data.learning.proof import Linear, linear_function
-from longhand.data.learning.readings import MOST_SYMBOLS, NotSequential, Reading
+from longhand.data.learning.readings import MOST_SYMBOLS, NotSequential, Reading, is_written
 from longhand.data.learning.report import NOTHING_PROVED, Learned, Report, count_of, more_of, order_of
 from longhand.data.learning.words import DIGITS, LETTERS, MOST_LETTERS, Word, Words, number_as_text
 from longhand.data.tasks.column_task import ColumnTask
@@ -127,6 +127,8 @@ def words_of(function: Callable[..., Any], base: int, alphabet: str | None) -> W
         raise Refused(f"base must be 2 to {len(DIGITS)}, got {base}")
     if alphabet is not None and (not alphabet or len(set(alphabet)) < len(alphabet)):
         raise Refused(f"alphabet must be one symbol or more, each once, got {alphabet!r}")
+    if illegal := [symbol for symbol in alphabet or "" if not is_written(symbol)]:
+        raise Refused(f"the alphabet {alphabet!r} has the reserved symbol {illegal[0]!r}: let another stand for it")
     operands = count_operands(function)
     are_texts = alphabet is not None or takes_texts(function, operands)
     symbols = (alphabet or LETTERS) if are_texts else DIGITS[:base]

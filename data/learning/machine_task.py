@@ -10,6 +10,7 @@ from longhand.data.learning.machines import MOST_STATES, Machine
 from longhand.data.learning.words import DIGITS, Words
 from longhand.data.tasks.column_task import TABLES, ColumnPass, ColumnTask
 from longhand.data.tasks.settling_columns import SETTLING
+from longhand.data.tasks.written_states import STATES
 from longhand.modeling.transducer import RESERVED
 
 SYMBOLS = DIGITS + DIGITS[10:].upper() + "".join(map(chr, range(0x100, 0x200)))
@@ -151,7 +152,7 @@ def build(name: str, words: Words, sign: str, answer: str, passes: Sequence[Tabl
     Raises:
         Refused: the name cannot be that of a task.
     """
-    if not re.fullmatch(r"[^\W\d]\w*", name) or name.startswith(SETTLING):
+    if not re.fullmatch(r"[^\W\d]\w*", name) or name.startswith((SETTLING, STATES)):
         raise Refused(f"the name of a task must be a word of letters, digits and _, such as my_task, got {name!r}")
     values = {"name": name, "operands": words.operands, "sign": sign, "alphabet": words.alphabet, "answer": answer}
     values["one_length"] = words.operands > 1 and not words.are_numbers

@@ -27,6 +27,9 @@ MOST_STATES = 256
 EXHAUSTIVE_WORDS = 70_000
 """All words of up to k columns are asked, for the largest k for which there are no more."""
 
+MOST_COLUMNS = 40
+"""Of an alphabet of one symbol, words of up to so many columns are asked."""
+
 RANDOM_WORDS = 1_500
 LONGEST_WORD = 300
 W_METHOD_WORDS = 50_000
@@ -199,7 +202,7 @@ class Tests:
 def exhaustive_words(words: Words, most: int = EXHAUSTIVE_WORDS) -> tuple[int, Iterator[Word]]:
     """How long words may be so that there are at most so many, 1 or more; and all these words, the short ones first."""
     columns, total = 1, words.count
-    while total + words.count ** (columns + 1) <= most:
+    while columns < MOST_COLUMNS and total + words.count ** (columns + 1) <= most:
         columns += 1
         total += words.count**columns
     return columns, (word for length in range(1, columns + 1) for word in product(range(words.count), repeat=length))
