@@ -126,6 +126,12 @@ class Looked(NamedTuple):
             differences of logits before the last norms, as in `Bounds`.
         first: (boxes, rivals) the least leads to first order.
         effects: (boxes, rivals, open, tokens) what each token adds to the leads to first order.
+        lead: (boxes, rivals) the leads are these, the effects of a problem's tokens, and the form of its coordinates, up to
+            `beyond`.
+        form: (boxes, rivals, coordinates + 1, coordinates + 1) the second order, by differences from the middle of the box;
+            the last coordinate is no problem's own.
+        wide: (boxes, coordinates + 1) how large these differences are at most.
+        beyond: (boxes, rivals) at most all else.
         scale: (boxes, 1) by this a logit is larger at the centre of the box.
         score: (boxes, coordinates) how much of the bound is due to the width of each coordinate.
     """
@@ -133,6 +139,10 @@ class Looked(NamedTuple):
     left: Tensor
     first: Tensor
     effects: Tensor
+    lead: Tensor
+    form: Tensor
+    wide: Tensor
+    beyond: Tensor
     scale: Tensor
     score: Tensor
 
@@ -376,7 +386,8 @@ class FarBoxes:
             tilted = effects - torch.einsum("bri,jdi->brjd", multiplier, self.along)
             limits = (multiplier * middle.unsqueeze(1)).sum(2) - (multiplier.abs() * half.unsqueeze(1)).sum(2)
             taken = torch.maximum(taken, least(tilted) + limits)
-        taken = taken - (ratio.unsqueeze(1) * of_head).sum(2)
+        centre = (ratio.unsqueeze(1) * of_head).sum(2)
+        taken = taken - centre
         by_limits = (slopes.abs() * half.unsqueeze(1)).sum(2) + (ratio.unsqueeze(1) * rest).sum(2)
         taken = torch.maximum(taken, -by_limits)
         first = lead + taken
@@ -388,7 +399,17 @@ class FarBoxes:
         worst = left.argmin(1)
         steep = steep * size.repeat(1, len(layer.inner) // units)[worst]
         score = torch.einsum("bk,bik->bi", steep, sum_axes[:, :-1].abs()) + slopes[torch.arange(len(worst)), worst].abs() / 4
-        return Looked(left, first, effects, scale, score * half)
+        return Looked(
+            left=left,
+            first=first,
+            effects=effects,
+            lead=lead - centre + grown,
+            form=form,
+            wide=wide,
+            beyond=beyond + of_ratios + ROUNDING_FACTOR * rounding,
+            scale=scale,
+            score=score * half,
+        )
 
     def _ratios(self, middle: Tensor, half: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The middles of the factors of heads, how far they can be off, and whether such sums of weights occur."""
