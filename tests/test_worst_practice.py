@@ -9,6 +9,7 @@ from test_train import SMALL
 from longhand import train
 from longhand.data.batches import PRACTICE_EVERY
 from longhand.data.splits import SPLITS
+from longhand.hub_cards.result_rows import read_results
 from longhand.hub_cards.training import worst_practice
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.trainer import training_batches
@@ -89,3 +90,12 @@ def test_one_batch_in_so_many_is_of_the_worst_problems_alone(tmp_path):
 )
 def test_practice_that_could_not_take_place_is_refused(words, capsys):
     assert "practise_worst" in refusal(capsys, train.main, *SMALL, "--practise_worst", "8", *words.split())
+
+
+def test_the_tested_lengths_of_a_finished_run_are_searched_and_its_card_says_so(tmp_path):
+    train.main(
+        [*SMALL, "--max_steps", "2", "--eval_steps", "2", "--test_worst", "0.1", "--output_dir", str(tmp_path / "run")]
+    )
+    rows = read_results(tmp_path / "run" / "results.jsonl")
+    assert all(row["worst_answer"] is not None and row["worst_tried"] >= 4 for row in rows)
+    assert "worst problem" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
