@@ -379,7 +379,8 @@ def test_examples_of_one_symbol_that_tell_no_machine_are_refused_in_one_line(exa
         [Example("1+2", "3"), Example("1+2", "4")],
         [Example("1+2", "3"), Example("1", "4")],
         [Example("1+2", "3"), Example("1-2", "4")],
-        [Example("ab", "abab"), Example("a", "aa")],
+        drawn_texts(lambda s: s + s, "ab", 100),
+        [Example(f"{number}+1", str(number + 1)) for number in range(10)],
     ],
 )
 def test_examples_of_no_machine_are_refused_in_one_line(examples):

@@ -111,8 +111,6 @@ def learn_task_from_examples(
     """
     began = time.monotonic()
     shuffled = sorted(set(examples))
-    if len(shuffled) < FEWEST:
-        raise Refused(f"there are {len(shuffled)} different examples: give {FEWEST} or more")
     random.Random(0).shuffle(shuffled)
     held_out = shuffled[::HELD_OUT]
     used = [example for place, example in enumerate(shuffled) if place % HELD_OUT]
@@ -228,6 +226,8 @@ def read_in_some_way(
         Refused: there is none.
     """
     words, sign = words_of(examples, base, alphabet, by_answers=True)
+    if len(examples) < FEWEST:
+        raise Refused(f"there are {len(examples)} different examples: give {FEWEST} or more")
     has_few = len({example.answer for example in examples}) <= min(MOST_SYMBOLS // 2, len(examples) // FEWEST_OF_EACH)
     try:
         reading, machine = read_in_a_direction(examples, used, words, sign)
