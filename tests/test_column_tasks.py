@@ -18,6 +18,7 @@ from longhand.data.certificates import check_neighbourhoods
 from longhand.data.certificates.check import covering
 from longhand.data.splits import SPLITS
 from longhand.data.tasks.column_task import run_pass, task_of_table
+from longhand.data.tasks.covering import Practice
 from longhand.data.tasks.numbers_by_columns import compare
 from longhand.data.tasks.registry import TASKS
 from longhand.data.tasks.written_states import easiest_layout, task_with_states, work_of
@@ -237,10 +238,11 @@ def fields_of(task) -> dict:
 @every_task
 def test_every_neighbourhood_is_practised_in_a_problem_that_shows_it(task):
     for batch in task.covering(task.rule.relations, 1).batches:
-        problems = batch.practised(np.zeros(len(batch.tokens)))
-        assert sum(len(part.digits) for part in problems) == len(batch.tokens)
+        practice = Practice()
+        batch.practise(np.zeros(batch.count), practice)
+        assert sum(len(part.digits) for part in practice.problems) == batch.count == len(batch.tokens)
         shown = set()
-        for part in problems:
+        for part in practice.problems:
             examples = task.format(part.digits, part.lengths)
             for row in examples.tokens.tolist():
                 shown |= set(pairwise(row))
