@@ -452,9 +452,22 @@ class FarBoxes:
         half, axes = spread.half, spread.axes
         none = torch.zeros_like(a[:, :1])
         if norm.form is None or rounding is None:
-            holds, gram = torch.ones(len(a), dtype=torch.bool), half.unsqueeze(2) * half.unsqueeze(1) * 0
-            parts = (none, none, torch.zeros_like(a), none, none, none, none, none, gram, none)
-            return BoxNorm(a * norm.weight, none + 1, holds, torch.zeros_like(half), *parts)
+            return BoxNorm(
+                exact=a * norm.weight,
+                root=none + 1,
+                holds=torch.ones(len(a), dtype=torch.bool),
+                along=torch.zeros_like(half),
+                along_rest=none,
+                along_reach=none,
+                slope=torch.zeros_like(a),
+                curved=none,
+                scaled=none,
+                third=none,
+                length=none,
+                length_rest=none,
+                gram=torch.zeros_like(half.unsqueeze(2) * half.unsqueeze(1)),
+                grown=none,
+            )
         by_root = norm.form.sqrt()
         square = (norm.form * a.square()).sum(1, keepdim=True) + norm.constant
         own_axes = axes * by_root
