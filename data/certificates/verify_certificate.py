@@ -74,8 +74,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "dadb0372a1018d3b3688c8d5c26970e1920fb4643a4a9db7dc968af6c68dc5da",
-    "pairwise_bert": "4450b055c8e1d72c5086d28df2272fc30878dee3ecd1ce6929415d88d6c7764e",
+    "coupled_gpt": "d54c0395dbc8aa599c3c58c3a30af4b33eb7c12e1c31b4204b8f96ae7d240be0",
+    "pairwise_bert": "4d53f65f0cdd4107f33c4fa25ae6e40f6f6ffefab2afbf4c5830bf5de9bdd829",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
