@@ -355,6 +355,20 @@ def test_answers_that_are_one_symbol_are_learned_from_examples(examples, states,
     assert report.legend.get(found, found) == answer
 
 
+def test_numbers_with_a_zero_in_front_are_answers_of_their_own():
+    examples = [Example(str(number), f"0{number % 3}") for number in range(600)]
+    task, report = learn_task_from_examples(examples)
+    for number in ("17", "1234"):
+        found = task.answer_to(number)
+        assert report.legend.get(found, found) == f"0{int(number) % 3}"
+
+
+def test_states_that_an_encoder_of_one_pass_cannot_write_are_refused():
+    words = ["columns-encoder", "--function", "lambda a, b: a + b", "--base", "2"]
+    with pytest.raises(ValueError, match="write_states"):
+        parse_run([*words, "--write_states"])
+
+
 @pytest.mark.parametrize(
     "examples",
     [

@@ -307,7 +307,8 @@ def read_for_one_symbol(
             f"the answer {rarest!r} stands in {count:,} of {len(examples):,} examples, and there are {len(counts)} answers: "
             f"give {FEWEST_OF_EACH} examples or more of each of two answers or more"
         )
-    are_numbers = all(answer.isdecimal() for answer in counts)
+    # 07 is a text, for a symbol of the number 7 would answer 7.
+    are_numbers = all(answer.isdecimal() and answer == str(int(answer)) for answer in counts)
     values = sorted(counts, key=int) if are_numbers else sorted(counts)
     symbols, legend = symbols_of_values([int(value) for value in values] if are_numbers else values)
     found = []

@@ -401,6 +401,8 @@ def read_arguments(arguments: list[str]) -> Given:
     elif learning.function or learning.examples:
         _check_column_recipe(source, recipe, chosen.task)
         settles = str(recipe["task"]).startswith(SETTLING)
+        if settles and chosen.write_states:
+            raise ValueError(f"--write_states writes a pass more, and the encoder of {source} makes one: use columns")
         # An encoder that settles makes one pass.
         found = find_asked(learning, False if settles else chosen.write_states)
         chosen.task = name = (SETTLING if settles else "") + found.task.name
