@@ -4,7 +4,7 @@ import inspect
 import json
 import os
 from collections.abc import Callable
-from copy import copy
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -144,7 +144,7 @@ class LonghandPreTrainedModel(PreTrainedModel):
         super().__init__(config, *inputs, **kwargs)
         # Tags of the cards that Trainer and `push_to_hub` write. A push knows a repository of models by the second.
         self.model_tags = ["longhand", "longhand-model"]
-        self._made_with = {name: copy(getattr(config, name)) for name in config.structure_fields}
+        self._made_with = {name: deepcopy(getattr(config, name)) for name in config.structure_fields}
         self.register_forward_pre_hook(_refuse_changed_structure)
         self.register_forward_pre_hook(_refuse_parts_elsewhere)
 

@@ -55,7 +55,7 @@ def test_a_task_file_reads_the_problems_of_eval(folder, name):
                 {"prompt": prompt, "answer": answer} for prompt, answer in problems
             ]
     longest = max(len(row["answer"]) for row in read_rows(folder / "data" / f"longhand_{name}_5-test.jsonl"))
-    assert config["generation_kwargs"] == {"until": [], "do_sample": False, "max_gen_toks": longest + 16}
+    assert config["generation_kwargs"] == {"until": [], "do_sample": False, "max_gen_toks": longest + SPARE_TOKENS}
     assert config["process_results"] == "reading.process_results"
 
 

@@ -74,8 +74,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "d54c0395dbc8aa599c3c58c3a30af4b33eb7c12e1c31b4204b8f96ae7d240be0",
-    "pairwise_bert": "4d53f65f0cdd4107f33c4fa25ae6e40f6f6ffefab2afbf4c5830bf5de9bdd829",
+    "coupled_gpt": "a44e68a372cdc9eecc98c67bfb5c65d0980fdf3fd36d8898e096558ada46b854",
+    "pairwise_bert": "500ca920d770864bb2f38b701a3d2424b2dd71bc6afbe3582cca8d463d4d970c",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.

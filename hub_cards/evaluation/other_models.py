@@ -24,8 +24,9 @@ from longhand.hub_cards.commands import one_line
 from longhand.hub_cards.evaluation.reading import is_lenient_match
 from longhand.hub_cards.evaluation.worst import ProblemSearch, lowest_leads
 
-SPARE_TOKENS = 16
-"""Tokens that a model may write beyond one for each character of the longest answer: no tokenizer cuts digits further."""
+SPARE_TOKENS = 64
+"""Tokens that a model may write beyond one for each character of the longest answer: no tokenizer cuts digits further, and a
+model may begin with a sentence."""
 
 TEXTS_AT_ONCE = 16
 """Problems that a language model is given at once."""
@@ -130,6 +131,9 @@ class TextSearch(ProblemSearch):
                 attention_mask=given["attention_mask"],
                 do_sample=False,
                 num_beams=1,
+                # What the model's own generation_config may change in greedy decoding.
+                repetition_penalty=1.0,
+                no_repeat_ngram_size=0,
                 max_new_tokens=len(answers[0]) + SPARE_TOKENS,
                 pad_token_id=0 if pad is None else pad,
             )
