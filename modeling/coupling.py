@@ -108,12 +108,13 @@ def given_rule(levels: int) -> CouplingRule:
 
 def find_rule(rule: str | CouplingRule) -> CouplingRule:
     """Return a coupling rule by its name, or as it is given; raise ValueError for what is neither."""
-    if isinstance(rule, str) and rule in COUPLING_RULES:
-        return COUPLING_RULES[rule]
+    if isinstance(rule, str):
+        if rule in COUPLING_RULES:
+            return COUPLING_RULES[rule]
     # A rule may be of another copy of this file: the code of a checkpoint and this package can be loaded in one process.
-    if not hasattr(rule, "plan"):
-        raise ValueError(f"coupling must be a rule, or the name of one ({', '.join(COUPLING_RULES)}), got {rule!r:.60}")
-    return rule
+    elif hasattr(rule, "plan"):
+        return rule
+    raise ValueError(f"coupling must be a rule, or the name of one ({', '.join(COUPLING_RULES)}), got {rule!r:.60}")
 
 
 def joining_rules(name: str) -> list[str]:
