@@ -74,8 +74,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "a44e68a372cdc9eecc98c67bfb5c65d0980fdf3fd36d8898e096558ada46b854",
-    "pairwise_bert": "500ca920d770864bb2f38b701a3d2424b2dd71bc6afbe3582cca8d463d4d970c",
+    "coupled_gpt": "8064b14ce08e1be29e65871bddcb204e0a10007f6d4931ca20be0589aa9077f3",
+    "pairwise_bert": "e674434505134001a39274bef282a56d4b2a5208e45d426eaf0bedde252dbc75",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
