@@ -25,9 +25,18 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 0 if not others and ".py" in last else 3 * (os.cpu_count() or 2) // 2
 
 
+LONGEST = "test_readme_commands.py"
+"""The file of the test that takes longest. It begins first, so that no other test process waits for it at the end."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run what is slow last: tests marked so, and those that need the main job."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is not None or "main_job" in item.fixturenames)
+
+    def rank(item: pytest.Item) -> tuple[bool, bool]:
+        is_slow = item.get_closest_marker("slow") is not None or "main_job" in item.fixturenames
+        return item.path.name != LONGEST, is_slow
+
+    items.sort(key=rank)
 
 
 def make_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
