@@ -28,7 +28,14 @@ from longhand import eval as evaluation
 from longhand import train
 from longhand.data import Copy
 from longhand.data.certificates import Certificate, certify, verify_certificate
-from longhand.data.certificates.verify_certificate import Refused, find_task, list_neighbourhoods, read_checkpoint, verify
+from longhand.data.certificates.verify_certificate import (
+    Refused,
+    check_folder,
+    find_task,
+    list_neighbourhoods,
+    read_checkpoint,
+    verify,
+)
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
 from longhand.hub_cards.checkpoints.checkpoint import hash_files
 from longhand.hub_cards.checkpoints.load import unpack
@@ -197,6 +204,20 @@ def test_a_setting_that_the_verifier_does_not_know_is_refused_by_name(where, nam
         read_checkpoint(folder)
     if who == "both":
         refused_by_both(folder)
+
+
+def test_numbers_may_be_padded_by_a_tokenizer_but_not_where_a_table_says_what_symbols_mean(tmp_path):
+    folder = unpack("encoder-addition", tmp_path)
+    check_folder(folder)
+    # Padding may be a symbol of a table, and another problem would be answered.
+    change_json(folder / "config.json", transducer={"alphabet": "01_"})
+    with pytest.raises(Refused, match="normalizer"):
+        check_folder(folder)
+    # Nor is a width tried that no memory holds.
+    config = json.loads((folder / "config.json").read_text())
+    change_json(folder / "config.json", transducer=None, task=config["task"] | {"field_width": 2**60})
+    with pytest.raises(Refused, match="normalizer"):
+        check_folder(folder)
 
 
 @pytest.mark.parametrize("library", ["json", "numpy", "hashlib"])

@@ -10,7 +10,9 @@ weights. It imports nothing of the package that wrote the certificate and takes 
     5. So?               If the right token leads everywhere by ten times the bound, greedy decoding is right, by induction:
                          a prefix that is right has a last token in the list, so the next token is right too.
 
-Each part names the chapter of hub_cards/PROOF.md that it carries out, and functions name their lemmas.
+Each part names the chapter of hub_cards/PROOF.md that it carries out, and functions name their lemmas. Who reads this file
+for the first time may begin at its end, with `verify`, and go on with `list_neighbourhoods`, `windows` and one task of
+part 2, such as `sums`; then with `Value`, `Arithmetic` and `Network`.
 
 An encoder writes nothing: it labels its tokens, pass after pass, until no label changes. Tokens see labels of the pass
 before, and the induction is over passes: each gives the labels that are right after it, and the last ones are the answer.
@@ -122,7 +124,9 @@ def check_folder(folder: Path) -> tuple[dict[str, bytes], Json, list[str]]:
             read_json(name, files[name])
     tied = config.get("tie_word_embeddings") is True and "lm_head.weight" in read_header(files["model.safetensors"])
     require(not tied, "config.json: tie_word_embeddings true beside lm_head.weight: software may take either")
-    width = (config.get("task") or {}).get("field_width") if encoder else None
+    # A table may have `_` among its symbols, where padding would make another problem: numbers of tables are not padded.
+    may_be_padded = encoder and config.get("transducer") is None
+    width = (config.get("task") or {}).get("field_width") if may_be_padded else None
     return files, config, check_tokenizer(files, encoder, config.get("eos_token_id"), width)
 
 
@@ -249,10 +253,17 @@ is_small = between(0, 1, float)
 is_size = between(0, MOST_TERMS + 1, int)
 
 
-def field_padding(width: object) -> Any:
-    """The normalizer by which a tokenizer writes `_` before each number of fewer characters than a field has, but not before
-    a multiplier, which `*` follows: if a half, a quarter, ... of the power of 2 from the width on has room, it is added."""
-    if type(width) is not int or width < 2:
+def field_padding(width: Any) -> Any:
+    """The normalizer by which a tokenizer fills up a number with `_` in front to the width of a field, but not a multiplier.
+
+        ____653+_____49        7*____653        width 7, which steps of 4, 2 and 1 fill
+
+    Steps are powers of 2 below the width, the largest one first. Each adds as many `_` as it says, if there is room.
+
+    Returns:
+        The normalizer as tokenizer.json holds it; None for a width at which nothing is padded, or that is not known here.
+    """
+    if not is_size(width) or width < 2:
         return None
     size = 1
     while size < width:
@@ -269,10 +280,12 @@ def check_tokenizer(files: dict[str, bytes], encoder: bool, end: Any, width: Any
     """A tokenizer that makes one token of each character, and cuts and adds nothing but a decoder's `$` in front, and the
     padding of fields.
 
-    A problem whose numbers stand in wider fields is a problem of the task too, for a model that is proved for every width.
+    Padding is no part of the claim for a model that is proved for every width: a problem whose numbers stand in wider fields
+    is a problem of the task too. So numbers may be padded to the width that the configuration says, or not at all.
 
     Args:
-        width: tokens of a field, as the configuration's task says; None if it says nothing of fields.
+        end: `eos_token_id` of the configuration, of a decoder.
+        width: tokens of a field, as the configuration's task says; None if numbers may not be padded.
 
     Returns:
         What each token stands for, by its id.
@@ -1713,7 +1726,9 @@ class Task(NamedTuple):
         problems: which problems they are, in the words of the certificate.
         options: fields of the task's description, and which values are known.
         relation_range: the window, if the configuration gives it as the smallest and the largest difference.
-        parts: the tasks that it is made of, if it is; encoder: whether an encoder learns it.
+        parts: the tasks that it is made of, if it is.
+        encoder: whether an encoder learns it.
+        table: the table of a task of its author's own, as the certificate and config.json give it; None for others.
         name, described: its name, and its whole description.
         size: from `operands` to the tokens of a problem for each symbol of the longest operand, and the tokens besides; None
             if problems have two sizes. There are fewer ids than tokens.
@@ -2347,8 +2362,8 @@ class Arithmetic:
             return x
         bias = self.weights.get(f"{name}.bias")
         width = x.exact.shape[1]
-        square = np.zeros(1)
-        end = np.zeros(1)
+        square = np.zeros(1)  # the further error of the mean square, then as a share of it (Lemma 7)
+        end = np.zeros(1)  # the further error of components (Lemma 7), before their factor
         if bias is not None:  # x less its mean
             size = np.abs(x.exact) + x.radius
             mean = size.mean(-1, keepdims=True)
@@ -2358,7 +2373,7 @@ class Arithmetic:
             defect = UNIT * (size + mean) + gamma(width + 3) * mean
             x = self.make(less_mean(x.exact), spread, defect, (x, less_mean), length=x.length)
         scale = 1 / np.sqrt((x.exact**2).mean(-1, keepdims=True) + self.eps)
-        share = scale * x.length[:, None] * width**-0.5
+        share = scale * x.length[:, None] * width**-0.5  # t in the lemma
         square = square * scale**2
         self.require((share <= SMALL) & (square <= SMALL) & (scale <= 1e11))
         direction = x.exact * scale
@@ -2366,7 +2381,7 @@ class Arithmetic:
         size = np.abs(x.exact)
         exact = direction * weight
         spread = factor * (x.radius + share * size)
-        bent = factor * share * (3 * share * size + 1.5 * x.radius)
+        bent = factor * share * (3 * share * size + 1.5 * x.radius)  # P
         common = gamma(width / 2 + 2 * FUNCTION + 8) + square
         defect = bent + common * (spread + bent) + gamma(FUNCTION + 3) * (np.abs(exact) + spread + bent) + factor * end
         shift = np.zeros(1) if bias is None else bias
@@ -2393,10 +2408,10 @@ class Arithmetic:
         if gate is not None:
             g, g_spread, g_defect = self.total(x, gate)
             g_radius = g_spread + g_defect
-            radius = STEEPEST * radius + rounding
+            active_radius = STEEPEST * radius + rounding  # R in the lemma
             spread = np.abs(g) * spread + np.abs(active) * g_spread
             defect = np.abs(g) * defect + np.abs(active) * g_defect
-            defect += radius * g_radius + UNIT * (np.abs(active) + radius) * (np.abs(g) + g_radius)
+            defect += active_radius * g_radius + UNIT * (np.abs(active) + active_radius) * (np.abs(g) + g_radius)
             slopes = np.concatenate([slope * g, active], axis=1)
             inner = np.concatenate([inner, gate.weight])
             active = active * g
@@ -2407,6 +2422,10 @@ class Arithmetic:
 
     def attention(self, query: Value, key: Value, value: Value, seen: np.ndarray, bias: Value) -> Value:
         """Lemma 9: means of given values weighted by the softmax of scores of given queries and keys.
+
+        The lemma's letters are s `score`, r `radius`, A `far`, below_k `below`, p `share`, R_k `roundings`, h_k `shift` and
+        H `square`. Queries, keys and values are given (Lemma 10), so what is read has no sources: errors of values are in
+        its defect, those of scores in `cost`.
 
         Args:
             query: (inputs, heads, width); key, value: (inputs, keys, heads, width).
