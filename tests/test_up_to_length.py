@@ -256,6 +256,40 @@ def test_bounds_of_boxes_hold_in_the_worst_problems(kind, curved, monkeypatch):
     assert bounded
 
 
+def sharp_column(at):
+    """A column of a model, untrained and wrong, whose attention is nearly all at few tokens."""
+    model, task = small_model(seed=3, **RECIPE)
+    with torch.no_grad():
+        model.model.layers[0].self_attn.qk_norm_factor.fill_(300.0)
+    prover = LengthProver(model, task)
+    runs = task.text_runs(ordered=True)
+    layout = prover.layout(runs, 5)
+    return Column(prover, runs, layout, prover.layer.tables(layout.tokens, layout.ids), at, float("inf"))
+
+
+def test_boxes_close_no_case_of_sharp_attention_whose_problems_are_answered_wrongly():
+    column = sharp_column(1)
+    for row in (0, 6000, 12000):
+        assert column._look_at_case(column.cases.take(torch.tensor([row])), 20).open
+
+
+@pytest.mark.parametrize("at", [-1, 1, 5])
+def test_sums_of_weights_keep_their_digits_where_attention_is_sharp(at):
+    column = sharp_column(at)
+    query, cases = column.query, column.cases.take(torch.arange(0, len(column.cases.own), 7))
+    weights = query.weight[cases.own].transpose(1, 2)  # (cases, seen, heads, tokens)
+    chosen = weights.gather(3, cases.held.clamp(min=0)[:, :, None, None].expand(-1, -1, weights.shape[2], 1)).squeeze(3)
+    is_open = (cases.held < 0).unsqueeze(2)
+    here, _, _ = query.start(cases)
+    torch.testing.assert_close(here.below, torch.where(is_open, weights.mean(3), chosen).sum(1), rtol=1e-12, atol=0)
+    for row in range(0, len(cases.own), 1 + len(cases.own) // 20):
+        far = FarBoxes(query, cases.take(torch.tensor([row])))
+        least = torch.where(is_open[row], weights[row].amin(2), chosen[row]).sum(0) / here.below[row]
+        if far.proved:
+            torch.testing.assert_close(far.least_sum, least, rtol=1e-9, atol=0)
+            assert ((far.least_sum > 0) & (far.least_sum <= least)).all()
+
+
 @pytest.mark.parametrize("activation", VALUES)
 def test_activations_are_close_to_their_polynomials(activation):
     generator = torch.Generator().manual_seed(0)

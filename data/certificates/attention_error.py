@@ -541,7 +541,7 @@ class QueryPlace:
         below, output, is_open = self._centres(cases)
         state, state_radius = (part[own] for part in self.states)
         a = state + output.flatten(1) @ layer.output.T
-        size = state.abs() + state_radius + layer.output.abs() @ self.largest.flatten()
+        size = self.size(own)
         rounding = self.output_rounding[own].flatten(1) @ layer.output.abs().T + state_radius
         rounding = rounding + layer.gamma(layer.output.shape[1] + 8) * size + TINY
         off, held = self.off[own], cases.held[:, self.always]
@@ -549,6 +549,11 @@ class QueryPlace:
         share = self._total(self.share.unsqueeze(-1), here).squeeze(-1) / below + 2 * off
         here = Here(own, is_open, held, below, output, share / (1 - share.clamp(max=0.9)), off, rounding)
         return here, a, self.proved[own] & (share < 0.9).all(1) & (size.amax(1) <= LARGEST)
+
+    def size(self, own: Tensor) -> Tensor:
+        """The sums of absolute terms of residual and attention, or more, (cases, hidden)."""
+        state, state_radius = (part[own] for part in self.states)
+        return state.abs() + state_radius + self.layer.output.abs() @ self.largest.flatten()
 
     def _norm(self, norm: Norm, a: Tensor, here: Here, place: int) -> tuple[Normed, Tensor]:
         """A vector behind a norm, and whether the conditions of Lemma 16 hold; `place` is that of its lengths."""

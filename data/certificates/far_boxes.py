@@ -46,6 +46,12 @@ GRID = 17
 CURVATURE = 2 * BENT
 """The largest second derivative of a smooth activation, or more (Lemma 8)."""
 
+LEAST_SUM = 1e-6
+"""A smallest sum of weights, as a share of that at the centre, below which nothing is proved: digits cancel."""
+
+MARGIN = 1e-12
+"""Limits of coordinates are made wider by this share of their terms: more than float64 rounds there."""
+
 LEAST_REACH = 1e-6
 """Intervals of sums are made at least so wide, so that coefficients have enough digits."""
 
@@ -162,15 +168,29 @@ class FarBoxes:
         weight, below = query.open_weight[own], here.below[0, :, None, None]
         is_open = here.is_open[0, :, None]
         share = (weight - weight.mean(2, keepdim=True)) / below * is_open  # (heads, open, tokens)
-        # The other end of a ratio of sums of weights is that of the smallest possible sum.
-        self.least_sum = 1 + share.amin(2).sum(1)  # (heads,)
-        self.most_sum = 1 + share.amax(2).sum(1)
+        # The other end of a ratio of sums of weights is that of the smallest possible sum. It is a sum of positive numbers:
+        # found as a difference from 1 it could be negative, and no bound, where nearly all weight is that of few tokens.
+        held = case.held[0]
+        chosen = query.weight[own].gather(2, held.clamp(min=0)[None, :, None].expand(layer.heads, -1, 1)).squeeze(2)
+        lowest, highest = (
+            torch.where(held < 0, weights, chosen) for weights in (query.weight[own].amin(2), query.weight[own].amax(2))
+        )
+        self.least_sum = (1 - MARGIN) * lowest.sum(1) / here.below[0]  # (heads,)
+        self.most_sum = (1 + MARGIN) * highest.sum(1) / here.below[0]
+        self.proved = query.proved[own] & torch.tensor(layer.proved)
+        self.proved &= (self.least_sum >= LEAST_SUM).all() & (query.size(here.own) <= LARGEST).all()
+        if not self.proved:
+            # Any other number does as well, and has no infinite inverse.
+            self.least_sum = torch.ones_like(self.least_sum)
+            share = share.nan_to_num()
         largest = 1 / (self.least_sum * (1 - here.off[0]))
         self.here = replace(here, stretch=(largest - 1).unsqueeze(0))
         move = query.value[query.open].permute(2, 0, 1, 3) - here.output[0, :, None, None]
         move = weight.unsqueeze(-1) * move
         move = (move - move.mean(2, keepdim=True)) / below.unsqueeze(-1) * is_open.unsqueeze(-1)
         self.move = torch.einsum("hjde,khe->hjdk", move, layer.by_head)
+        if not self.proved:
+            self.move = self.move.nan_to_num()
         self._choose_coordinates(share)
         inner = layer.inner * layer.read.weight
         self.inner = inner
@@ -178,7 +198,6 @@ class FarBoxes:
         self.rest_of_units = (self.rest @ inner.T).abs().amax(2).sum(1)  # (heads, rows)
         of_units = self.move @ inner.T
         self.reach_of_units = of_units.abs().amax(2).sum(1)
-        self.proved = query.proved[own] & torch.tensor(layer.proved)
         self.plain = (1 / self.least_sum + 1 / self.most_sum) / 2
         together = torch.einsum("h,hjdk->jdk", self.plain, of_units)
         self.lowest_of_units, self.highest_of_units = together.amin(1).sum(0), together.amax(1).sum(0)
@@ -221,21 +240,23 @@ class FarBoxes:
 
     def whole(self) -> Boxes:
         """The box of everything."""
-        return Boxes(self.along.amin(1).sum(0).unsqueeze(0), self.along.amax(1).sum(0).unsqueeze(0))
+        margin = MARGIN * self.along.abs().amax(1).sum(0)
+        return Boxes((self.along.amin(1).sum(0) - margin)[None], (self.along.amax(1).sum(0) + margin)[None])
 
     def occurs(self, boxes: Boxes) -> Tensor:
         """(boxes,) False where a plane shows that no tokens lead into a box."""
         possible = torch.ones(len(boxes.low), dtype=torch.bool)
         whole = self.whole()
         spread = (whole.high - whole.low).clamp(min=TINY).square()
-        point = torch.zeros_like(boxes.low)
+        point, size_of_sums = torch.zeros_like(boxes.low), self.along.abs().amax(1).sum(0)
         for _ in range(6):
             nearest = torch.minimum(torch.maximum(point, boxes.low), boxes.high)
             normal = (nearest - point) / spread
             reach = torch.einsum("bi,jdi->bjd", normal, self.along)
             most, which = reach.max(2)
             least = torch.where(normal > 0, normal * boxes.low, normal * boxes.high).sum(1)
-            possible &= ~(most.sum(1) < least)
+            size = normal.abs() * (torch.maximum(boxes.low.abs(), boxes.high.abs()) + size_of_sums)
+            possible &= ~(most.sum(1) < least - MARGIN * size.sum(1))
             corner = self.along[torch.arange(len(self.along)), which].sum(1)
             step = corner - point
             length = (step.square() / spread).sum(1).clamp(min=TINY)
@@ -395,7 +416,8 @@ class FarBoxes:
         sizes = torch.stack([part.amax(1) for part in (a.abs() + reach_of_a, u_size, hidden_size, z_size)])
         proved = (self.proved & y.holds & u.holds & (sizes <= LARGEST).all(0)).unsqueeze(1)
         left = torch.where(proved, left.nan_to_num(nan=-torch.inf), -torch.inf)
-        left = torch.where(occurs.unsqueeze(1) & ~(taken == torch.inf), left, torch.inf)
+        # No problem has such sums of weights, or such tokens.
+        left = torch.where(self.proved & (~occurs.unsqueeze(1) | (taken == torch.inf)), torch.inf, left)
         worst = left.argmin(1)
         steep = steep * size.repeat(1, len(layer.inner) // units)[worst]
         score = torch.einsum("bk,bik->bi", steep, sum_axes[:, :-1].abs()) + slopes[torch.arange(len(worst)), worst].abs() / 4
@@ -414,9 +436,10 @@ class FarBoxes:
     def _ratios(self, middle: Tensor, half: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The middles of the factors of heads, how far they can be off, and whether such sums of weights occur."""
         at, wide = middle @ self.share_axes, half @ self.share_axes.abs() + self.rest_of_share
+        wide = wide + MARGIN * (1 + middle.abs() @ self.share_axes.abs() + wide)
         low = torch.maximum(1 + at - wide, self.least_sum)
         high = torch.minimum(1 + at + wide, self.most_sum)
-        occurs = (low <= high).all(1)
+        occurs = ~(low > high).any(1)
         high = torch.maximum(low, high)
         off = self.here.off[0]
         largest, smallest = 1 / (low * (1 - off)), 1 / (high * (1 + off))
