@@ -144,15 +144,14 @@ def test_random_kills_change_nothing(runner, tmp_path):
         # A run is killed up to three times before it may end.
         for _ in range(3):
             ended = runner.run(goes_on(folder, own), generator.uniform(0.02, 1.0) * uncut.seconds)
-            if ended.status == 0:
+            if ended.status != -signal.SIGKILL:
                 break
-            assert ended.status == -signal.SIGKILL
             kills += 1
             check_whole(folder)
-        if ended.status != 0:
+        if ended.status == -signal.SIGKILL:
             ended = runner.run(goes_on(folder, own))
-            # The last kill may have struck when all was written.
-            assert ended.status in (0, 2)
+        # A kill may have struck when all was written: what follows it is refused (2), because the folder holds a finished run.
+        assert ended.status in (0, 2)
         assert left_by(folder) == expected
 
 
