@@ -43,6 +43,9 @@ SHORTEST = 1e-6
 MOST_CHANGE = 0.5
 """Largest relative change of the square of a norm's root for which Lemma 16 is used."""
 
+NORMS_FACTOR = 1.2
+"""How many times its rounding each of two norms in a row counts: the second one's root is off by the first one's rounding."""
+
 ROUNDING_FACTOR = 2
 """How many times what rounding does is taken off a lead: once for the processor, once for what finds the lead."""
 
@@ -66,7 +69,8 @@ def half_curvature(least: Tensor, activation: str) -> Tensor:
     else:
         factor = (2 / math.pi) ** 0.5
         z, first, second = (factor * part for part in (x + 0.044715 * x**3, 1 + 3 * 0.044715 * x.square(), 6 * 0.044715 * x))
-        bound = (1 - z.tanh().square()) * (first + x / 2 * (second + 2 * first.square()))
+        # 1 - tanh² would lose its digits where tanh is close to 1.
+        bound = (first + x / 2 * (second + 2 * first.square())) / z.cosh().square()
     return torch.where(least >= STEADY, bound / 2 + TINY, BENT)
 
 
@@ -189,6 +193,17 @@ class AttendedLayer:
     def gamma(self, roundings: float) -> float:
         return self.arithmetic.gamma(roundings)
 
+    def last_scale(self, z: Tensor) -> Tensor:
+        """(count,) what the norms behind the layer multiply vectors (count, hidden) by, without their weights.
+
+        Of larger components the scale is smaller.
+        """
+        scale, last = torch.ones_like(z[:, 0]), z
+        for weight in self.last_norms:
+            root = (last.square().mean(-1) + self.config.norm_eps).rsqrt()
+            last, scale = last * root.unsqueeze(1) * weight, scale * root
+        return scale
+
     # Tables of what may stand at each place.
 
     def tables(self, tokens: Tensor, ids: Tensor | None) -> Tables:
@@ -247,11 +262,15 @@ class AttendedLayer:
     def _rotated(self, x: Pair, ids: Tensor) -> Pair:
         """Vectors (rows, heads, width) turned by the ids of their rows; angles, cosines and sines are rounded too."""
         exact, radius = [], []
+        # The model finds angles, cosines and sines in float32, even if its weights are more precise.
+        angles = Arithmetic(UNIT[torch.float32])
         for values, radii, own in zip(*(part.chunk(len(ids), dim=-1) for part in x), ids, strict=True):
             half = values.shape[-1] // 2
             exponent = torch.arange(half, dtype=torch.float64) / half
             angle = own.double()[:, None, None] * self.config.rotary_base**-exponent
-            off = angle * self.gamma(2 * FUNCTION + 4 + 16) + FUNCTION * self.unit
+            # An exponent below 1 is off by its rounding, and a power by as much times the logarithm of its base.
+            roundings = 2 * FUNCTION + 4 + max(16.0, abs(math.log(self.config.rotary_base)))
+            off = angle * angles.gamma(roundings) + FUNCTION * angles.unit
             (first, second), (r, s) = values.split(half, -1), radii.split(half, -1)
             cosine, sine = angle.cos(), angle.sin()
             exact.append(torch.cat([first * cosine - second * sine, second * cosine + first * sine], -1))
@@ -378,7 +397,8 @@ class QueryPlace:
             by_head = layer.weights["model.layers.0.self_attn.log_length_factor"].unsqueeze(1)
             factor = torch.tensor(float(self.seen), dtype=torch.float64).log() * by_head
             # A query may be rotated after its product with the factor.
-            radius = radius * factor.abs() + layer.gamma(FUNCTION + 4) * (query * factor).norm(dim=-1, keepdim=True)
+            longest = ((query.abs() + radius) * factor).norm(dim=-1, keepdim=True)
+            radius = radius * factor.abs() + layer.gamma(FUNCTION + 4) * longest
         query = query * factor
         key, value = (tuple(part[: self.seen] for part in pair) for pair in (tables.key, tables.value))
         by_pair, key_size = "qhe,jdhe->qhjd", key[0].abs() + key[1]
@@ -458,8 +478,8 @@ class QueryPlace:
         (y, proved_y), (u, proved_u) = (self._norm(norm, a, here, place) for place, norm in layer.norms_read)
         proved = proved & proved_y & proved_u
         per_norm = layer.gamma(a.shape[1] / 2 + 3 * FUNCTION + 11)
-        u_rounding = 1.1 * layer.norms_before_mlp * per_norm * u.size + TINY
-        y_rounding = 1.1 * per_norm * y.size * (layer.residual.form is not None)
+        u_rounding = NORMS_FACTOR * layer.norms_before_mlp * per_norm * u.size + TINY
+        y_rounding = NORMS_FACTOR * per_norm * y.size * (layer.residual.form is not None)
 
         # Sums of products, and hidden units.
         inner = layer.inner * layer.read.weight
@@ -477,11 +497,7 @@ class QueryPlace:
         z = y.exact + hidden @ layer.down.T
         z_size = y.size + hidden_size @ layer.down.abs().T
         z_rounding = y_rounding + layer.gamma(layer.units + 8) * z_size + TINY
-        logits, scale = z @ layer.head.T, torch.ones_like(z[:, 0])
-        last = z
-        for weight in layer.last_norms:
-            root = (last.square().mean(-1) + layer.config.norm_eps).rsqrt()
-            last, scale = last * root.unsqueeze(1) * weight, scale * root
+        logits, scale, least_scale = z @ layer.head.T, layer.last_scale(z), layer.last_scale(z_size)
         proved = proved & (torch.stack([part.amax(1) for part in (u.size, hidden_size, z_size)]) <= LARGEST).all(0)
         ends = layer.gamma(len(layer.last_norms) * (FUNCTION + 6) + a.shape[1] + 8)
         y_reach = self.reach_by_tables(self.components, along.abs(), here) + here.rounding
@@ -493,7 +509,7 @@ class QueryPlace:
             slopes, down = layer.head[right] - layer.head, layer.behind[right] - layer.behind
             rounding = z_rounding[rows] @ slopes.abs().T + hidden_rounding[rows] @ down.abs().T
             rounding = rounding + ends * (z_size[rows] @ (layer.head.abs() + layer.head[right].abs()).T)
-            rounding = rounding + TINY / scale[rows].unsqueeze(1)
+            rounding = rounding + TINY / least_scale[rows].unsqueeze(1)
             lead = logits[rows, right].unsqueeze(1) - logits[rows]
             reach = moved[rows] @ down.abs().T + (y.exact[rows] @ slopes.T).abs() * y.scaled[rows]
             reach = reach + (y_reach[rows] @ slopes.abs().T) * (1 + y.scaled[rows])
@@ -553,7 +569,8 @@ class QueryPlace:
     def size(self, own: Tensor) -> Tensor:
         """The sums of absolute terms of residual and attention, or more, (cases, hidden)."""
         state, state_radius = (part[own] for part in self.states)
-        return state.abs() + state_radius + self.layer.output.abs() @ self.largest.flatten()
+        largest = (self.largest + self.output_rounding[own]).flatten(1)
+        return state.abs() + state_radius + largest @ self.layer.output.abs().T
 
     def _norm(self, norm: Norm, a: Tensor, here: Here, place: int) -> tuple[Normed, Tensor]:
         """A vector behind a norm, and whether the conditions of Lemma 16 hold; `place` is that of its lengths."""

@@ -17,6 +17,7 @@ from torch.nn.functional import gelu, pad, relu
 
 from longhand.data.certificates.attention_error import (
     MOST_CHANGE,
+    NORMS_FACTOR,
     ROUNDING_FACTOR,
     SHORTEST,
     Cases,
@@ -299,8 +300,8 @@ class FarBoxes:
             (vector.exact.abs() + reach_of_a * norm.weight.abs() / vector.root) * (1 + vector.scaled)
             for vector, (_, norm) in zip((y, u), layer.norms_read, strict=True)
         )
-        u_rounding = 1.1 * layer.norms_before_mlp * per_norm * u_size + TINY
-        y_rounding = 1.1 * per_norm * y_size * (layer.residual.form is not None)
+        u_rounding = NORMS_FACTOR * layer.norms_before_mlp * per_norm * u_size + TINY
+        y_rounding = NORMS_FACTOR * per_norm * y_size * (layer.residual.form is not None)
 
         # Sums of products. One more coordinate: all of them grow together by what the norm's root is not linear in.
         absolute = layer.inner.abs().T
@@ -382,12 +383,9 @@ class FarBoxes:
         z = y.exact + (value * g) @ layer.down.T
         z_size = y_size + hidden_size @ layer.down.abs().T
         z_rounding = y_rounding + layer.gamma(layer.units + 8) * z_size + TINY
-        scale, last = torch.ones_like(z[:, :1]), z
-        for weight in layer.last_norms:
-            root = (last.square().mean(-1, keepdim=True) + layer.config.norm_eps).rsqrt()
-            last, scale = last * root * weight, scale * root
+        scale, least_scale = (layer.last_scale(vector).unsqueeze(1) for vector in (z, z_size))
         ends = layer.gamma(len(layer.last_norms) * (FUNCTION + 6) + a.shape[1] + 8)
-        rounding = z_rounding @ head.abs().T + hidden_rounding @ size.T + TINY / scale
+        rounding = z_rounding @ head.abs().T + hidden_rounding @ size.T + TINY / least_scale
         rounding = rounding + ends * (z_size @ (layer.head[right].abs() + layer.head[rivals].abs()).T)
         rounding = rounding + (by_inner.abs() * u_rounding.unsqueeze(1)).sum(2) + self._rounding(back)
         lead = z @ head.T
