@@ -44,7 +44,7 @@ MOST_CHANGE = 0.5
 """Largest relative change of the square of a norm's root for which Lemma 16 is used."""
 
 NORMS_FACTOR = 1.2
-"""How many times its rounding each of two norms in a row counts: the second one's root is off by the first one's rounding."""
+"""How often each of two norms in a row counts with its rounding: the second root is off by the rounding of the first."""
 
 ROUNDING_FACTOR = 2
 """How many times what rounding does is taken off a lead: once for the processor, once for what finds the lead."""

@@ -150,7 +150,7 @@ def test_random_kills_change_nothing(runner, tmp_path):
             check_whole(folder)
         if ended.status == -signal.SIGKILL:
             ended = runner.run(goes_on(folder, own))
-        # A kill may have struck when all was written: what follows it is refused (2), because the folder holds a finished run.
+        # A kill may have struck when all was written: what follows is refused (2), as the folder holds a finished run.
         assert ended.status in (0, 2)
         assert left_by(folder) == expected
 
