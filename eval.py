@@ -92,6 +92,8 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         "without a window, for each of these"
     )
     add("--certify", **flag, help=described)
+    described = "with --certify --lengths: seconds for each length; what is not proved then stays open (default: no limit)"
+    add("--budget", type=float, metavar="SECONDS", help=described)
     add = parser.add_argument_group("what to evaluate on").add_argument
     described = f"digits, as START:STOP:STEP or a list (default: {LENGTHS}); with --certify, lengths to prove one by one"
     add("--lengths", help=described)
@@ -179,6 +181,10 @@ def check_options(options: argparse.Namespace) -> None:
     check_integer("--start", options.start, 1, LARGEST)
     if options.start != 1 and (options.output_places or options.attentions or options.worst is not None):
         raise ValueError("--output_places, --attentions and --worst take the ids that models derive: leave out --start")
+    if options.budget is not None and not (options.certify and options.lengths is not None):
+        raise ValueError("--budget is for proofs of single lengths: give --certify and --lengths too, or leave it out")
+    if options.budget is not None and not 0 < options.budget < math.inf:
+        raise ValueError(f"--budget must be a number of seconds above 0 for each length, got {options.budget}")
     if options.certify and options.ask is not None:
         raise ValueError("--certify and --ask are two questions: ask one at a time")
     if options.certify or options.ask is not None:
@@ -287,7 +293,7 @@ def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
         elsewhere = folder / (CERTIFICATE_FILE if single else f"certificate-{file_name(checkpoint.name)}.json")
         file = place / CERTIFICATE_FILE if place else elsewhere
         if options.lengths is not None:
-            rows.append(certify_lengths(checkpoint, parse_lengths(options.lengths), file, place))
+            rows.append(certify_lengths(checkpoint, parse_lengths(options.lengths), file, place, options.budget))
             continue
         rows.append(certify_checkpoint(checkpoint, file, place, show_proof=single))
         if not rows[-1]["certified"] and (stale := stale_card(place)):

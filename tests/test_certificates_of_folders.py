@@ -3,20 +3,24 @@
 import json
 import shutil
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+import torch
 from certificate_subjects import change_json, damaged, load, slightly_wrong, swap_digits
 from publishing_subjects import model_card, model_files
 
 from longhand import eval as evaluation
 from longhand.data import Addition
-from longhand.data.certificates import Certificate, hash_weights
+from longhand.data.certificates import Certificate, LengthProver, hash_weights
 from longhand.data.certificates import certificate as certificate_module
+from longhand.data.tokenization import build_tokenizer
 from longhand.hub_cards.checkpoints.checkpoint import hash_files
 from longhand.hub_cards.checkpoints.load import read_checkpoint
 from longhand.hub_cards.publishing.publications import model_publication
+from longhand.hub_cards.research.theories.constructions import construct_addition
+from longhand.hub_cards.result_rows import read_results
 
 assert damaged
 
@@ -272,3 +276,59 @@ def test_only_the_checkpoints_own_question_writes_into_its_folder(adder, tmp_pat
     with pytest.raises(SystemExit):
         evaluation.main([str(adder), "--certify", "--task", "copy", "--output_dir", str(tmp_path / "out")])
     assert (adder / "certificate.json").read_bytes() == before
+
+
+def constructed(folder: Path) -> Path:
+    """A model with full attention that adds numbers of up to 2 digits exactly, in a folder without a recipe."""
+    construct_addition(bits=2).save_pretrained(folder / "constructed")
+    build_tokenizer().save_pretrained(folder / "constructed")
+    return folder / "constructed"
+
+
+def test_lengths_that_are_settled_are_not_tried_again(tmp_path, monkeypatch, capsys):
+    out = tmp_path / "out"
+    folder = constructed(tmp_path)
+    tried, prove = [], LengthProver.verdict
+    answers = {1: "proved", 2: "open", 3: "open"}
+
+    def verdict(self, length, budget=None):
+        tried.append(length)
+        if length == 3 and budget == 4.0:
+            raise KeyboardInterrupt
+        return replace(prove(self, 1), length=length, verdict=answers[length], budget=budget)
+
+    monkeypatch.setattr(LengthProver, "verdict", verdict)
+
+    def certify(*options):
+        tried.clear()
+        with suppress(SystemExit):
+            words = ["--task", "addition", "--certify", "--lengths", "1:3", "--output_dir", str(out)]
+            evaluation.main([str(folder), *words, *options])
+        return list(tried)
+
+    # The first run is killed at the third length, and has written the first two.
+    assert certify("--budget", "4") == [1, 2, 3] and not (out / "certificates.jsonl").exists()
+    assert [one["verdict"] for one in json.loads((out / "certificate.json").read_text())["lengths"]] == ["proved", "open"]
+    assert certify("--budget", "3") == [3], "2 stayed open in more seconds"
+    assert certify("--budget", "3") == []
+    (row,) = read_results(out / "certificates.jsonl")
+    assert [(one["length"], one["budget"]) for one in row["lengths"]] == [(1, 4.0), (2, 4.0), (3, 3.0)]
+    assert certify("--budget", "5") == [2, 3]
+    assert certify() == [2, 3], "no limit"
+    assert "proved: " in capsys.readouterr().out
+
+
+def test_the_command_proves_lengths_and_its_status_says_whether_all_are(tmp_path, capsys):
+    folder = constructed(tmp_path)
+    words = [str(folder), "--task", "addition", "--certify", "--output_dir", str(tmp_path / "out"), "--lengths"]
+    evaluation.main([*words, "1:2"])
+    assert capsys.readouterr().out.count("  proved: ") == 2
+    model = construct_addition(bits=2)
+    with torch.no_grad():
+        model.lm_head.weight[1] = model.lm_head.weight[2]
+    model.save_pretrained(folder)
+    with pytest.raises(SystemExit) as stop:
+        evaluation.main([*words, "1"])
+    assert stop.value.code == 1
+    (row,) = read_results(tmp_path / "out" / "certificates.jsonl")
+    assert [one["verdict"] for one in row["lengths"]] != ["proved"]

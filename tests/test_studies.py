@@ -235,7 +235,9 @@ def test_a_study_that_runs_in_another_process_is_refused(tmp_path, monkeypatch):
 
 @pytest.mark.thorough
 def test_a_study_trains_what_is_missing_and_shows_it(tmp_path, monkeypatch, capsys):
+    proofs = {"certify": True, "lengths": "1:2", "budget": 5, "variants": ["nope"]}
     evaluate = {"long": [{"lengths": 4, "num_samples": 2}], "certificates": [{"certify": True, "variants": ["pairwise"]}]}
+    evaluate["lengths"] = [proofs]
     variants = {"nope": {}, "pairwise": {"recipe": "addition", "until_certified": False}}
     study = replace(TINY, seeds=[0], variants=variants, evaluate=evaluate)
     monkeypatch.setattr(training, "load_study", lambda name: study)
@@ -247,6 +249,12 @@ def test_a_study_trains_what_is_missing_and_shows_it(tmp_path, monkeypatch, caps
     results = tmp_path / "results" / "tiny"
     assert [row["num_samples"] for row in read_results(results / "long" / "results.jsonl")] == [2, 2]
     assert [row["model"] for row in read_results(results / "certificates" / "certificates.jsonl")] == ["pairwise-seed0"]
+    # Nobody trains a model of sums in four steps, so a wrong sum is known at each length.
+    monkeypatch.setattr(study_pages, "STUDY_RESULTS", tmp_path / "results")
+    lengths = study_pages.read_lengths(study)
+    assert [(row["model"], row["length"], row["verdict"]) for row in lengths] == [
+        ("nope-seed0", length, "refuted") for length in (1, 2)
+    ]
     training.run("tiny", **options)
     assert "0 to train" in capsys.readouterr().out
     # What was measured is lost, but not what was trained.

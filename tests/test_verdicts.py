@@ -1,6 +1,13 @@
 """The table of what is proved, refuted and sampled says what its rows say."""
 
-from longhand.hub_cards.research.study_pages import describe_lengths, first_refuted, verdict_line
+import json
+
+import pytest
+from test_studies import measured
+
+from longhand.hub_cards.research import study_pages
+from longhand.hub_cards.research.study import load_study
+from longhand.hub_cards.research.study_pages import describe_lengths, first_refuted, proof_line, proofs_block, verdict_line
 
 NONE = {"worst_tried": 64, "worst_problem": "1+2=", "worst_answer": None, "worst_right": None}
 WRONG = {"worst_tried": 64, "worst_problem": "4+5=", "worst_answer": "8$", "worst_right": "9$"}
@@ -32,3 +39,40 @@ def test_the_shortest_refuted_length_names_its_problem_if_one_is_known():
     assert first_refuted([sampled, searched]) is searched
     assert first_refuted([{"length": 9, "exact_match": 1.0, **NONE}]) is None
     assert "drawn" in verdict_line("table", (1, 5), [sampled])["a problem of the shortest"]
+
+
+def proof(length, verdict, **more):
+    wrong = {"problem": f"{length}+0=", "answer": "8$", "right": "9$"} if verdict == "refuted" else {}
+    return {
+        "length": length,
+        "verdict": verdict,
+        "seconds": 2.0 * length,
+        "cases": 100,
+        "boxes": 10 * length,
+        **wrong,
+        **more,
+    }
+
+
+def test_a_line_of_proofs_tells_short_wrong_problems_from_those_beyond_training():
+    verdicts = {1: "refuted", 2: "proved", 3: "proved", 4: "open", 5: "proved", 6: "refuted", 7: "refuted"}
+    rows = [proof(length, verdict) for length, verdict in verdicts.items()]
+    tests = [{"length": length, "exact_match": match} for length, match in ((1, 1.0), (5, 0.99), (7, 0.5))]
+    line = proof_line("table", (1, 5), tests, rows)
+    assert (line["proved"], line["open"], line["refuted"]) == ("2 to 3, 5", "4", "1, 6 to 7")
+    assert "`1+0=`" in line["first refuted"] and "`6+0=`" in line["first refuted beyond the trained ones"]
+    assert (line["reach by samples"], line["seconds of a proof"], line["boxes"]) == ("5", "4 to 10", "20 to 50")
+
+
+@pytest.mark.parametrize("names", [[], ["1-10-seed0", "1-30-seed2"]])
+def test_the_table_of_proofs_has_a_line_for_each_model_that_was_measured(names, tmp_path, monkeypatch):
+    monkeypatch.setattr(study_pages, "STUDY_RESULTS", tmp_path)
+    folder = tmp_path / "proved-lengths"
+    (folder / "lengths").mkdir(parents=True)
+    tests = [measured(name, 1, 1.0) for name in names]
+    rows = [{"model": name, "hardware": "abacus", "lengths": [proof(1, "proved"), proof(2, "open")]} for name in names]
+    for file, own in (("results.jsonl", tests), ("lengths/certificates.jsonl", rows)):
+        (folder / file).write_text("".join(json.dumps(row) + "\n" for row in own))
+    table = proofs_block()
+    assert all(table.count(name) == 1 for name in names) and ("No results" in table) == (not names)
+    assert len(study_pages.read_searched(load_study("proved-lengths"))) == 3 * len(names)

@@ -74,6 +74,7 @@ class LengthVerdict:
         problem, answer, right: a problem that the model gets wrong, what it writes and what is right; None if none is known.
         seconds: what it took.
         boxes: how many boxes were looked at, of those cases that a first look did not close.
+        budget: the seconds after which the rest of the cases stayed open; None if there was no limit.
     """
 
     length: int
@@ -86,6 +87,7 @@ class LengthVerdict:
     right: str | None
     seconds: float
     boxes: int = 0
+    budget: float | None = None
 
 
 class Layout(NamedTuple):
@@ -143,23 +145,25 @@ class LengthProver:
             raise ValueError(f"prompt_format of the model's config is not that of the task {task.name!r}")
         check_bounded(model)
 
-    def verdict(self, length: int, seconds: float = math.inf) -> LengthVerdict:
+    def verdict(self, length: int, budget: float | None = None) -> LengthVerdict:
         """Prove or refute one length.
 
         Args:
-            seconds: after so long, the rest of the cases stay open.
+            budget: seconds after which the rest of the cases stay open; None for no limit.
 
         Raises:
             ValueError: the model cannot take the length, or there are too many cases.
         """
         began = time.perf_counter()
         with torch.inference_mode():
-            found = self._verdict(length, began + seconds)
+            found = self._verdict(length, began + (math.inf if budget is None else budget))
         verdict = "refuted" if found.wrong else "open" if found.open else "proved"
         lead = found.lead if verdict == "open" and math.isfinite(found.lead) else None
         problem, answer, right = found.wrong or (None, None, None)
         took = round(time.perf_counter() - began, 1)
-        return LengthVerdict(length, verdict, found.cases, found.open, lead, problem, answer, right, took, found.boxes)
+        counts = {"cases": found.cases, "open": found.open, "boxes": found.boxes}
+        wrong = {"problem": problem, "answer": answer, "right": right}
+        return LengthVerdict(length=length, verdict=verdict, lead=lead, seconds=took, budget=budget, **counts, **wrong)
 
     def _verdict(self, length: int, until: float) -> "Found":
         runs = self.task.text_runs(ordered=False)

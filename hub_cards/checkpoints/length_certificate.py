@@ -61,6 +61,16 @@ def describe_verdict(verdict: LengthVerdict) -> str:
     return f"proved: {verdict.cases:,} cases{boxes}"
 
 
+def is_settled(verdict: LengthVerdict, budget: float | None) -> bool:
+    """Whether nothing more is found of a length in a budget of seconds; None is no limit.
+
+    A length that is open was tried already if it had as many seconds.
+    """
+    if verdict.verdict != "open":
+        return True
+    return budget is not None and verdict.budget is not None and verdict.budget >= budget
+
+
 def known_verdicts(file: Path, weights: str, task: dict[str, Any]) -> list[LengthVerdict]:
     """The verdicts that a certificate of the same weights and task holds already; none if there is no such certificate."""
     if not file.is_file():
@@ -74,15 +84,18 @@ def known_verdicts(file: Path, weights: str, task: dict[str, Any]) -> list[Lengt
         return []
 
 
-def certify_lengths(checkpoint: Checkpoint, lengths: Sequence[int], file: Path, folder: Path | None) -> Row:
+def certify_lengths(
+    checkpoint: Checkpoint, lengths: Sequence[int], file: Path, folder: Path | None, budget: float | None = None
+) -> Row:
     """Prove or refute lengths, one after the other, print each verdict, and write the certificate after each.
 
-    Lengths that the certificate in the file has proved or refuted for the same weights are not proved again, so that a run
-    that was stopped goes on.
+    Lengths that the certificate in the file has proved or refuted for the same weights, or that stayed open in as many
+    seconds, are not tried again, so that a run that was stopped goes on.
 
     Args:
         file: where the certificate is written.
         folder: that of the checkpoint, whose files the certificate names; None if it is written elsewhere.
+        budget: seconds for each length; None for no limit.
 
     Returns:
         One row of certificates.jsonl.
@@ -95,10 +108,10 @@ def certify_lengths(checkpoint: Checkpoint, lengths: Sequence[int], file: Path, 
     prover = LengthProver(checkpoint.model, checkpoint.task)
     files = hash_files(folder) if folder is not None else None
     known = known_verdicts(file, checkpoint.weights, checkpoint.task.describe())
-    found = {verdict.length: verdict for verdict in known if verdict.verdict != "open"}
+    found = {verdict.length: verdict for verdict in known if is_settled(verdict, budget)}
     for length in lengths:
         if length not in found:
-            found[length] = prover.verdict(length)
+            found[length] = prover.verdict(length, budget)
             certificate = conclude(checkpoint, [found[place] for place in sorted(found)], files)
             write_atomically(file, json.dumps(asdict(certificate), indent=2) + "\n")
         print(f"{checkpoint.name}, {length:4}  {describe_verdict(found[length])}", flush=True)

@@ -17,10 +17,12 @@ from longhand.hub_cards.research.claims import claims_blocks
 from longhand.hub_cards.research.overview import plot_addition, plot_tasks
 from longhand.hub_cards.research.study import STUDY_RESULTS, load_study
 from longhand.hub_cards.research.study_pages import (
+    PROVED_LENGTHS,
     draw_checkpoints,
     draw_study,
     first_refuted,
     fits,
+    proofs_block,
     read_lengths,
     read_searched,
     read_tests,
@@ -64,6 +66,7 @@ def all_blocks(pages: str) -> dict[str, str]:
     pictured = read_results(STUDY_RESULTS / "attention-probe" / "probe" / ATTENTION_MAPS_FILE)
     blocks["attention/pictured"] = filled_table("attention", [{**row, **shares_of_map(row)} for row in pictured])
     blocks["verdicts"] = verdict_block()
+    blocks["proofs"] = proofs_block()
     named = r"<!-- results (studies/([\w-]+)(?:/(?!runs|labels)([\w-]+))?(?:/(runs|labels))?) -->"
     for block, name, evaluation, kind in re.findall(named, pages):
         blocks[block] = study_block(load_study(name), STUDY_RESULTS / name, evaluation, kind)
@@ -90,7 +93,8 @@ def draw_overview() -> None:
         windows |= {name: rows[name] for name, own in checks.items() if any(row["certified"] for row in own)}
         sizes |= {variant: study.trained_sizes(variant) for variant in study.variants}
     long = results["addition"] + read_rows("studies/addition/long")
-    verdicts = [row for row in read_lengths() if row["model"] == "addition-absolute"]
+    # Without changes, the study's runs to 30 digits are those of the recipe.
+    verdicts = [row for row in read_lengths(load_study(PROVED_LENGTHS)) if row["model"].startswith("1-30-")]
     refuted = first_refuted([*read_searched(load_study("addition-absolute")), *verdicts])
     proved = [row["length"] for row in verdicts if row["verdict"] == "proved"]
     plot_addition(long, results["addition-absolute"], refuted, proved, sizes["addition"], FOLDER / "accuracy.png")

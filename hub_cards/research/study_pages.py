@@ -32,15 +32,17 @@ FITS = 0.95
 CERTIFICATES = Path("certificates", CERTIFICATES_FILE)
 """In the results of a study whose runs end with a certificate, or whose file evaluates `certificates: {certify: true}`."""
 
-VERDICT_STUDIES = ("addition-absolute", "worst-tables", "worst-practice")
+VERDICT_STUDIES = ("addition-absolute", "worst-tables", "worst-practice", "proved-lengths")
 """Studies whose models are listed with what is proved, what is refuted and what is only sampled of them."""
 
 SEARCH = "search"
 """The name under which a study evaluates `--worst`."""
 
-LENGTHS_FILE = STUDY_RESULTS.parent / "lengths.jsonl"
-"""A row for each length of a model that was to be proved: `model`, `train_max`, `seed`, `length`, `verdict` (proved, refuted
-or open), and `problem`, `answer` and `right` of a length that is refuted."""
+LENGTHS_FILE = Path("lengths", CERTIFICATES_FILE)
+"""In the results of a study whose file evaluates `lengths: {certify: true, lengths: ...}`."""
+
+PROVED_LENGTHS = "proved-lengths"
+"""The study whose models are proved length by length."""
 
 
 def describe_tests(rows: list[Row], what: str) -> str:
@@ -230,15 +232,21 @@ def is_by_class(rows: list[Row]) -> bool:
     return len({row.get("length") for row in rows}) == 1 < len({row.get("length_b") for row in rows})
 
 
-def read_lengths() -> list[Row]:
-    """Return the rows of single lengths; none if none was to be proved."""
-    return read_results(LENGTHS_FILE) if LENGTHS_FILE.exists() else []
+def read_lengths(study: Study) -> list[Row]:
+    """Return a row for each length of a study's models that was to be proved; none if none was.
+
+    Its fields are `model`, `hardware` and those of `LengthVerdict`: `length`, `verdict` (proved, refuted or open), ...
+    """
+    file = STUDY_RESULTS / study.name / LENGTHS_FILE
+    rows = read_results(file) if file.exists() else []
+    return [{"model": row["model"], "hardware": row["hardware"], **one} for row in rows for one in row["lengths"]]
 
 
 def read_searched(study: Study) -> list[Row]:
-    """Return the tests of a study's last checkpoints, and what was searched besides."""
+    """Return the tests of a study's last checkpoints, what was searched besides, and what was proved of single lengths."""
     files = [STUDY_RESULTS / study.name / RESULTS_FILE, STUDY_RESULTS / study.name / SEARCH / RESULTS_FILE]
-    return [row for file in files if file.exists() for row in last_rows(read_results(file))]
+    rows = [row for file in files if file.exists() for row in last_rows(read_results(file))]
+    return rows + read_lengths(study)
 
 
 def is_refuted(row: Row) -> bool:
@@ -282,15 +290,13 @@ def verdict_line(name: str, trained: tuple[int, int], rows: Sequence[Row]) -> Ta
     tested = {row["length"] for row in rows}
     refuted = {row["length"] for row in rows if is_refuted(row)}
     proved = {row["length"] for row in rows if is_proved(row)}
-    first = first_refuted(rows)
-    problem = "" if first is None else _problem(first) or "drawn, not noted"
     return {
         "model": name,
         "trained on": describe_sizes(trained),
         "proved": describe_lengths(proved, tested),
         "nothing wrong found": describe_lengths(tested - refuted - proved, tested),
         "wrong": describe_lengths(refuted, tested),
-        "a problem of the shortest": problem,
+        "a problem of the shortest": first_problem(rows),
     }
 
 
@@ -300,8 +306,52 @@ def verdict_block() -> str:
     for study in map(load_study, VERDICT_STUDIES):
         for model, rows in group_by(read_searched(study), lambda row: row["model"]).items():
             lines.append(verdict_line(model, study.trained_sizes(model.rpartition("-seed")[0]), rows))
-    for (model, longest, seed), rows in group_by(
-        read_lengths(), lambda row: (row["model"], row["train_max"], row["seed"])
-    ).items():
-        lines.append(verdict_line(f"{model}, seed {seed}", (1, longest), rows))
     return render_table(lines) if lines else "No results yet.\n"
+
+
+def proof_line(model: str, trained: tuple[int, int], tests: Sequence[Row], rows: Sequence[Row]) -> TableLine:
+    """Return the line of one model whose lengths were to be proved.
+
+    Args:
+        tests: its exact match by sampled length.
+        rows: of `read_lengths`, one or more.
+    """
+    tested = [row["length"] for row in rows]
+    lengths = {name: [row["length"] for row in rows if row["verdict"] == name] for name in ("proved", "open", "refuted")}
+    reached = generalizable_length(list(tests))
+    proved = [row for row in rows if row["verdict"] == "proved"]
+    beyond = [row for row in rows if row["verdict"] == "refuted" and row["length"] > trained[1]]
+    return {
+        "model": model,
+        "trained on": describe_sizes(trained),
+        "reach by samples": f"{'>= ' * (reached == max(row['length'] for row in tests))}{reached}",
+        **{name: describe_lengths(own, tested) for name, own in lengths.items()},
+        "first refuted": first_problem(rows),
+        "first refuted beyond the trained ones": first_problem(beyond),
+        "seconds of a proof": describe_range([row["seconds"] for row in proved]),
+        "cases": describe_range([row["cases"] for row in proved]),
+        "boxes": describe_range([row["boxes"] for row in proved]),
+    }
+
+
+def first_problem(rows: Sequence[Row]) -> str:
+    """Return the wrong problem of the shortest length that is refuted, in words; empty if none is."""
+    first = first_refuted(rows)
+    return "" if first is None else _problem(first) or "drawn, not noted"
+
+
+def describe_range(values: Sequence[float]) -> str:
+    """Return "3 to 1,200", or one number, or nothing if there is none."""
+    ends = list(dict.fromkeys(f"{value:,.0f}" for value in (min(values), max(values)))) if values else []
+    return " to ".join(ends)
+
+
+def proofs_block() -> str:
+    """Return the table of all models whose lengths were to be proved one by one."""
+    study = load_study(PROVED_LENGTHS)
+    proofs = group_by(read_lengths(study), itemgetter("model"))
+    if not proofs:
+        return "No results yet.\n"
+    tests = group_by(read_tests(STUDY_RESULTS / study.name), itemgetter("model"))
+    sizes = {model: study.trained_sizes(model.rpartition("-seed")[0]) for model in proofs}
+    return render_table([proof_line(model, sizes[model], tests[model], rows) for model, rows in proofs.items()])
