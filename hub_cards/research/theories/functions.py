@@ -17,7 +17,7 @@ from longhand.data.learning.functions import Refused
 from longhand.data.learning.learn import learn_task
 from longhand.data.learning.report import Learned
 from longhand.hub_cards.checkpoints.load import read_checkpoint
-from longhand.hub_cards.result_rows import Row, hardware, write_results
+from longhand.hub_cards.result_rows import Row, hardware, read_results, write_results
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 
@@ -176,8 +176,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(trained: list[Path]) -> None:
-    """Find all machines, and write what was found."""
+    """Find all machines, and write what was found. Rows of earlier trained functions stay, unless one of `trained` replaces them."""
     rows = [function_row(source, options, "issued") for source, options in ISSUED.items()]
     rows += [function_row(source, options, "other") for source, options in OTHERS.items()]
     rows += [examples_row(name) for name in EXAMPLES]
-    write_results(rows + [trained_row(folder) for folder in trained], RESULTS)
+    measured = {row["source"]: row for row in read_results(RESULTS) if row["kind"] == "trained"}
+    measured |= {row["source"]: row for row in map(trained_row, trained)}
+    write_results([*rows, *measured.values()], RESULTS)
