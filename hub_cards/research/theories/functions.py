@@ -176,7 +176,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(trained: list[Path]) -> None:
-    """Find all machines, and write what was found. Rows of earlier trained functions stay, unless one of `trained` replaces them."""
+    """Find all machines, and write what was found. Rows of trained functions stay, unless `trained` measures them again."""
     rows = [function_row(source, options, "issued") for source, options in ISSUED.items()]
     rows += [function_row(source, options, "other") for source, options in OTHERS.items()]
     rows += [examples_row(name) for name in EXAMPLES]
