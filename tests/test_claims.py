@@ -1,11 +1,14 @@
 """Verdicts on the papers' claims follow from the results files, and from nothing else."""
 
+import re
+
 import pytest
 
 from longhand.hub_cards.research import claims
 from longhand.hub_cards.research.claims import (
     CONTRADICTED,
     NOT_RUN,
+    OPEN,
     PAPERS,
     REDUCED,
     REPRODUCED,
@@ -14,6 +17,8 @@ from longhand.hub_cards.research.claims import (
     Claim,
     Paper,
     compare_arguments,
+    core_hours,
+    deciding_runs,
     judge,
     learned_lines,
     load_claims,
@@ -159,6 +164,16 @@ def test_what_was_learned_has_its_numbers_from_results(monkeypatch):
     monkeypatch.setattr(claims, "read_results", lambda file: [])
     with pytest.raises(NotRunError):
         learned_lines()
+
+
+def test_open_verdicts_name_runs_of_the_papers_that_exist_and_cost_more_where_they_are_larger():
+    for paper in map(load_claims, PAPERS):
+        for claim in paper.claims:
+            if judge(claim, paper).verdict in OPEN:
+                command = re.search(r"`research ([\w-]+) --only ([\w -]+)` decides it", deciding_runs(claim))
+                assert command is not None, claim.says
+                assert {*command[2].split()} <= load_study(command[1]).variants.keys()
+    assert 0 < core_hours("sums-10") < core_hours("sums") < core_hours("sums-deep-2")
 
 
 def test_a_method_that_does_not_fit_decides_nothing(judged):

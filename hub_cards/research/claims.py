@@ -14,6 +14,7 @@ A file of claims holds the `title` of a paper, the number of `seeds` of its runs
     exact: the test that shows the claim, or its opposite, whatever the scale
     note: what else a reader must know
     tried: what was tried to fit its methods, unless the study's file says so
+    decided_by: the variants of `paper-scale` that would decide it, if not those of `paper`
     also: other studies that judge the same claim, each with those of the fields above that differ. A study with the paper's
         sizes and budget decides, and where the claim's own study leaves it open, one with an `exact` answer; the page says
         what the other studies find
@@ -33,6 +34,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+from longhand.data.splits import make_generator
 from longhand.hub_cards.recipes import read_settings
 from longhand.hub_cards.research.predicates import (
     ENOUGH_SEEDS,
@@ -66,12 +68,19 @@ Settings = dict[str, Any]
 
 SIZES, METHOD, NOT_COMPARED = read_settings(HUB_CARDS / "research" / "settings.yaml").values()
 
+PAPER_RUNS = "paper-scale"
+"""The study with the papers' own settings."""
+
+COST_RUN = "paper-attention-probe"
+"""A study of one run at the papers' scale that was made on one core, which says what others cost."""
+
 REPRODUCED = "reproduced"
 REDUCED = "at reduced scale"
 CONTRADICTED = "contradicted"
 UNDECIDED = "not decided"
 UNFITTED = "cannot be fitted here"
 NOT_RUN = "not run yet"
+OPEN = (UNDECIDED, UNFITTED, NOT_RUN)
 VERDICTS = (REPRODUCED, REDUCED, CONTRADICTED, UNDECIDED, UNFITTED, NOT_RUN)
 
 
@@ -89,6 +98,7 @@ class Claim:
     exact: str = ""
     note: str = ""
     tried: str = ""
+    decided_by: list[str] = field(default_factory=list)
     also: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -257,7 +267,7 @@ def variant_settings(study: Study, variant: str, rows: list[dict[str, Any]]) -> 
 @cache
 def paper_settings(experiment: str, seeds: int) -> Settings:
     """Return the paper's settings of an experiment, a variant of `paper-scale`."""
-    return {**variant_settings(load_study("paper-scale"), experiment, []), "seeds": seeds}
+    return {**variant_settings(load_study(PAPER_RUNS), experiment, []), "seeds": seeds}
 
 
 def compare_sizes(ours: Settings, paper: Settings, silent: list[str]) -> dict[str, tuple[int, int]]:
@@ -307,8 +317,38 @@ def sentences(*parts: str) -> str:
     return " ".join(f"{part[0].upper()}{part[1:].rstrip('.')}." for part in parts if part)
 
 
+def deciding_runs(claim: Claim) -> str:
+    """Return the command that trains the paper's own runs of a claim, and roughly what they cost; "" if it has none."""
+    experiments = claim.decided_by or [name for name in dict.fromkeys(claim.variants.values()) if name]
+    if not experiments:
+        return ""
+    hours = round(sum(core_hours(experiment) for experiment in experiments))
+    cost = f"about {hours:,} core-hour{'s' * (hours != 1)} a seed"
+    return f"`research {PAPER_RUNS} --only {' '.join(experiments)}` decides it, {cost}"
+
+
+@cache
+def core_hours(experiment: str) -> float:
+    """Return roughly how long one core trains a run of the paper: as `COST_RUN` took, by parameters times tokens."""
+    (seconds,) = {row["run_seconds"] for row in read_rows(STUDY_RESULTS / COST_RUN / RESULTS_FILE)}
+    (variant,) = load_study(COST_RUN).variants
+    return seconds / 3600 * training_work(PAPER_RUNS, experiment) / training_work(COST_RUN, variant)
+
+
+def training_work(study: str, variant: str) -> int:
+    """Return parameters times tokens of a run, every problem as long as its longest."""
+    run = load_study(study).parse(variant)
+    longest = run.task.parts[0].longest_lengths(run.data.max_length)
+    (tokens,) = run.task.parts[0].examples(make_generator("longest"), longest, "train").tokens.shape[1:]
+    problems = run.recipe["max_steps"] * run.recipe["batch_size"]
+    return load_study(study).parameters(variant) * problems * tokens
+
+
 def claims_table(judged: dict[Claim, Judgement], first: int) -> str:
-    """Return a line for each claim, numbered from `first`: what the paper says, the verdict, and its reasons."""
+    """Return a line for each claim, numbered from `first`: what the paper says, the verdict, and its reasons.
+
+    Where the verdict is open, the runs that decide it are named.
+    """
     return render_table(
         [
             {
@@ -318,7 +358,7 @@ def claims_table(judged: dict[Claim, Judgement], first: int) -> str:
                 "verdict": f"**{judgement.verdict}**",
                 "method": "the paper's" if judgement.own_method else "another",
                 "our numbers": judgement.found,
-                "why": judgement.why,
+                "why": sentences(judgement.why, deciding_runs(claim) if judgement.verdict in OPEN else ""),
                 "study: our sizes (the paper's)": judgement.setting,
             }
             for number, (claim, judgement) in enumerate(judged.items(), start=first)
