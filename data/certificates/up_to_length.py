@@ -9,11 +9,14 @@ symbols that a legal problem has. Where these, and the bound of what is not line
 case again. hub_cards/PROOF.md has the theorem.
 """
 
+import hashlib
 import math
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -21,6 +24,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from longhand.data.certificates import attention_error, far_boxes, rounding
 from longhand.data.certificates.attention_error import (
     ROUNDING_FACTOR,
     AttendedLayer,
@@ -33,6 +37,7 @@ from longhand.data.certificates.attention_error import (
 from longhand.data.certificates.check import CannotCertify
 from longhand.data.certificates.far_boxes import Boxes, FarBoxes
 from longhand.data.families import DECODER
+from longhand.data.tasks import text_runs
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.task import Task
 from longhand.data.tasks.text_runs import TextRuns
@@ -75,6 +80,7 @@ class LengthVerdict:
         seconds: what it took.
         boxes: how many boxes were looked at, of those cases that a first look did not close.
         budget: the seconds after which the rest of the cases stayed open; None if there was no limit.
+        code: `hash_bound` of the code that found this; empty if that did not say.
     """
 
     length: int
@@ -88,6 +94,15 @@ class LengthVerdict:
     seconds: float
     boxes: int = 0
     budget: float | None = None
+    code: str = ""
+
+
+@cache
+def hash_bound() -> str:
+    """SHA-256 of the code of the bound and of the search: what other code proved may be wrong."""
+    modules = (attention_error, far_boxes, rounding, text_runs, sys.modules[__name__])
+    texts = [Path(str(module.__file__)).read_bytes() for module in modules]
+    return hashlib.sha256(b"".join(texts)).hexdigest()
 
 
 class Layout(NamedTuple):
@@ -163,7 +178,9 @@ class LengthProver:
         took = round(time.perf_counter() - began, 1)
         counts = {"cases": found.cases, "open": found.open, "boxes": found.boxes}
         wrong = {"problem": problem, "answer": answer, "right": right}
-        return LengthVerdict(length=length, verdict=verdict, lead=lead, seconds=took, budget=budget, **counts, **wrong)
+        return LengthVerdict(
+            length=length, verdict=verdict, lead=lead, seconds=took, budget=budget, code=hash_bound(), **counts, **wrong
+        )
 
     def _verdict(self, length: int, until: float) -> "Found":
         runs = self.task.text_runs(ordered=False)

@@ -109,7 +109,7 @@ def read_certificate(checkpoint: Checkpoint) -> dict[str, Any] | None:
     file, model, task = checkpoint.folder / CERTIFICATE_FILE, checkpoint.model, checkpoint.task
     try:
         if checkpoint.certificate["lengths"] is not None:
-            different = find_other_verdict(checkpoint.certificate["lengths"], checkpoint)
+            different = find_other_verdict(checkpoint.certificate, checkpoint)
         else:
             different = find_difference(checkpoint.certificate, model, task)
     except CannotCertify as error:

@@ -3,14 +3,14 @@
 import json
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from longhand.data.certificates import Certificate, hash_weights
 from longhand.data.certificates.check import Failure
-from longhand.data.certificates.up_to_length import LengthProver, LengthVerdict
+from longhand.data.certificates.up_to_length import LengthProver, LengthVerdict, hash_bound
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint, hash_files
 from longhand.hub_cards.commands import read_object, write_atomically
 from longhand.hub_cards.result_rows import Row, hardware
@@ -22,8 +22,8 @@ STATEMENT = (
 )
 
 NOT_VERIFIED = (
-    "No other code has verified this: verify_certificate.py knows models with a window only, and the bound of what tokens "
-    "far away do exists in longhand alone."
+    "No other code has verified this: verify_certificate.py knows models with a window only, and longhand alone has the "
+    "bound of what distant tokens do."
 )
 
 PROOF = (
@@ -72,16 +72,17 @@ def is_settled(verdict: LengthVerdict, budget: float | None) -> bool:
 
 
 def known_verdicts(file: Path, weights: str, task: dict[str, Any]) -> list[LengthVerdict]:
-    """The verdicts that a certificate of the same weights and task holds already; none if there is no such certificate."""
+    """The verdicts that a certificate holds already, if it is of the same weights and task and the same code found them."""
     if not file.is_file():
         return []
     try:
         stated = read_object(file)
         if stated.get("weights") != weights or stated.get("task") != task:
             return []
-        return [LengthVerdict(**verdict) for verdict in stated.get("lengths") or []]
+        verdicts = [LengthVerdict(**verdict) for verdict in stated.get("lengths") or []]
     except (ValueError, TypeError):
         return []
+    return [verdict for verdict in verdicts if verdict.code == hash_bound()]
 
 
 def certify_lengths(
@@ -89,8 +90,8 @@ def certify_lengths(
 ) -> Row:
     """Prove or refute lengths, one after the other, print each verdict, and write the certificate after each.
 
-    Lengths that the certificate in the file has proved or refuted for the same weights, or that stayed open in as many
-    seconds, are not tried again, so that a run that was stopped goes on.
+    Lengths that the certificate in the file has proved or refuted for the same weights by the same code, or that stayed open
+    in as many seconds, are not tried again, so that a run that was stopped goes on.
 
     Args:
         file: where the certificate is written.
@@ -160,14 +161,23 @@ def conclude(checkpoint: Checkpoint, found: list[LengthVerdict], files: dict[str
     )
 
 
-def find_other_verdict(stated: Sequence[dict[str, Any]], checkpoint: Checkpoint) -> str | None:
-    """Prove the lengths of a certificate again, and say which has another verdict; None if none has.
+def find_other_verdict(stated: Mapping[str, Any], checkpoint: Checkpoint) -> str | None:
+    """Prove the lengths of a certificate again, and say what the certificate has otherwise; None if there is nothing.
 
     Raises:
         CannotCertify: as `LengthProver`.
     """
     prover = LengthProver(checkpoint.model, checkpoint.task)
-    for one in stated:
-        if one["verdict"] != "open" and (found := prover.verdict(one["length"])).verdict != one["verdict"]:
-            return f"length {one['length']}: it is called {one['verdict']}, but a new proof finds it {found.verdict}"
+    try:
+        verdicts = [LengthVerdict(**one) for one in stated["lengths"]]
+    except TypeError:
+        return "field lengths: it does not hold verdicts of single lengths"
+    # What follows from the verdicts: the statement, the proof and all counts.
+    expected = asdict(conclude(checkpoint, verdicts, stated["files"]))
+    for name, value in expected.items():
+        if stated.get(name) != value:
+            return f"field {name}: it does not follow from the verdicts of single lengths"
+    for one in verdicts:
+        if one.verdict != "open" and (found := prover.verdict(one.length)).verdict != one.verdict:
+            return f"length {one.length}: it is called {one.verdict}, but a new proof finds it {found.verdict}"
     return None
