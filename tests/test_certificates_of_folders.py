@@ -332,3 +332,30 @@ def test_the_command_proves_lengths_and_its_status_says_whether_all_are(tmp_path
     assert stop.value.code == 1
     (row,) = read_results(tmp_path / "out" / "certificates.jsonl")
     assert [one["verdict"] for one in row["lengths"]] != ["proved"]
+
+
+def test_a_certificate_of_lengths_says_no_more_than_its_verdicts(tmp_path):
+    folder = constructed(tmp_path)
+    (folder / "recipe.yaml").write_text("task: addition\n")
+    evaluation.main([str(folder), "--certify", "--lengths", "1", "--output_dir", str(tmp_path / "out")])
+    stated = json.loads((folder / "certificate.json").read_text())
+    assert stated["statement"] in model_card(folder)
+    others = {"statement": stated["statement"].replace("1 digits", "1 to 9 digits"), "wrong": 1, "proof": []}
+    for name, other in others.items():
+        assert other != stated[name]
+        change_json(folder / "certificate.json", **{name: other})
+        refuses_certificate(folder, f"field {name}")
+        change_json(folder / "certificate.json", **{name: stated[name]})
+
+
+def test_what_other_code_proved_is_proved_again(tmp_path):
+    folder, out = constructed(tmp_path), tmp_path / "out"
+    words = [str(folder), "--task", "addition", "--certify", "--lengths", "1", "--output_dir", str(out)]
+    evaluation.main(words)
+    (one,) = json.loads((out / "certificate.json").read_text())["lengths"]
+    change_json(out / "certificate.json", lengths=[{**one, "cases": 7}])
+    evaluation.main(words)
+    assert json.loads((out / "certificate.json").read_text())["lengths"][0]["cases"] == 7, "the same code found it"
+    change_json(out / "certificate.json", lengths=[{**one, "cases": 7, "code": "other"}])
+    evaluation.main(words)
+    assert json.loads((out / "certificate.json").read_text())["lengths"][0]["cases"] == one["cases"]
