@@ -18,7 +18,7 @@ from longhand.hub_cards.research import run as training
 from longhand.hub_cards.research import study_pages
 from longhand.hub_cards.research.__main__ import STUDIES, main
 from longhand.hub_cards.research.study import RUNS_FILE, Study, list_studies, load_study
-from longhand.hub_cards.research.study_pages import draw_checkpoints, draw_study, study_block, study_table
+from longhand.hub_cards.research.study_pages import draw_checkpoints, draw_study, seeds_table, study_block, study_table
 from longhand.hub_cards.result_rows import read_results, write_results
 from longhand.hub_cards.training.arguments import parse_run
 
@@ -111,6 +111,21 @@ def test_a_table_shows_what_fits_and_names_what_does_not():
     nothing = study_table(TINY, rows[:4])
     assert "|" not in nothing and "`nope`" in nothing
     assert list(cells(study_table(TINY, rows, measure="token_accuracy"))) == ["nope", "coupled"]
+
+
+def test_a_table_of_seeds_counts_those_above_the_same_seed_of_the_first_variant():
+    values = {"nope": (0.1, 0.5, 0.9), "coupled": (0.2, 0.4, 1.0)}
+    rows = [
+        measured(f"{name}-seed{seed}", size, value)
+        for name, own in values.items()
+        for seed, value in enumerate(own)
+        for size in (1, 3)
+    ]
+    table = cells(seeds_table(TINY, rows))
+    assert table == {
+        "nope": {"variant": "nope", "3": "0.50 (0.10 to 0.90)"},
+        "coupled": {"variant": "coupled", "3": "0.40 (0.20 to 1.00), 2 of 3 above"},
+    }
 
 
 def test_checkpoints_of_what_does_not_fit_are_not_drawn(tmp_path, monkeypatch):

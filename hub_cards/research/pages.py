@@ -58,8 +58,8 @@ def all_blocks(pages: str) -> dict[str, str]:
     """Return every table by the name of its block: what no study trains, verdicts, and what these pages show of studies.
 
     `attention/pictured` is what the picture of Fig. 7 shows, in numbers. `studies/NAME` is the usual table of a study and
-    `studies/NAME/EVALUATION` what was measured besides; after either, `/runs` or `/labels` is a table of that kind, see
-    `study_block`.
+    `studies/NAME/EVALUATION` what was measured besides; after either, `/runs`, `/labels` or `/seeds` is a table of that
+    kind, see `study_block`.
     """
     files = {name: HUB_CARDS / table["file"] for name, table in TABLES.items() if "file" in table}
     blocks = {name: filled_table(name, read_results(file)) for name, file in files.items()} | claims_blocks()
@@ -67,7 +67,7 @@ def all_blocks(pages: str) -> dict[str, str]:
     blocks["attention/pictured"] = filled_table("attention", [{**row, **shares_of_map(row)} for row in pictured])
     blocks["verdicts"] = verdict_block()
     blocks["proofs"] = proofs_block()
-    named = r"<!-- results (studies/([\w-]+)(?:/(?!runs|labels)([\w-]+))?(?:/(runs|labels))?) -->"
+    named = r"<!-- results (studies/([\w-]+)(?:/(?!runs|labels|seeds)([\w-]+))?(?:/(runs|labels|seeds))?) -->"
     for block, name, evaluation, kind in re.findall(named, pages):
         blocks[block] = study_block(load_study(name), STUDY_RESULTS / name, evaluation, kind)
     return blocks

@@ -23,6 +23,7 @@ from longhand.hub_cards.result_rows import (
     group_by,
     group_variants,
     last_rows,
+    median_interval,
     read_results,
 )
 
@@ -102,7 +103,8 @@ def study_block(study: Study, folder: Path, evaluation: str = "", kind: str = ""
     Args:
         folder: of the study's results.
         evaluation: what was measured besides, a name in `Study.evaluate`; "" is what train.py measured.
-        kind: "runs" for a line for each run or measurement, "labels" for the share of right labels; "" is the usual table.
+        kind: "runs" for a line for each run or measurement, "labels" for the share of right labels, "seeds" for what many
+            seeds tell, see `seeds_table`; "" is the usual table.
     """
     for file in (folder / evaluation / f"{table}.jsonl" for table in TABLES):
         if file.exists():
@@ -112,10 +114,42 @@ def study_block(study: Study, folder: Path, evaluation: str = "", kind: str = ""
         return filled_table("long" if evaluation else "by-length", last_rows(rows))
     if kind == "labels":
         return study_table(study, rows, measure="token_accuracy")
+    if kind == "seeds":
+        return seeds_table(study, last_rows(rows))
     if evaluation:
         return study_table(study, rows, tests=read_tests(folder))
     certificates = read_results(folder / CERTIFICATES) if (folder / CERTIFICATES).exists() else []
     return study_table(study, rows, certificates)
+
+
+def seeds_table(study: Study, rows: list[Row]) -> str:
+    """Return a line for each variant: medians beyond the trained sizes with 95% intervals by bootstrap over the seeds.
+
+    Below the first line, each cell also says how many seeds are above the same seed of the first variant.
+
+    Args:
+        rows: of last checkpoints; every variant has the same seeds and sizes.
+    """
+    variants = group_variants(rows)
+    first, *_ = (name for name in study.variants if name in variants)
+    longest = study.trained_sizes(first)[1]
+    sizes = sorted({row["length"] for row in rows if row["length"] > longest})
+    lines = []
+    for name in (name for name in study.variants if name in variants):
+        line = {"variant": name}
+        for size in sizes:
+            own, other = (_matches_by_seed(variants[one], size) for one in (name, first))
+            low, high = median_interval(list(own.values()))
+            above = "" if name == first else f", {sum(own[seed] > other[seed] for seed in own)} of {len(own)} above"
+            line[str(size)] = f"{median(own.values()):.2f} ({low:.2f} to {high:.2f}){above}"
+        lines.append(line)
+    counted = f"how many seeds are above the same seed of `{first}`"
+    return render_table(lines, f"Medians over seeds, with 95% intervals by bootstrap over the seeds, and {counted}.")
+
+
+def _matches_by_seed(rows: list[Row], size: int) -> dict[str, float]:
+    """Exact match at a size by the seed of the run."""
+    return {row["model"].rpartition("-seed")[2]: row["exact_match"] for row in rows if row["length"] == size}
 
 
 def results_by_variant(study: Study) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
