@@ -83,6 +83,12 @@ def test_every_study_with_results_is_on_a_page():
     assert {folder.name for folder in training.STUDY_RESULTS.iterdir()} & set(list_studies()) <= shown
 
 
+def test_every_page_stands_in_the_index():
+    index = documents.HUB_CARDS / "README.md"
+    named = re.findall(r"^\| \[(\w+\.md)\]\(\1\) \|", index.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert sorted([*named, index.name]) == sorted(page.name for page in documents.HUB_CARDS.glob("*.md"))
+
+
 def measured(model, length, exact_match, length_b=None, **more):
     shared = {"task": "addition", "num_samples": 4, "seed": 0, "decode": "teacher_forced", "seconds": 1.0}
     shared |= {"hardware": "abacus", "run_seconds": 7.2, "token_accuracy": 0.5, **more}
@@ -111,6 +117,15 @@ def test_a_table_shows_what_fits_and_names_what_does_not():
     nothing = study_table(TINY, rows[:4])
     assert "|" not in nothing and "`nope`" in nothing
     assert list(cells(study_table(TINY, rows, measure="token_accuracy"))) == ["nope", "coupled"]
+
+
+def test_a_line_for_each_run_has_no_mixture_of_tasks(tmp_path):
+    tasks = {"addition": 0.25, "subtraction": 0.75}
+    write_results(
+        [{**measured("nope-seed0", 1, value), "task": task} for task, value in tasks.items()], tmp_path / "results.jsonl"
+    )
+    table = study_block(TINY, tmp_path, kind="runs")
+    assert all(re.search(f"`{task}` .* {value:.3f} ", table) for task, value in tasks.items())
 
 
 def test_a_table_of_seeds_counts_those_above_the_same_seed_of_the_first_variant():

@@ -103,15 +103,16 @@ def study_block(study: Study, folder: Path, evaluation: str = "", kind: str = ""
     Args:
         folder: of the study's results.
         evaluation: what was measured besides, a name in `Study.evaluate`; "" is what train.py measured.
-        kind: "runs" for a line for each run or measurement, "labels" for the share of right labels, "seeds" for what many
-            seeds tell, see `seeds_table`; "" is the usual table.
+        kind: "runs" for a line for each run or measurement, and each task if there are several; "labels" for the share of
+            right labels; "seeds" for what many seeds tell, see `seeds_table`; "" is the usual table.
     """
     for file in (folder / evaluation / f"{table}.jsonl" for table in TABLES):
         if file.exists():
             return filled_table(file.stem, read_results(file))
     rows = read_results(folder / evaluation / RESULTS_FILE)
     if kind == "runs":
-        return filled_table("long" if evaluation else "by-length", last_rows(rows))
+        tasks = {row["task"] for row in rows}
+        return filled_table("long" if evaluation else "by-task" if len(tasks) > 1 else "by-length", last_rows(rows))
     if kind == "labels":
         return study_table(study, rows, measure="token_accuracy")
     if kind == "seeds":
