@@ -58,13 +58,13 @@ def note(frame, event, argument):
 
 def forward_once(model, *arguments, **options):
     output = forward(model, *arguments, **options)
-    sys.setprofile(None)
+    sys.settrace(None)
     print(*sorted(files), sep="\\n", flush=True)
     os._exit(0)
 
 files, forward = set(), CoupledGPTForCausalLM.forward
 CoupledGPTForCausalLM.forward = forward_once
-sys.setprofile(note)
+sys.settrace(note)
 train.main(["addition", "--output_dir", sys.argv[1]])
 """
 """A program that prints the files whose functions run before the first logits of the recipe `addition`."""

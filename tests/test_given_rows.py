@@ -252,9 +252,9 @@ def test_training_on_ids_of_another_rule_says_once_that_generate_plans_by_the_mo
         ({"position_sampling": "random"}, "position_sampling 'random' is unknown: choose one of fixed, random_start"),
         ({"position_sampling": "random_start"}, "position_sampling 'random_start' needs max_position_ids"),
         ({"position_sampling": "multiplier"}, "position_sampling 'multiplier' needs max_multiplier"),
-        ({"max_position_ids": 9.5}, "max_position_ids must be a whole number"),
-        ({"position_sampling": "multiplier", "max_multiplier": 0}, "max_multiplier must be a whole number"),
-        *(({"start": start}, "start must be a whole number") for start in (0, "x", 1.0)),
+        ({"max_position_ids": 9.5}, "max_position_ids must be an integer"),
+        ({"position_sampling": "multiplier", "max_multiplier": 0}, "must be an integer"),
+        *(({"start": start}, "start must be an integer") for start in (0, "x", 1.0)),
         (
             {"position_sampling": "randomized", "max_position_ids": 9},
             "'randomized' needs the coupling rule",

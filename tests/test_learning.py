@@ -8,7 +8,9 @@ import sys
 import time
 
 import pytest
+from plugin_state import forget_plugins
 
+from longhand import eval as evaluation
 from longhand import train
 from longhand.data import ColumnTask, learn_task
 from longhand.data.learning.examples import Example, learn_task_from_examples, read_examples
@@ -436,15 +438,16 @@ def test_arguments_that_would_be_ignored_or_that_fail_are_refused_in_one_line(wo
 
 
 @pytest.mark.thorough  # trains a model until it is certified, and verifies it
-def test_a_function_becomes_a_verified_model_that_needs_neither_function_nor_plugin(tmp_path):
+def test_a_function_becomes_a_verified_model_that_needs_neither_function_nor_plugin(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     words = ["--function", "lambda a: a // 3", "--name", "thirds", "--base", "4", "--use_cpu", "True"]
-    command = [sys.executable, "-m", "longhand.train", "columns", *words]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    train.main(["columns", *words])
     folder = tmp_path / "outputs" / "thirds"
-    asked = [sys.executable, "-m", "longhand.eval", str(folder), "--ask", "3210"]
-    answer = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True).stdout
-    assert int(answer.split()[-1], 4) == int("3210", 4) // 3
+    # A new process knows no task of this name.
+    forget_plugins()
+    capsys.readouterr()
+    evaluation.main([str(folder), "--ask", "3210"])
+    assert int(capsys.readouterr().out.split()[-1], 4) == int("3210", 4) // 3
     verified = subprocess.run(
         [sys.executable, str(folder / "verify_certificate.py"), str(folder)], capture_output=True, text=True
     )

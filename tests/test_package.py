@@ -37,7 +37,7 @@ def test_modeling_files_can_travel_with_a_checkpoint(file):
 
 def test_hooks_before_a_commit_are_checks_of_the_ci():
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
-    assert {hook["entry"] for hook in hooks} <= set((ROOT / ".ci" / "run").read_text().splitlines())
+    assert {hook["entry"] for hook in hooks} <= set(map(str.strip, (ROOT / ".ci" / "run").read_text().splitlines()))
 
 
 def test_questions_need_no_libraries_of_datasets_and_pictures():

@@ -1,14 +1,10 @@
 import itertools
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from refusals import refusal as refused
-from safetensors.torch import load_file
 
 from longhand import train
 from longhand.data import Addition, CouplingCollator, FreshBatches
@@ -98,23 +94,6 @@ def until_killed(batches, index):
 FreshBatches.global_batch = until_killed
 train.main(sys.argv[1:])
 """
-
-
-@pytest.mark.thorough
-def test_two_processes_train_and_resume_as_one(tmp_path):
-    two, script = tmp_path / "two", tmp_path / "killed.py"
-    script.write_text(KILLED_AT_STEP_12)
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    arguments = [*SMALL, *LEARNED, *MIXED, "--use_cpu", "True", "--output_dir", str(two)]
-    train.main([*SMALL, *LEARNED, *MIXED, "--output_dir", str(tmp_path / "one")])
-    killed = subprocess.run([sys.executable, *launcher, script, *arguments], capture_output=True, text=True, timeout=300)
-    assert killed.returncode != 0 and (two / "checkpoints" / "checkpoint-10" / "rng_state_1.pth").exists(), killed.stderr
-    again = [sys.executable, *launcher, "-m", "longhand.train", *arguments, "--resume"]
-    resumed = subprocess.run(again, capture_output=True, text=True, timeout=300)
-    assert f"from {two / 'checkpoints' / 'checkpoint-10'}\n" in resumed.stdout, resumed.stderr
-    one, resumed = (load_file(folder / "model.safetensors") for folder in (tmp_path / "one", two))
-    for name in one:
-        torch.testing.assert_close(one[name], resumed[name], rtol=1e-3, atol=1e-4)
 
 
 def test_processes_that_would_each_train_alone_are_refused(tmp_path, monkeypatch, capsys):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import psutil
 import pytest
+import torch
 from safetensors.torch import load_file
 from test_train import LEARNED, MIXED, SMALL
 
@@ -193,7 +194,7 @@ def kill(launched: Launched) -> None:
 
 
 @pytest.mark.thorough
-def test_random_kills_of_two_processes_change_nothing(tmp_path):
+def test_two_processes_train_as_one_and_random_kills_change_nothing(runner, tmp_path):
     generator = random.Random(20261125)
     words = [*SMALL, *LEARNED, *MIXED, "--use_cpu", "True"]
     whole, folder = tmp_path / "whole" / "run", tmp_path / "killed" / "run"
@@ -210,3 +211,8 @@ def test_random_kills_of_two_processes_change_nothing(tmp_path):
             check_whole(folder)
     finish(goes_on(folder, own), tmp_path / "last.log")
     assert left_by(folder) == left_by(whole)
+    one = tmp_path / "one" / "run"
+    assert runner.run([*words, "--output_dir", str(one)]).status == 0
+    alone, together = (load_file(place / "model.safetensors") for place in (one, whole))
+    for name in alone:
+        torch.testing.assert_close(alone[name], together[name], rtol=1e-3, atol=1e-4)
