@@ -12,7 +12,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from itertools import chain, product
 from pathlib import Path
-from typing import Any
 
 from transformers.utils import logging
 
@@ -83,7 +82,6 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     )
     described = "a folder, a Hub id, or a name of --list; several checkpoints count as seeds of one model"
     parser.add_argument("checkpoints", nargs="+", metavar="MODEL", help=described)
-    flag: dict[str, Any] = {"action": "store_true"}
     parser.add_argument("--list", action=ListZoo, nargs=0, help="list the certified checkpoints that come with the package")
     add = parser.add_argument_group("what to do, if not to measure accuracy").add_argument
     add("--ask", metavar="QUESTION", help='print the answer to a question such as "653+49"; - reads it from standard input')
@@ -91,7 +89,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         "check all neighbourhoods: exit status 0 only if the model is proved exact for every length, or, with --lengths and "
         "without a window, for each of these"
     )
-    add("--certify", **flag, help=described)
+    add("--certify", action="store_true", help=described)
     described = "with --certify --lengths: seconds for each length; what is not proved then stays open (default: no limit)"
     add("--budget", type=float, metavar="SECONDS", help=described)
     add = parser.add_argument_group("what to evaluate on").add_argument
@@ -111,16 +109,26 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         "wrong, or the one with the lowest lead"
     )
     add("--worst", type=float, nargs="?", const=10.0, metavar="SECONDS", help=described)
-    add("--output_places", **flag, help="also measure the accuracy of every digit of the answer")
-    add("--attentions", **flag, help="also plot attention at the first length, and say which ids each head looks at")
-    add("--position_maps", **flag, help="also draw an encoder's pairwise vectors, and measure how dispersed they are")
+    add("--output_places", action="store_true", help="also measure the accuracy of every digit of the answer")
+    add(
+        "--attentions",
+        action="store_true",
+        help="also plot attention at the first length, and say which ids each head looks at",
+    )
+    add(
+        "--position_maps",
+        action="store_true",
+        help="also draw an encoder's pairwise vectors, and measure how dispersed they are",
+    )
     add = parser.add_argument_group("output").add_argument
     add("--output_dir", type=Path, help="folder to write to (default: outputs/evaluation/NAME)")
     group = parser.add_argument_group("checkpoints")
     group.add_argument("--revision", help="branch, tag or commit on the Hub (default: main)")
     group.add_argument("--task", help="task of a checkpoint that names none, or one of several tasks")
     add_plugin_option(group)
-    group.add_argument("--trust_remote_code", **flag, help="run the plugins beside the checkpoints; read them first")
+    group.add_argument(
+        "--trust_remote_code", action="store_true", help="run the plugins beside the checkpoints; read them first"
+    )
     return parser.parse_args(join_question(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -228,7 +236,7 @@ def load_checkpoints(options: argparse.Namespace) -> list[Checkpoint]:
             print(f"warning: {checkpoint.fault}", file=sys.stderr)
         if options.sampling is not None:
             described = checkpoint.task.describe() | {"sampling": options.sampling}
-            checkpoint = replace(checkpoint, task=build_task(described.pop("task"), **described))
+            checkpoint = replace(checkpoint, task=build_task(str(described.pop("task")), **described))
         if options.position_maps:
             check_position_maps(checkpoint)
         if options.attentions:
@@ -272,7 +280,7 @@ def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
         ValueError: no certificate is possible for a checkpoint.
     """
     for checkpoint in checkpoints:
-        model: Any = checkpoint.model
+        model = checkpoint.model
         try:
             if options.lengths is not None:
                 LengthProver(model, checkpoint.task)
@@ -345,18 +353,25 @@ def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None
     folder = output_folder(options)
     say_earlier(folder / RESULTS_FILE)
     rows: list[Row] = []
-    how: dict[str, Any] = {name: getattr(options, name) for name in ("num_samples", "seed")}
+    num_samples, seed = options.num_samples, options.seed
     for checkpoint in tested:
-        own = {"decode": options.decode, "worst": options.worst, "start": options.start}
-        rows += evaluate_lengths(checkpoint, lengths[checkpoint.task], **own, **how)
+        rows += evaluate_lengths(
+            checkpoint,
+            lengths[checkpoint.task],
+            num_samples=num_samples,
+            seed=seed,
+            decode=options.decode,
+            worst=options.worst,
+            start=options.start,
+        )
     trained = next((checkpoint.trained_lengths for checkpoint in checkpoints if checkpoint.trained_lengths), None)
     report(rows, folder, trained, seeds=len(checkpoints) > 1)
     if options.output_places:
-        write_places(tested, lengths, folder=folder, **how)
+        write_places(tested, lengths, num_samples, seed, folder)
     if options.position_maps:
         write_position_maps(checkpoints, folder)
     if options.attentions:
-        write_attention(tested, lengths, folder=folder, **how)
+        write_attention(tested, lengths, num_samples, seed, folder)
 
 
 def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) -> dict[Task, list[tuple[int, ...]]]:

@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import NamedTuple, NoReturn
 
 from huggingface_hub import HfApi
 from safetensors import SafetensorError
 from torch import distributed
-from transformers import set_seed
+from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
 from longhand.data import ColumnTask
@@ -30,7 +30,7 @@ from longhand.hub_cards.publishing.commits import Repository, check_push, own_re
 from longhand.hub_cards.publishing.publications import model_publication, push_command
 from longhand.hub_cards.publishing.publications import publish as push_publication
 from longhand.hub_cards.recipes import describe_recipes
-from longhand.hub_cards.result_rows import VALIDATION_FILE, read_results, write_results
+from longhand.hub_cards.result_rows import VALIDATION_FILE, Row, read_results, write_results
 from longhand.hub_cards.training.arguments import UNSET, Run, parse_run, read_arguments
 from longhand.hub_cards.training.launcher import lacking_processes
 from longhand.hub_cards.training.run_folder import (
@@ -135,7 +135,7 @@ def train(arguments: list[str]) -> None:
             print(f"trained and evaluated in {time.perf_counter() - began:.0f} seconds")
             print("\n".join(["", "what next:", *what_next(run)]))
             if run.training.until_certified and not is_certified(finished):
-                rest = describe_rest(cast(Any, finished.model), run.task.for_evaluation, run.data.max_length)
+                rest = describe_rest(finished.model, run.task.for_evaluation, run.data.max_length)
                 print("\n".join(["", *rest]))
                 print(f"what goes on, twice as long: {going_on(arguments, run)}")
                 later = f"; it was not pushed: {by_hand(run, start.repo_id)} does it all the same" if start.repo_id else ""
@@ -199,7 +199,8 @@ def train_model(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> Non
 def save(run: Run, trainer: BatchTrainer) -> None:
     """Put the last and the best weights into the run's folder, and what the validations measured."""
     trainer.check_weights()
-    best, tokenizer = trainer.state.best_model_checkpoint, cast(Any, trainer.processing_class)
+    best, tokenizer = trainer.state.best_model_checkpoint, trainer.processing_class
+    assert isinstance(tokenizer, PreTrainedTokenizerBase)
     save_final(run, trainer.accelerator.unwrap_model(trainer.model), tokenizer, Path(best) if best else None)
     write_results(validation_rows(run, trainer), run.folder / VALIDATION_FILE)
 
@@ -243,8 +244,8 @@ def evaluate(run: Run, checkpoints: list[Checkpoint], began: float) -> None:
 
     If both have the same weights, they are evaluated once.
     """
-    rows: list[dict[str, Any]] = []
-    measured: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    rows: list[Row] = []
+    measured: dict[tuple[str, str], list[Row]] = {}
     for checkpoint in (part for whole in checkpoints for part in whole.by_part()):
         task, what = checkpoint.task, (checkpoint.weights, checkpoint.task.name)
         if what not in measured:
@@ -290,7 +291,8 @@ def publish(run: Run, repo_id: str, finished: Checkpoint | None) -> None:
     Args:
         finished: the run's checkpoint, if this process has made it.
     """
-    place: Any = run.publishing
+    place = run.publishing
+    assert place is not None
     api = HfApi(token=place.hub_token)
     try:
         publication = model_publication(finished or read_checkpoint(run.folder), repo_id)
@@ -302,7 +304,8 @@ def publish(run: Run, repo_id: str, finished: Checkpoint | None) -> None:
 
 def by_hand(run: Run, repo_id: str) -> str:
     """Return the command that pushes the finished run."""
-    place: Any = run.publishing
+    place = run.publishing
+    assert place is not None
     return push_command(run.folder, repo_id, place.hub_private_repo, place.hub_revision)
 
 
@@ -341,7 +344,7 @@ class Start(NamedTuple):
 
 def claim_run(run: Run, held: ExitStack) -> Start:
     """Let the main process look what is left to do, and tell all others. What it refuses, in one line, ends them all."""
-    seen: list[Any] = [None]
+    seen: list[Start | None] = [None]
     if run.training.process_index == 0:
         # It prints the line before the others end: a launcher stops all processes as soon as one ends.
         with suppress(SystemExit), refusing_in_one_line(OSError):

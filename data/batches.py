@@ -5,7 +5,7 @@ The datasets here are indexed by batch. Every process makes the whole global bat
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
 from longhand.data.checks import check_integer
-from longhand.data.formatting import Examples, LabelledTokens, join_examples
+from longhand.data.formatting import Batch, Examples, LabelledTokens, as_batch, join_examples
 from longhand.data.lengths import rows_of_groups
 from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.covering import NeighbourhoodBatch, Practice, Problems, join_neighbourhoods
@@ -37,7 +37,7 @@ class Batches(Dataset):
         ValueError: the batch cannot be divided evenly.
     """
 
-    collator: Callable[..., dict[str, Any]]
+    collator: Callable[..., Batch]
     batch_size: int
     num_batches: int
     process: int = 0
@@ -54,20 +54,22 @@ class Batches(Dataset):
     def __len__(self) -> int:
         return self.num_batches * self.accumulation
 
-    def __getitem__(self, item: int) -> dict[str, Any]:
+    def __getitem__(self, item: int) -> Batch:
         index, part = divmod(item, self.accumulation)
         examples, generator = self.global_batch(index)
-        batch = self.collator(examples, generator)
+        shared: dict[str, object] = {}
         share = part * self.processes + self.process
         shares = self.processes * self.accumulation
-        for name, value in batch.items():
-            one_for_all = name == "position_ids" and len(value) == 1
-            if isinstance(value, torch.Tensor) and not one_for_all:
+        for name, value in self.collator(examples, generator).items():
+            if isinstance(value, torch.Tensor) and not (name == "position_ids" and len(value) == 1):
                 # Losses of transformers view labels as one row.
-                batch[name] = value[share::shares].contiguous()
+                shared[name] = value[share::shares].contiguous()
             elif isinstance(value, tuple):
-                batch[name] = tuple(tensor[share::shares] for tensor in value)
-        return batch
+                shared[name] = tuple(tensor[share::shares] for tensor in value)
+            else:
+                # One row of ids for all examples, or a number.
+                shared[name] = value
+        return as_batch(shared)
 
     def global_batch(self, index: int) -> tuple[Examples | LabelledTokens | NeighbourhoodBatch, np.random.Generator]:
         """Examples of a whole batch, and the generator that goes on to draw their starts."""
@@ -293,7 +295,7 @@ def draw_batch(
     seed: int = 0,
     split: str = "test",
     start: int = 1,
-) -> dict[str, Any]:
+) -> Batch:
     """Return problems of a size as one batch of inputs for a model, whose ids begin with `start`."""
     collator = task.family.collator(model.config, start)
     return EvaluationBatches(task, operands, count, seed, split, count, collator=collator)[0]

@@ -176,7 +176,7 @@ class TaskDatasetConfig(datasets.BuilderConfig):
     """
 
     task: str = "addition"
-    task_fields: Mapping[str, Any] = field(default_factory=dict)
+    task_fields: Mapping[str, object] = field(default_factory=dict)
     max_length: int = 30
     num_samples: Mapping[str, int] = field(default_factory=dict)
     min_length: int | None = None

@@ -1,14 +1,27 @@
 """Checks of arguments that are asked for everywhere."""
 
-from typing import Any
+import operator
+from typing import SupportsIndex, TypeGuard
 
 import numpy as np
 
 
-def check_integer(name: str, value: Any, least: int, most: int | None = None) -> None:
+def check_integer(name: str, value: object, least: int, most: int | None = None) -> None:
     """Raise ValueError if a value is not an integer from `least` to `most`; True and False are no integers here."""
-    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not is_integer or value < least or (most is not None and value > most):
-        legal = f"of at least {least}" if most is None else f"from {least} to {most:,}"
-        given = f"{value:,}" if is_integer else repr(value)
-        raise ValueError(f"{name} must be an integer {legal}, got {given}")
+    legal = f"of at least {least}" if most is None else f"from {least} to {most:,}"
+    if not is_integer(value):
+        raise ValueError(f"{name} must be an integer {legal}, got {value!r}")
+    number = operator.index(value)
+    if number < least or (most is not None and number > most):
+        raise ValueError(f"{name} must be an integer {legal}, got {number:,}")
+
+
+def is_integer(value: object) -> TypeGuard[SupportsIndex]:
+    """Whether a value is an integer of Python, numpy or torch; True and False are none."""
+    if isinstance(value, bool | np.bool):
+        return False
+    try:
+        operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return True

@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from longhand.data.formatting import Examples, LabelledTokens
+from longhand.data.checks import check_integer
+from longhand.data.formatting import Batch, Examples, LabelledTokens, as_batch
 from longhand.data.tasks.covering import NeighbourhoodBatch
 from longhand.modeling import CoupledGPTConfig
 from longhand.modeling.coupling import (
@@ -28,8 +29,17 @@ from longhand.modeling.relations import NOT_RELATED, with_levels
 from longhand.modeling.settling import IGNORED
 from longhand.modeling.vocabulary import PAD
 
-_DRAWN = "drawn_position_ids"
-"""The ids of a batch that a model takes while it is trained, see `CouplingCollator.for_model`."""
+
+class CollatorOptions(TypedDict, total=False):
+    """Attributes of a `CouplingCollator` that may take the place of a configuration's."""
+
+    coupling: str | CouplingRule | None
+    max_position_ids: int | None
+    wrap_position_ids: bool
+    max_multiplier: int | None
+    level_position_ids: tuple[int, ...] | None
+    pad_token_id: int
+    start: int
 
 
 @dataclass(frozen=True)
@@ -72,8 +82,8 @@ class CouplingCollator:
             raise ValueError(f"position_sampling {sampling!r} is unknown: choose one of {', '.join(POSITION_SAMPLINGS)}")
         for name in ("max_position_ids", "max_multiplier", "start"):
             number = getattr(self, name)
-            if number is not None and (not isinstance(number, int) or number < 1):
-                raise ValueError(f"{name} must be a whole number, at least 1, got {number!r}")
+            if number is not None:
+                check_integer(name, number, least=1)
         if sampling == "multiplier" and self.max_multiplier is None:
             raise ValueError("position_sampling 'multiplier' needs max_multiplier")
         if sampling not in ("fixed", "multiplier") and self.max_position_ids is None and self.level_position_ids is None:
@@ -92,7 +102,9 @@ class CouplingCollator:
         return cls(config.rule, config.max_position_ids, sampling, start=start)
 
     @classmethod
-    def for_training(cls, config: CoupledGPTConfig, position_sampling: str, **options: Any) -> "CouplingCollator":
+    def for_training(
+        cls, config: CoupledGPTConfig, position_sampling: str, **options: Unpack[CollatorOptions]
+    ) -> "CouplingCollator":
         """The collator that gives random ids to train a model of this configuration.
 
         Args:
@@ -117,16 +129,17 @@ class CouplingCollator:
         if levels is not None and (len(levels) != config.rule.levels or max(levels) > config.max_position_ids):
             legal_levels = f"{config.rule.levels} numbers from 1 to {config.max_position_ids}"
             raise ValueError(f"level_position_ids must be {legal_levels}, got {list(levels)}")
-        given = {
+        given: CollatorOptions = {
             "coupling": None if config.takes_structure else config.rule,
             "max_position_ids": config.max_position_ids,
             "wrap_position_ids": config.wrap_position_ids,
         }
-        return cls(position_sampling=position_sampling, **given | options)
+        given.update(options)
+        return cls(position_sampling=position_sampling, **given)
 
     @classmethod
     def for_model(
-        cls, model: PreTrainedModel, position_sampling: str = "random_start", **options: Any
+        cls, model: PreTrainedModel, position_sampling: str = "random_start", **options: Unpack[CollatorOptions]
     ) -> "CouplingCollator":
         """A `data_collator` for a Trainer of this model: ids are random while the model is trained, and fixed otherwise.
 
@@ -143,17 +156,17 @@ class CouplingCollator:
         """
         config: Any = model.config
         if getattr(config, "pad_token_id", None) is not None:
-            options = {"pad_token_id": config.pad_token_id} | options
+            options.setdefault("pad_token_id", config.pad_token_id)
         make = partial(cls.for_training, config) if config.model_type == CoupledGPTConfig.model_type else cls
-        collator = make(position_sampling=position_sampling, training_only=True, **options)
+        collator = replace(make(position_sampling=position_sampling, **options), training_only=True)
         model.register_forward_pre_hook(_take_ids, with_kwargs=True)
         return collator
 
     def __call__(
         self,
-        examples: Examples | NeighbourhoodBatch | list[dict[str, Any]],
+        examples: Examples | NeighbourhoodBatch | list[Mapping[str, object]],
         generator: np.random.Generator | None = None,
-    ) -> dict[str, Any]:
+    ) -> Batch:
         """A batch for `CoupledGPTForCausalLM.forward`; of rows, as `collate_rows` makes it, with position ids.
 
         `input_ids` and `labels` are (count, columns). Labels are the response with its end token, and -100 for tokens that
@@ -192,17 +205,19 @@ class CouplingCollator:
             labels = input_ids.masked_fill(query | (input_ids == PAD), IGNORED)
         if examples.supervised is not None:
             labels = labels.masked_fill(~torch.from_numpy(np.ascontiguousarray(examples.supervised)), IGNORED)
-        batch = {
+        batch: Batch = {
             "input_ids": input_ids,
             "labels": labels,
             "position_ids": position_ids,
             "logits_to_keep": columns - int(examples.query_lengths.min()) + 1,
         }
-        return batch if examples.same_layout else batch | {"attention_mask": (input_ids != PAD).long()}
+        if not examples.same_layout:
+            batch["attention_mask"] = (input_ids != PAD).long()
+        return batch
 
-    def _batch_of_rows(self, rows: list[dict[str, Any]], generator: np.random.Generator | None) -> dict[str, Any]:
+    def _batch_of_rows(self, rows: list[Mapping[str, object]], generator: np.random.Generator | None) -> Batch:
         """The batch of `collate_rows` with position ids (count, tokens), or (count, levels, tokens) of several levels."""
-        batch: dict[str, Any] = collate_rows(rows, self.pad_token_id)
+        batch = collate_rows(rows, self.pad_token_id)
         tokens = batch["input_ids"]
         if "position_ids" in batch:
             ids = with_levels(batch["position_ids"])
@@ -219,31 +234,34 @@ class CouplingCollator:
             generator = np.random.default_rng(int(torch.randint(2**62, ())))
         drawn = POSITION_SAMPLINGS[self.position_sampling](self, tokens, ids, len(rows), generator)
         ids, drawn = (each.squeeze(1) if each.shape[1] == 1 else each for each in (ids, drawn))
+        batch["position_ids"] = ids if self.training_only else drawn
         if self.training_only:
-            return batch | {"position_ids": ids, _DRAWN: drawn}
-        return batch | {"position_ids": drawn}
+            batch["drawn_position_ids"] = drawn
+        return batch
 
 
-def _take_ids(model: nn.Module, arguments: tuple, named: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+def _take_ids(model: nn.Module, arguments: tuple, named: dict[str, object]) -> tuple[tuple, dict[str, object]]:
     """A hook before the forward pass: a model in training mode takes the drawn ids of a batch in place of the fixed ones."""
-    drawn = named.pop(_DRAWN, None)
+    drawn = named.pop("drawn_position_ids", None)
     if drawn is not None and model.training:
         named["position_ids"] = drawn
     return arguments, named
 
 
-def collate_labels(examples: LabelledTokens, generator: np.random.Generator | None = None) -> dict[str, torch.Tensor]:
+def collate_labels(examples: LabelledTokens, generator: np.random.Generator | None = None) -> Batch:
     """A batch for `PairwiseBertForTokenClassification.forward`, which derives pair maps by itself.
 
     `input_ids`, `labels` and, if the examples have them, `states` are (count, columns). If rows differ in length, there is
     an `attention_mask`.
     """
     input_ids = torch.from_numpy(examples.tokens).long()
-    batch = {"input_ids": input_ids, "labels": torch.from_numpy(examples.labels).long()}
+    batch: Batch = {"input_ids": input_ids, "labels": torch.from_numpy(examples.labels).long()}
     if examples.states is not None:
         batch["states"] = torch.from_numpy(examples.states).long()
     present = input_ids != PAD
-    return batch if present.all() else batch | {"attention_mask": present.long()}
+    if not present.all():
+        batch["attention_mask"] = present.long()
+    return batch
 
 
 WHOLE_NUMBERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
@@ -288,7 +306,7 @@ ROW_COLUMNS = {
 """The columns of rows that models take, `input_ids` first, whose length is that of the others."""
 
 
-def collate_rows(rows: list[dict[str, Any]], pad_token_id: int = PAD) -> dict[str, torch.Tensor]:
+def collate_rows(rows: list[Mapping[str, object]], pad_token_id: int = PAD) -> Batch:
     """A batch for a model of either family, as a `data_collator` of Trainer. Models derive position ids by themselves.
 
     Batches differ in width. So a stream on several processes needs `accelerator_config={"dispatch_batches": False}`: by
@@ -308,8 +326,7 @@ def collate_rows(rows: list[dict[str, Any]], pad_token_id: int = PAD) -> dict[st
         ValueError: there is no row; a row lacks a column that another one has; or values are no whole numbers, too small, or
             of another shape than the row's `input_ids` ask for. The message has the column, the row and what would fit.
     """
-    if not isinstance(pad_token_id, int):
-        raise ValueError(f"pad_token_id must be a whole number, got {pad_token_id!r}")
+    check_integer("pad_token_id", pad_token_id, least=0)
     if not isinstance(rows, Sequence) or not rows or not all(isinstance(row, Mapping) for row in rows):
         got = " ".join(f"{rows!r:.60}".split())
         raise ValueError(f"rows must be a list of at least one row, {{column: values}}, got {got}")
@@ -329,7 +346,7 @@ def collate_rows(rows: list[dict[str, Any]], pad_token_id: int = PAD) -> dict[st
             batch[name] = _stack(name, column, tensors, pad_token_id if name == "input_ids" else column.filler)
     if "attention_mask" not in batch:
         batch["attention_mask"] = (torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)).long()
-    return batch
+    return as_batch(batch)
 
 
 def _read_values(name: str, column: RowColumn, row: int, values: object, lengths: list[int]) -> torch.Tensor:

@@ -20,7 +20,7 @@ from transformers import (
 from longhand.data.collator import IGNORED, CouplingCollator, collate_labels
 from longhand.data.columns import NO_STRUCTURE, Structure, character_table, ids_column, list_column, text_column
 from longhand.data.digits import number_lengths
-from longhand.data.formatting import Examples, LabelledTokens
+from longhand.data.formatting import Batch, Examples, LabelledTokens, as_batch
 from longhand.data.metrics import count_matches, right_tokens
 from longhand.data.tokenization import build_encoder_tokenizer, build_tokenizer, check_characters
 from longhand.modeling import CoupledGPTForCausalLM, PairwiseBertConfig, PairwiseBertForTokenClassification
@@ -88,7 +88,7 @@ class Family(ABC):
     auto_class: ClassVar[type]
     tokens: ClassVar[tuple[str, ...]]
     ahead: ClassVar[int]
-    forward_options: ClassVar[dict[str, Any]] = {}
+    forward_options: ClassVar[dict[str, object]] = {}
     training_arguments: ClassVar[type | None] = None
     pipeline: ClassVar[str]
 
@@ -101,7 +101,7 @@ class Family(ABC):
         return []
 
     @abstractmethod
-    def config_options(self, task: "Task", arguments: Any = None) -> dict[str, Any]:
+    def config_options(self, task: "Task", arguments: Any = None) -> dict[str, object]:
         """Options of a model's configuration that follow from the task's format, `format_options` among them.
 
         Args:
@@ -111,7 +111,7 @@ class Family(ABC):
             ValueError: an argument does not fit the task.
         """
 
-    def format_options(self, task: "Task") -> dict[str, Any]:
+    def format_options(self, task: "Task") -> dict[str, object]:
         """The part of `config_options` that says what a model is for; it changes nothing that the model computes."""
         prompt_format = task.prompt_format
         return {"task": task.describe(), "prompt_format": prompt_format and asdict(prompt_format)}
@@ -129,7 +129,15 @@ class Family(ABC):
         """
 
     @abstractmethod
-    def check_inputs(self, task: "Task", model: PreTrainedModel, batch: dict[str, Any]) -> None:
+    def written_names(self, task: "Task") -> tuple[str, ...]:
+        """The texts of what the task's models write, by id: tokens, or labels."""
+
+    @abstractmethod
+    def first_query(self, batch: Batch) -> torch.Tensor:
+        """The tokens (1-D) of the first problem of a batch, without the token at the beginning and without a response."""
+
+    @abstractmethod
+    def check_inputs(self, task: "Task", model: PreTrainedModel, batch: Batch) -> None:
         """Raise ValueError if a batch of `collator` does not fit into the model's tables."""
 
     def check_generation(self, task: "Task") -> None:  # noqa: B027
@@ -212,7 +220,7 @@ class Family(ABC):
             self.num_relations(task, structure)
 
     @abstractmethod
-    def collator(self, config: PreTrainedConfig, start: int = 1) -> Callable[..., dict[str, Any]]:
+    def collator(self, config: PreTrainedConfig, start: int = 1) -> Callable[..., Batch]:
         """The collator that makes inputs for the evaluation of a model of this configuration.
 
         Args:
@@ -222,7 +230,7 @@ class Family(ABC):
             ValueError: the model reads no ids that could start elsewhere.
         """
 
-    def training_collator(self, config: PreTrainedConfig, arguments: Any = None) -> Callable[..., dict[str, Any]]:
+    def training_collator(self, config: PreTrainedConfig, arguments: Any = None) -> Callable[..., Batch]:
         """The collator that makes inputs for training.
 
         Args:
@@ -242,22 +250,20 @@ class Family(ABC):
                 model cannot generate.
         """
 
-    def right_tokens(self, model: PreTrainedModel, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    def right_tokens(self, model: PreTrainedModel, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """`metrics.right_tokens` of a batch of `collator`, from one forward pass."""
         inputs = to_device(batch, model.device)
         labels = inputs.pop("labels")
         return right_tokens(model(**inputs, **self.forward_options).logits, labels, self.ahead)
 
-    def forward_matches(
-        self, model: PreTrainedModel, batch: dict[str, Any], answer_length: int | None = None
-    ) -> torch.Tensor:
+    def forward_matches(self, model: PreTrainedModel, batch: Batch, answer_length: int | None = None) -> torch.Tensor:
         """`count_matches` of a batch of `collator`, from one forward pass."""
         return count_matches(*self.right_tokens(model, batch), answer_length).cpu()
 
 
-def to_device(batch: dict[str, Any], device: torch.device) -> dict[str, Any]:
+def to_device(batch: Batch, device: torch.device) -> Batch:
     """The batch with every tensor on the device."""
-    return {name: value.to(device) if torch.is_tensor(value) else value for name, value in batch.items()}
+    return as_batch({name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()})
 
 
 @dataclass
@@ -373,6 +379,12 @@ class Decoder(Family):
     def rule_on_card(self, task):
         return task.coupling
 
+    def written_names(self, task):
+        return task.tokens
+
+    def first_query(self, batch):
+        return batch["input_ids"][0, 1 : int((batch["labels"][0] != IGNORED).int().argmax())]
+
     def check_greedy(self, task, model):
         """Raise ValueError if the settings in generation_config or config change what greedy decoding writes."""
         ends = model.config.eos_token_id, model.generation_config.eos_token_id
@@ -480,7 +492,7 @@ class Decoder(Family):
         prompt = task.prompt(question)
         check_characters(prompt, task.tokens)
         inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
-        options: dict[str, Any] = {"do_sample": False}
+        options: dict[str, object] = {"do_sample": False}
         ids = None if model.config.rule.reads_any_text else task.question_ids(question)
         if ids is not None:
             options["position_ids"] = ids.to(model.device)
@@ -599,6 +611,12 @@ class Encoder(Family):
 
     def rule_on_card(self, task):
         return None
+
+    def written_names(self, task):
+        return task.labels
+
+    def first_query(self, batch):
+        return batch["input_ids"][0]
 
     def written(self, task, digits, lengths):
         return task.write(digits, *task.layout(lengths))

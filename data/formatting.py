@@ -1,14 +1,48 @@
 """From digits to token arrays: the parts of a sequence laid side by side."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Self, TypedDict, TypeVar, cast
 
 import numpy as np
+import torch
 
 from longhand.modeling.settling import IGNORED, NO_STATE
 from longhand.modeling.vocabulary import PAD
 
 
+class Batch(TypedDict, total=False):
+    """Inputs of a model for some problems, with their labels, as a collator makes them.
+
+    Attributes:
+        input_ids: (count, columns).
+        labels: (count, columns), -100 for a token that is not supervised.
+        attention_mask: (count, columns), 0 at padding; absent if there is no padding.
+        position_ids: (1 or count, levels, columns), for decoders.
+        drawn_position_ids: like `position_ids`, the random ones that a model in training mode takes in their place.
+        pair_map: (count, columns, columns) or (count, heads, columns, columns), if rows have one.
+        states: (count, columns), for one pass of an encoder that settles.
+        neighbours: the keys that each token sees and their relations, for rows that are neighbourhoods.
+        logits_to_keep: columns from the first `=` on, for decoders.
+    """
+
+    input_ids: torch.Tensor
+    labels: torch.Tensor
+    attention_mask: torch.Tensor
+    position_ids: torch.Tensor
+    drawn_position_ids: torch.Tensor
+    pair_map: torch.Tensor
+    states: torch.Tensor
+    neighbours: tuple[torch.Tensor, ...]
+    logits_to_keep: int
+
+
+def as_batch(inputs: Mapping[str, object]) -> Batch:
+    """Inputs under their names as a batch, where the names are not written out, as when all tensors move to a device."""
+    return cast(Batch, dict(inputs))
+
+
+@dataclass(frozen=True)
 class Rows:
     """Problems as whole arrays; `tokens` is (count, columns), padded on the right."""
 
@@ -17,11 +51,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def take(self, rows: np.ndarray | slice) -> Any:
+    def take(self, rows: np.ndarray | slice) -> Self:
         """Some of the problems, without columns that are padding in all of them."""
         width = int(np.flatnonzero((self.tokens[rows] != PAD).any(axis=0)).max(initial=0)) + 1
-        taken: Any = {name: value[rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
-        return replace(self, **{name: value[..., :width] if value.ndim > 1 else value for name, value in taken.items()})  # type: ignore[type-var]
+        taken = {name: value[rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return replace(self, **{name: value[..., :width] if value.ndim > 1 else value for name, value in taken.items()})
 
 
 @dataclass(frozen=True)
@@ -61,21 +95,25 @@ class LabelledTokens(Rows):
     states: np.ndarray | None = None
 
 
-def join_examples(parts: list[Any]) -> Any:
+AnyRows = TypeVar("AnyRows", bound=Rows)
+
+
+def join_examples(parts: list[AnyRows]) -> AnyRows:
     """Examples, or labelled tokens, of several widths, one part after the other, padded on the right.
 
     All parts have `states`, `supervised` or `position_ids`, or none has.
     """
     width = max(part.tokens.shape[1] for part in parts)
     fills = {"tokens": PAD, "labels": IGNORED, "states": NO_STATE, "supervised": False, "position_ids": 0}
-    joined: dict[str, Any] = {"same_layout": False} if isinstance(parts[0], Examples) else {}
+    joined: dict[str, np.ndarray] = {}
     for name in [name for name, value in vars(parts[0]).items() if isinstance(value, np.ndarray)]:
         rows = [getattr(part, name) for part in parts]
         if name in fills:
             sides = [((0, 0),) * (row.ndim - 1) + ((0, width - row.shape[-1]),) for row in rows]
             rows = [np.pad(row, side, constant_values=fills[name]) for row, side in zip(rows, sides, strict=True)]
         joined[name] = np.concatenate(rows)
-    return type(parts[0])(**joined)
+    whole = replace(parts[0], **joined)
+    return replace(whole, same_layout=False) if isinstance(whole, Examples) else whole
 
 
 def lay_out(parts: list[int | np.ndarray], query_parts: int) -> Examples:

@@ -9,6 +9,7 @@ import torch
 from transformers import EvalPrediction, PreTrainedModel
 
 from longhand.data.collator import IGNORED
+from longhand.data.formatting import Batch
 from longhand.modeling import CoupledGPTForCausalLM, shift_position_ids
 from longhand.modeling.vocabulary import PAD
 
@@ -28,7 +29,7 @@ class Metric:
     name: str
     heading: str
     decimals: int
-    count: Callable[[np.ndarray], Any]
+    count: Callable[[np.ndarray], float]
     columns: int = 3
 
     @property
@@ -89,7 +90,9 @@ def count_matches(right: torch.Tensor, supervised: torch.Tensor, answer_length: 
     return torch.cat([matches, (right | ~supervised | ~in_answer).all(1, keepdim=True)], dim=1)
 
 
-def preprocess_logits(model: PreTrainedModel) -> Callable[[Any, torch.Tensor], torch.Tensor]:
+def preprocess_logits(
+    model: PreTrainedModel,
+) -> Callable[[torch.Tensor | tuple[torch.Tensor, ...], torch.Tensor], torch.Tensor]:
     """Return `preprocess_logits_for_metrics` of a Trainer for a model of either family, for `compute_metrics`.
 
     The function takes logits (count, tokens, vocabulary or classes), or outputs of which they are the first, and labels
@@ -97,7 +100,7 @@ def preprocess_logits(model: PreTrainedModel) -> Callable[[Any, torch.Tensor], t
     """
     ahead = int(model.can_generate())
 
-    def count(logits: Any, labels: torch.Tensor) -> torch.Tensor:
+    def count(logits: torch.Tensor | tuple[torch.Tensor, ...], labels: torch.Tensor) -> torch.Tensor:
         if isinstance(logits, tuple):
             logits = logits[0]
         if (labels[:, : labels.shape[1] - logits.shape[1]] != IGNORED).any():
@@ -147,7 +150,7 @@ def place_accuracy(right: torch.Tensor, supervised: torch.Tensor) -> torch.Tenso
 
 def generated_matches(
     model: CoupledGPTForCausalLM,
-    batch: dict[str, Any],
+    batch: Batch,
     answer_length: int | None = None,
     start: int = 1,
     **options: Any,

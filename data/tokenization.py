@@ -3,8 +3,6 @@
 For decoders, `$` comes first and padding is on the left, for generation.
 """
 
-from typing import Any
-
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
@@ -74,7 +72,7 @@ def _character_tokenizer(
     tokens: tuple[str, ...],
     post_processor: processors.PostProcessor | None = None,
     normalizer: normalizers.Normalizer | None = None,
-    **options: Any,
+    **options: object,
 ) -> PreTrainedTokenizerFast:
     """A tokenizer of single characters over these tokens, in the order of their ids."""
     tokenizer = Tokenizer(models.WordLevel({token: index for index, token in enumerate(tokens)}, TOKENS[UNKNOWN]))

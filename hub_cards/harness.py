@@ -19,7 +19,6 @@ import argparse
 import json
 import shlex
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -105,7 +104,7 @@ def write_task(
             limit = max(map(len, answers)) + SPARE_TOKENS
     place = "" if dataset else f"{folder.resolve()}/"
     metrics = ("exact_match", "lenient_match")
-    config: dict[str, Any] = {
+    config: dict[str, object] = {
         "task": name,
         "tag": [group, f"{group}_{task.name}"],
         "dataset_path": dataset or "json",

@@ -10,6 +10,10 @@ import yaml
 from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.commands import one_line, read_text, write_atomically
 
+Recipe = dict[str, Any]
+"""Arguments by name, with values as YAML has them: numbers, texts, truth values, lists, mappings. `parse_run` checks these
+values against the types of the arguments."""
+
 MODELS_FOLDER = Path(__file__).parent / "models"
 RECIPE_FILE = "recipe.yaml"
 
@@ -36,7 +40,7 @@ def describe_recipes() -> str:
     return "\n".join(line for title, lines in groups.items() for line in ("", title, *lines)).lstrip("\n")
 
 
-def load_recipe(name: str) -> dict[str, Any]:
+def load_recipe(name: str) -> Recipe:
     """Return the recipe of that name, or in that file or folder. A recipe with a `base` is that recipe with its changes.
 
     Raises:
@@ -57,7 +61,7 @@ def load_recipe(name: str) -> dict[str, Any]:
     return {**load_recipe(base), **recipe} if (base := recipe.pop("base", None)) else recipe
 
 
-def read_recipe(file: Path) -> dict[str, Any]:
+def read_recipe(file: Path) -> Recipe:
     """Read a recipe file.
 
     Raises:
@@ -67,7 +71,7 @@ def read_recipe(file: Path) -> dict[str, Any]:
     return _read_mapping(file, RecipeLoader)
 
 
-def read_settings(file: Path) -> dict[str, Any]:
+def read_settings(file: Path) -> Recipe:
     """Read a file of this package that maps names to values, such as a study; it may have anchors.
 
     Raises:
@@ -88,7 +92,7 @@ class RecipeLoader(yaml.SafeLoader):
         raise yaml.YAMLError("it has aliases (*NAME), which no recipe needs")
 
 
-def _read_mapping(file: Path, loader: type[yaml.SafeLoader]) -> dict[str, Any]:
+def _read_mapping(file: Path, loader: type[yaml.SafeLoader]) -> Recipe:
     try:
         settings = yaml.load(read_text(file), loader)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
@@ -98,11 +102,11 @@ def _read_mapping(file: Path, loader: type[yaml.SafeLoader]) -> dict[str, Any]:
     return settings
 
 
-def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+def differences(before: Recipe, now: Recipe) -> list[str]:
     """Return the arguments in which two recipes differ. One that a recipe lacks is None, as in an earlier version."""
     return [name for name in {**before, **now} if before.get(name) != now.get(name)]
 
 
-def write_recipe(recipe: dict[str, Any], file: Path) -> None:
+def write_recipe(recipe: Recipe, file: Path) -> None:
     """Write a recipe atomically."""
     write_atomically(file, yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from operator import itemgetter
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +25,8 @@ ATTENTION_KINDS = ("same_id", "id_below", "id_above", "no_id", "others")
 POSITION_MAPS_FILE = "positions.jsonl"
 VALIDATION_FILE = "validation.jsonl"
 """Exact match of every validation of a run, by step and length."""
+
+Key = TypeVar("Key")
 
 Row = dict[str, Any]
 
@@ -197,9 +199,9 @@ def generalizable_length(rows: list[Row]) -> int:
     return reached
 
 
-def group_by(rows: list[Row], key: Callable[[Row], Any]) -> dict[Any, list[Row]]:
+def group_by(rows: list[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
     """Rows by the value of `key`, in order of its first appearance."""
-    groups: dict[Any, list[Row]] = {}
+    groups: dict[Key, list[Row]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
     return groups

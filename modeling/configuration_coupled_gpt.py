@@ -167,7 +167,7 @@ class CoupledGPTConfig(PluginConfig):
         self.auto_map = dict(self.own_code)
         super().__post_init__(**kwargs)
 
-    def definitions(self) -> list[Callable[..., Any]]:
+    def definitions(self) -> list[Callable[..., object]]:
         rule, encoding = COUPLING_RULES.get(self.coupling), POSITION_ENCODINGS.get(self.position_encoding)
         return [definition for definition in (rule and rule.plan, encoding) if definition]
 

@@ -154,7 +154,7 @@ class PairwiseBertConfig(PluginConfig):
         self.auto_map = dict(self.own_code)
         super().__post_init__(**kwargs)
 
-    def definitions(self) -> list[Callable[..., Any]]:
+    def definitions(self) -> list[Callable[..., object]]:
         return [PAIR_MAP_RULES[name].derive for name in dict.fromkeys(self.pair_maps or ()) if name in PAIR_MAP_RULES]
 
     def unknown_names(self) -> list[tuple[str, str, Collection[str]]]:

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from huggingface_hub.dataclasses import strict
 
@@ -23,7 +23,7 @@ _PREFIX = "plugin_"
 """Beginning of the name of a copy that travels."""
 
 
-def plugin_modules(definitions: Collection[Callable[..., Any]]) -> list[str]:
+def plugin_modules(definitions: Collection[Callable[..., object]]) -> list[str]:
     """Return the names of the modules, outside this package, that define functions or classes."""
     package = __name__.rpartition(".")[0]
     modules = dict.fromkeys(definition.__module__ for definition in definitions)
@@ -80,7 +80,7 @@ class PluginConfig(TaskConfig):
 
     own_code: ClassVar[Mapping[str, str]] = {}
 
-    def definitions(self) -> list[Callable[..., Any]]:
+    def definitions(self) -> list[Callable[..., object]]:
         """Return the functions and classes that fields name, as far as they are known here."""
         raise NotImplementedError
 

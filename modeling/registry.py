@@ -6,7 +6,7 @@ from typing import Any
 from huggingface_hub.dataclasses import as_validated_field
 
 
-def check_free(kind: str, name: str, definition: Callable[..., Any], holder: Callable[..., Any] | None) -> None:
+def check_free(kind: str, name: str, definition: Callable[..., object], holder: Callable[..., object] | None) -> None:
     """Raise ValueError if a name belongs to another definition. A module that is imported again may replace its own.
 
     Args:

@@ -13,7 +13,7 @@ parts, each proved in a lemma of hub_cards/PROOF.md, "Attention to all tokens":
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,6 +33,7 @@ from longhand.data.certificates.rounding import (
     _gelu,
     _gelu_tanh,
 )
+from longhand.modeling import CoupledGPTForCausalLM
 
 ROWS_AT_ONCE = 256
 """Tokens whose queries, keys and values are bounded at once."""
@@ -87,7 +88,7 @@ BOUNDED = {
 """Settings of the configuration, and the values that have a bound here."""
 
 
-def check_bounded(model: Any) -> None:
+def check_bounded(model: CoupledGPTForCausalLM) -> None:
     """Raise ValueError if the model has a part that has no bound; the message names it."""
     config = model.config
     for name, legal in BOUNDED.items():
@@ -151,13 +152,14 @@ class Norm:
 class AttendedLayer:
     """The layer of a model in exact arithmetic, and its rounding."""
 
-    def __init__(self, model: Any):
+    def __init__(self, model: CoupledGPTForCausalLM):
         check_bounded(model)
         self.model, self.config = model, model.config
         self.unit = UNIT[model.dtype]
         self.arithmetic = Arithmetic(self.unit, effort=2)
         self.weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
         self.proved = all(bool((weight.abs() <= LARGEST).all()) for weight in self.weights.values())
+        assert self.config.head_dim is not None, "a configuration sets the width of heads itself"
         self.heads, self.width = self.config.num_attention_heads, self.config.head_dim
         self.scaling = 1.0 if self.config.attention_scale == "none" else self.width**-0.5
         layer = "model.layers.0."

@@ -19,6 +19,7 @@ from longhand.data.certificates.check import Check, Failure, check_neighbourhood
 from longhand.data.certificates.rounding import CLEAR
 from longhand.data.splits import make_generator
 from longhand.data.tasks.covering import Practice
+from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.task import Task
 from longhand.modeling.coupling import plan_position_ids
 
@@ -140,7 +141,7 @@ class Certificate:
     certified: bool
     statement: str
     proof: list[str]
-    task: dict[str, Any]
+    task: dict[str, object]
     predictions: int
     neighbourhoods: int | None
     wrong: int
@@ -151,8 +152,8 @@ class Certificate:
     limits: dict[str, int]
     weights: str
     files: dict[str, str] | None = None
-    transducer: dict[str, Any] | None = None
-    lengths: list[dict[str, Any]] | None = None
+    transducer: dict[str, object] | None = None
+    lengths: list[dict[str, object]] | None = None
     learned: dict[str, str] | None = None
 
 
@@ -269,7 +270,7 @@ def _limits(model: PreTrainedModel, task: Task) -> dict[str, int]:
     return limits if longest is None else limits | {"length": longest}
 
 
-def longest_operands(task: Any, limits: Mapping[str, int]) -> int | None:
+def longest_operands(task: Task, limits: Mapping[str, int]) -> int | None:
     """The most symbols of the longest operand with which every problem keeps to the limits of ids and tokens.
 
     Tokens, and the largest position id of each level, are measured on problems of three lengths. None if one of them does
@@ -282,6 +283,7 @@ def longest_operands(task: Any, limits: Mapping[str, int]) -> int | None:
         tokens = torch.from_numpy(task.examples(generator, drawn, "test").tokens).long()
         sizes = [tokens.shape[1]]
         if "position_ids" in limits:
+            assert isinstance(task, DecoderTask), "only decoders have position ids"
             ids = plan_position_ids(task.rule, tokens, tokens.shape[1])
             sizes += ids.amax(dim=(0, 2)).tolist()
         measured.append(sizes)

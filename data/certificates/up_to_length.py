@@ -17,12 +17,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
+from transformers import PreTrainedModel
 
 from longhand.data.certificates import attention_error, far_boxes, rounding
 from longhand.data.certificates.attention_error import (
@@ -41,6 +42,7 @@ from longhand.data.tasks import text_runs
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.task import Task
 from longhand.data.tasks.text_runs import TextRuns
+from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.inputs import read_format
 from longhand.modeling.vocabulary import EQUALS, decode
 
@@ -135,20 +137,20 @@ class LengthProver:
         CannotCertify: the model or the task is none for which this is possible; the message says why.
     """
 
-    def __init__(self, model: Any, task: Task):
-        self.model = model
-        # `check_greedy` refuses tasks that are not of decoders.
+    def __init__(self, model: PreTrainedModel, task: Task):
+        # `_check` refuses models and tasks that are not of decoders.
+        self.model = cast(CoupledGPTForCausalLM, model)
         self.task = cast(DecoderTask, task)
         try:
             self._check()
             task.text_runs(ordered=True)
-            self.layer = AttendedLayer(model)
+            self.layer = AttendedLayer(self.model)
         except ValueError as error:
             raise CannotCertify(f"no certificate up to a length: {error}") from error
 
     def _check(self) -> None:
         model, task = self.model, self.task
-        if not model.can_generate():
+        if task.family is not DECODER:
             raise ValueError("an encoder reads all tokens in one pass, so no token has few others to go by")
         if len(task.parts) > 1:
             raise ValueError(f"name one of the tasks {', '.join(part.name for part in task.parts)} with --task")

@@ -8,10 +8,9 @@ import reprlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType
-from typing import Any
 
 from longhand.data.learning.words import Word, Words
 
@@ -47,7 +46,7 @@ class AskedFunction:
         are_booleans: whether all answers were True or False.
     """
 
-    def __init__(self, function: Callable[..., Any], words: Words, seconds: float):
+    def __init__(self, function: Callable[..., object], words: Words, seconds: float):
         self.function, self.words, self.seconds = function, words, seconds
         self.calls = 0
         self.are_booleans = True
@@ -128,7 +127,7 @@ def alarm(seconds: float) -> Iterator[None]:
         yield
         return
 
-    def ring(*_: Any) -> None:
+    def ring(*_: object) -> None:
         raise OutOfTime
 
     timers = {signal.ITIMER_PROF: signal.SIGPROF, signal.ITIMER_REAL: signal.SIGALRM}
@@ -151,7 +150,7 @@ def shown(value: object) -> str:
     return shortened.repr(value)
 
 
-def count_operands(function: Callable[..., Any]) -> int:
+def count_operands(function: Callable[..., object]) -> int:
     """How many arguments a function takes.
 
     Raises:
@@ -168,14 +167,14 @@ def count_operands(function: Callable[..., Any]) -> int:
     return len(needed)
 
 
-def constants_of(function: Callable[..., Any]) -> list[int | str]:
+def constants_of(function: Callable[..., object]) -> list[int | str]:
     """The numbers and texts in a function's code, and those of the module that it names: its answers may turn on them."""
     code = getattr(function, "__code__", None)
     if code is None:
         return []
     outside = inspect.getclosurevars(function)
     found: list[int | str] = []
-    waiting: list[Any] = [code, *outside.nonlocals.values(), *outside.globals.values()]
+    waiting: list[object] = [code, *outside.nonlocals.values(), *outside.globals.values()]
     while waiting:
         value = waiting.pop()
         if isinstance(value, CodeType):
@@ -187,7 +186,7 @@ def constants_of(function: Callable[..., Any]) -> list[int | str]:
     return sorted(set(found), key=repr)
 
 
-def takes_texts(function: Callable[..., Any], operands: int) -> bool:
+def takes_texts(function: Callable[..., object], operands: int) -> bool:
     """Whether a function takes texts and no numbers: its annotations say so, or it fails for numbers and not for texts."""
     notes = [each.annotation for each in inspect.signature(function).parameters.values()][:operands]
     if any(note in (str, "str", int, "int") for note in notes):
@@ -195,7 +194,7 @@ def takes_texts(function: Callable[..., Any], operands: int) -> bool:
     return _fails(function, [12] * operands) and not _fails(function, ["ab"] * operands)
 
 
-def _fails(function: Callable[..., Any], arguments: list[Any]) -> bool:
+def _fails(function: Callable[..., object], arguments: Sequence[object]) -> bool:
     try:
         function(*arguments)
     except (TypeError, AttributeError):

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from inspect import signature
-from typing import Any
+from typing import Any, TypedDict
 
 from longhand.data.learning.functions import (
     SECONDS,
@@ -61,8 +61,17 @@ class Finding:
     linear: Linear | None = None
 
 
+class LearningOptions(TypedDict, total=False):
+    """Arguments that `learn_task` and `learn_task_from_examples` share, see there."""
+
+    base: int
+    alphabet: str | None
+    seconds: float
+    write_states: bool | None
+
+
 def learn_task(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     base: int = 10,
     alphabet: str | None = None,
     name: str = "learned",
@@ -117,7 +126,7 @@ def task_of(finding: Finding, words: Words, name: str, source: str, write_states
     return chosen_layout(finding.passes, finding.found, task_with, words.operands, write_states)
 
 
-def words_of(function: Callable[..., Any], base: int, alphabet: str | None) -> Words:
+def words_of(function: Callable[..., object], base: int, alphabet: str | None) -> Words:
     """How the arguments of a function are words.
 
     Raises:
@@ -141,7 +150,7 @@ def words_of(function: Callable[..., Any], base: int, alphabet: str | None) -> W
     return words
 
 
-def fragments_of(function: Callable[..., Any], alphabet: str, are_numbers: bool) -> tuple[str, ...]:
+def fragments_of(function: Callable[..., object], alphabet: str, are_numbers: bool) -> tuple[str, ...]:
     """The constants in a function's code as words; of numbers those of two digits or more, and their neighbours."""
     fragments = set()
     for constant in constants_of(function):

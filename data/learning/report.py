@@ -1,7 +1,7 @@
 """Reports of a machine that was found: three statements that are kept apart."""
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from longhand.data.learning.proof import Linear
 from longhand.data.learning.words import Words
@@ -43,9 +43,9 @@ class Report:
     linear: Linear | None = None
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, str]:
         """The facts for recipes, cards and certificates: those that are the same whenever the machine is found again."""
-        facts: dict[str, Any] = {"source": self.source, "machine": self.found}
+        facts = {"source": self.source, "machine": self.found}
         facts |= {"checked": self.checked, "proved": self.proved}
         facts |= {"symbols": self.symbols} if self.legend else {}
         return facts | ({OPERANDS: ONE_LENGTH} if self.one_length else {})

@@ -20,7 +20,7 @@ from longhand.modeling.inputs import PromptFormats
 from longhand.modeling.vocabulary import STATES
 
 
-def _field_of(member: type[Any], name: str) -> dict[str, Any]:
+def _field_of(member: type[Any], name: str) -> dict[str, object]:
     """The metadata of a field that is handed on to a member."""
     return dict(member.__dataclass_fields__[name].metadata)
 

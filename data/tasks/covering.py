@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from longhand.data.formatting import Batch
 from longhand.data.tasks.search import ABSENT, Found, Graph, find_neighbourhoods, number_rows
 from longhand.modeling import PairwiseBertForTokenClassification
 from longhand.modeling.relations import NOT_RELATED, Neighbours, Window, coupled_pair_map, is_listed
@@ -194,7 +195,7 @@ class NeighbourhoodBatch(Listed):
         elif weak.count:
             practice.neighbourhoods.append(weak)
 
-    def inputs(self, levels: int) -> dict[str, Any]:
+    def inputs(self, levels: int) -> Batch:
         """Each as a row of its own: `$`, the keys, the token. Every column sees `$`, the last one also the keys.
 
         Args:
@@ -217,7 +218,7 @@ class NeighbourhoodBatch(Listed):
             "logits_to_keep": 1,
         }
 
-    def labelled_inputs(self, levels: int) -> dict[str, Any]:
+    def labelled_inputs(self, levels: int) -> Batch:
         """`inputs` with one column more, the token that is right next, as the one label of each row.
 
         `neighbours` is a plain tuple: Trainer cannot move named ones.
@@ -344,7 +345,7 @@ class CoveringCases(Covering, Listed):
         practice.cases.append(self.take(np.concatenate([every, again])))
 
 
-def problems_of(task: Any, graph: Graph, paths: np.ndarray) -> list[Problems]:
+def problems_of(task: "Task", graph: Graph, paths: np.ndarray) -> list[Problems]:
     """The shortest problems whose runs hold some paths."""
     found = graph.problems(paths, task.operands, task.ones_come_first) if len(paths) else []
     return [Problems(task, digits, lengths) for digits, lengths in found]

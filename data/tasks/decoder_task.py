@@ -1,8 +1,9 @@
 """Tasks of the decoder: a query, then a response that is written token by token, with a coupling rule that reads both."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from longhand.data.families import DECODER, Family
 from longhand.data.formatting import Examples
 from longhand.data.tasks.reader import digits_of, read_numbers
 from longhand.data.tasks.task import Task
-from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, joining_rules
+from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, Relation, joining_rules
 from longhand.modeling.relations import Window
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, SEPARATE_EOS, TOKENS, decode
 
@@ -22,7 +23,6 @@ class DecoderTask(Task):
 
     Attributes:
         vocab_size: tokens of a model's vocabulary, the first ones of `vocabulary.ALL_TOKENS`.
-        ones_come_first: whether columns are read from the ones on, for practice.
         sign: stands between the numbers of a question; a task of other operands has its own `prompt`.
     """
 
@@ -30,7 +30,6 @@ class DecoderTask(Task):
     vocab_size: ClassVar[int] = len(TOKENS)
     sign: ClassVar[str]
 
-    ones_come_first: ClassVar[bool] = True
     separate_eos: bool = field(default=False, metadata={"help": "end sequences with a token of their own, not `$`"})
 
     @property
@@ -94,7 +93,7 @@ class DecoderTask(Task):
     def rewrite(self, generator, digits, lengths):
         return self.format(digits, lengths)
 
-    def check_window(self, window: Window, layers: int, needed: Any = None) -> None:
+    def check_window(self, window: Window, layers: int, needed: Sequence[Relation] | None = None) -> None:
         """Raise ValueError unless there is one layer with the needed window, by default that of the coupling rule."""
         if tuple(window) != (needed or self.rule.relations) or layers != 1:
             raise ValueError(

@@ -59,7 +59,6 @@ class EncoderTask(Task):
     operands: ClassVar[int] = 2
     operator: ClassVar[int]
     settling_map: ClassVar[str | None] = None
-    ones_come_first: ClassVar[bool] = True
 
     @property
     def sign(self) -> str:

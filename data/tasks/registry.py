@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
 
 from longhand.data.tasks.column_task import TABLES, ColumnTask, task_of_table
 from longhand.data.tasks.settling_columns import SETTLING, settling_task
@@ -40,7 +39,7 @@ def register_task(task: type[Task]) -> type[Task]:
     return task
 
 
-def register_table(name: str, values: Mapping[str, Any], learned: Mapping[str, str] | None = None) -> None:
+def register_table(name: str, values: Mapping[str, object], learned: Mapping[str, str] | None = None) -> None:
     """Make a task known that a configuration holds as a table, unless the task is known; it replaces an earlier table.
 
     Args:
@@ -69,7 +68,7 @@ def find_task(name: object) -> type[Task]:
     return kind
 
 
-def build_task(name: str, /, **task_fields: Any) -> Task:
+def build_task(name: str, /, **task_fields: object) -> Task:
     """The task of this name and format; fields that are not given have their defaults.
 
     Raises:

@@ -7,7 +7,7 @@ A task knows what each token means. Its fields are its format. `Task.family` is 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Literal, get_args, get_origin
+from typing import ClassVar, Literal, get_args, get_origin
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +58,7 @@ class Task(Lengths, ABC):
         most_digits: longest operands of a problem that is drawn. The tokens of one such problem, and what is computed on the
             way, fit into the memory of an ordinary computer.
         most_answered: most tokens of a question and its response; each takes 100 bytes and more while it is answered.
+        ones_come_first: whether columns are read from the ones on, for practice.
 
     A field of whole numbers says in its metadata, as `range`, the least and the largest that are legal.
     """
@@ -66,10 +67,11 @@ class Task(Lengths, ABC):
     operands: ClassVar[int]
     every_problem: ClassVar[str] = "operands of every length"
     length_complexity: ClassVar[int | None] = None
-    suggested_arguments: ClassVar[Mapping[str, Any]] = {}
+    suggested_arguments: ClassVar[Mapping[str, object]] = {}
     partitioned_digits: ClassVar[int | None] = PARTITIONED_DIGITS
     most_digits: ClassVar[int] = 1_000_000
     most_answered: ClassVar[int] = 2**27
+    ones_come_first: ClassVar[bool] = True
 
     def __post_init__(self):
         for option in fields(self):
@@ -283,6 +285,6 @@ class Task(Lengths, ABC):
             ValueError: the question is not of the task's form.
         """
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Name and format, for recipes and results."""
         return {"task": self.name, **asdict(self)}

@@ -12,6 +12,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from transformers import GenerationConfig, PreTrainedConfig
+
 from longhand.data import Task
 from longhand.data.certificates import CannotCertify, Certificate, Failure, certify, find_difference, verify_certificate
 from longhand.hub_cards.checkpoints.checkpoint import (
@@ -30,7 +32,7 @@ VERIFIER = Path(verify_certificate.__file__)
 """A program that verifies certificates with numpy alone. A copy stands beside each that it knows how to verify."""
 
 
-def fitting_certificate(folder: Path, weights: str, task: Task) -> dict[str, Any] | None:
+def fitting_certificate(folder: Path, weights: str, task: Task) -> dict[str, object] | None:
     """Return what the certificate in a folder states; None if there is none. Nothing is proved anew.
 
     Args:
@@ -84,14 +86,14 @@ def check_covered(folder: Path) -> None:
         raise ValueError(f"no certificate covers {folder}: {one_line(reason)}") from reason
 
 
-def _compare(before: dict[str, Any], now: dict[str, str]) -> list[str]:
+def _compare(before: dict[str, object], now: dict[str, str]) -> list[str]:
     """Return what differs between the hashes of files, file by file."""
     missing = [f"{name} is missing" for name in before if name not in now]
     added = [f"{name} is new" for name in now if name not in before]
     return [*(f"{name} differs" for name in now if before.get(name, now[name]) != now[name]), *missing, *added]
 
 
-def read_certificate(checkpoint: Checkpoint) -> dict[str, Any] | None:
+def read_certificate(checkpoint: Checkpoint) -> dict[str, object] | None:
     """Return the certificate of a checkpoint, after a new check of the model; None if there is none.
 
     The check is made once in a process (`find_difference`), and takes seconds.
@@ -129,7 +131,7 @@ def check_certifiable(checkpoint: Checkpoint) -> None:
     """
     model, folder = checkpoint.model, checkpoint.folder
     check_covered(folder)
-    files: dict[str, Any] = {"config.json": model.config}
+    files: dict[str, PreTrainedConfig | GenerationConfig] = {"config.json": model.config}
     if model.can_generate():
         files["generation_config.json"] = model.generation_config
     for name, settings in files.items():
@@ -212,7 +214,7 @@ def copy_verifier(folder: Path) -> str | None:
     return None
 
 
-def certificate_row(values: dict[str, Any], name: str) -> Row:
+def certificate_row(values: dict[str, object], name: str) -> Row:
     """Return what certificates.jsonl holds of a certificate; `name` is the model's."""
     left_out = ("statement", "proof", "task", "limits", "files", "lengths", "learned")
     return {"model": name} | {field: value for field, value in values.items() if field not in left_out}

@@ -16,7 +16,7 @@ from transformers.dynamic_module_utils import custom_object_save
 
 from longhand.data import Task
 from longhand.data.tasks.plugins import PLUGINS, named_plugins
-from longhand.hub_cards.recipes import RECIPE_FILE
+from longhand.hub_cards.recipes import RECIPE_FILE, Recipe
 from longhand.hub_cards.result_rows import RESULTS_FILE, Row, read_results
 
 CERTIFICATE_FILE = "certificate.json"
@@ -62,7 +62,7 @@ class Checkpoint:
     tokenizer: PreTrainedTokenizerBase
     task: Task
     own_task: Task | None
-    recipe: dict[str, Any]
+    recipe: Recipe
     weights: str
     certificate: dict[str, Any] | None = None
     fault: str = ""

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from longhand.data.certificates import Certificate, hash_weights
 from longhand.data.certificates.check import Failure
@@ -71,7 +70,7 @@ def is_settled(verdict: LengthVerdict, budget: float | None) -> bool:
     return budget is not None and verdict.budget is not None and verdict.budget >= budget
 
 
-def known_verdicts(file: Path, weights: str, task: dict[str, Any]) -> list[LengthVerdict]:
+def known_verdicts(file: Path, weights: str, task: Mapping[str, object]) -> list[LengthVerdict]:
     """The verdicts that a certificate holds already, if it is of the same weights and task and the same code found them."""
     if not file.is_file():
         return []
@@ -161,7 +160,7 @@ def conclude(checkpoint: Checkpoint, found: list[LengthVerdict], files: dict[str
     )
 
 
-def find_other_verdict(stated: Mapping[str, Any], checkpoint: Checkpoint) -> str | None:
+def find_other_verdict(stated: Row, checkpoint: Checkpoint) -> str | None:
     """Prove the lengths of a certificate again, and say what the certificate has otherwise; None if there is nothing.
 
     Raises:

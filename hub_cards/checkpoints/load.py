@@ -9,7 +9,7 @@ They hold what a finished run leaves, but for the code that travels with checkpo
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
@@ -25,7 +25,6 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from longhand.data import TASKS, Task
 from longhand.data.certificates import hash_weights, verify_certificate
 from longhand.data.checks import check_integer
-from longhand.data.families import DECODER, ENCODER
 from longhand.data.tasks.plugins import require_plugins
 from longhand.data.tasks.registry import register_table, task_from_recipe, task_named
 from longhand.hub_cards.checkpoints.certificate_file import copy_verifier, read_certificate, with_certificate
@@ -41,8 +40,9 @@ from longhand.hub_cards.checkpoints.checkpoint import (
     save_code,
 )
 from longhand.hub_cards.commands import one_line, read_object, write_atomically
-from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, read_recipe
+from longhand.hub_cards.recipes import RECIPE_FILE, Recipe, list_recipes, read_recipe
 from longhand.hub_cards.result_rows import RESULTS_FILE, read_results
+from longhand.modeling import CoupledGPTConfig, PairwiseBertConfig
 from longhand.modeling.inputs import TaskConfig
 
 WEIGHTS = "*.safetensors"
@@ -186,7 +186,7 @@ def load_both(folder: Path) -> tuple[Checkpoint, Checkpoint | None]:
     return load_checkpoint(str(folder)), load_checkpoint(str(best)) if best.is_dir() else None
 
 
-def learned_facts(recipe: Mapping[str, Any]) -> dict[str, str] | None:
+def learned_facts(recipe: Recipe) -> dict[str, str] | None:
     """The recipe's facts about a machine that was found, see `ColumnTask.learned`; None if it has none."""
     facts = recipe.get("learned")
     is_legal = isinstance(facts, dict) and all(isinstance(text, str) for pair in facts.items() for text in pair)
@@ -234,9 +234,10 @@ def complete_checkpoint(last: Checkpoint, best: Checkpoint | None) -> Checkpoint
                 f"{file} is of another checkpoint: {name} has other weights or another configuration; remove the file, or "
                 "take that of a new evaluation by eval.py"
             )
-    task: Any = last.own_task  # A checkpoint whose recipe and configuration name no task was not loaded above.
-    found: dict[str, Any] = {"rows": rows, "best_rows": [] if spare else best_rows, "spare_best": spare}
-    return replace(last, name=folder.resolve().name, task=task, **found)
+    task = last.own_task
+    assert task is not None, "a checkpoint whose recipe and configuration name no task was not loaded above"
+    best_rows = [] if spare else best_rows
+    return replace(last, name=folder.resolve().name, task=task, rows=rows, best_rows=best_rows, spare_best=spare)
 
 
 def _check_loadable(folder: Path) -> None:
@@ -299,9 +300,8 @@ def _fetch(source: str, revision: str | None) -> Path:
     if not (config := folder / "config.json").is_file():
         raise ValueError(f"{source} is not a checkpoint: it holds no config.json")
     if not (folder / RECIPE_FILE).is_file():
-        classes: list[Any] = [DECODER.model_class, ENCODER.model_class]
         model_type = read_object(config).get("model_type")
-        if isinstance(model_type, str) and model_type not in [one.config_class.model_type for one in classes]:
+        if isinstance(model_type, str) and model_type not in (CoupledGPTConfig.model_type, PairwiseBertConfig.model_type):
             raise OtherModel(source, model_type)
     if not is_folder:
         _snapshot(source, revision, [WEIGHTS])
@@ -388,7 +388,7 @@ def _load_tokenizer(source: str, folder: Path, task: Task) -> PreTrainedTokenize
     return tokenizer
 
 
-def _rules(tokenizer: PreTrainedTokenizerBase, characters: set[str]) -> dict[str, Any]:
+def _rules(tokenizer: PreTrainedTokenizerBase, characters: set[str]) -> dict[str, object]:
     """The rules by which a tokenizer reads texts of these characters, without the padding and truncation of a call."""
     rules = json.loads(tokenizer.backend_tokenizer.to_str())
     rules["added_tokens"] = [token["content"] for token in rules["added_tokens"] if characters.issuperset(token["content"])]

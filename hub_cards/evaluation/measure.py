@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from longhand.data import EvaluationBatches, Task
 from longhand.data.batches import draw_batch
 from longhand.data.collator import IGNORED
 from longhand.data.families import to_device
+from longhand.data.formatting import Batch
 from longhand.data.metrics import generated_matches, measure, place_accuracy
 from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.checkpoints.checkpoint import PLOT_FILE, Checkpoint, file_name
@@ -133,7 +133,7 @@ def _divided(
     seed: int,
     split: str = "test",
     start: int = 1,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Batch]:
     """Yield problems of a size as batches of inputs that a forward pass takes at once, whose ids begin with `start`."""
     batch_size = _batch_size(draw_batch(model, task, operands, 1, seed, split)["labels"], num_samples)
     collator = task.family.collator(model.config, start)
@@ -244,7 +244,7 @@ def shares_of_deciding(maps: torch.Tensor, decides: np.ndarray | None) -> list[d
     return [{"sigma": float((own[labelled, : keys.shape[1]] * keys).sum(1).mean())} for own in heads]
 
 
-def mean_attention(checkpoint: Checkpoint, batch: dict[str, Any]) -> torch.Tensor:
+def mean_attention(checkpoint: Checkpoint, batch: Batch) -> torch.Tensor:
     """Return the attention of every token that predicts to all tokens, averaged over the problems of a batch.
 
     Returns:
@@ -253,16 +253,17 @@ def mean_attention(checkpoint: Checkpoint, batch: dict[str, Any]) -> torch.Tenso
     model, count, totals = checkpoint.model, len(batch["input_ids"]), []
     # The last token of a response predicts nothing.
     queries = slice(-1) if "logits_to_keep" in batch else slice(None)
-    batch = {name: value for name, value in batch.items() if name != "logits_to_keep"}
     size = _batch_size(batch["labels"][0], count)
     implementation = model.config._attn_implementation
     model.set_attn_implementation("eager")
     try:
         for first in range(0, count, size):
-            part = to_device(batch, model.device)
-            for name, value in part.items():
-                if torch.is_tensor(value) and len(value) == count:
-                    part[name] = value[first : first + size]
+            # One row of ids stands for all problems.
+            part = {
+                name: value[first : first + size] if len(value) == count else value
+                for name, value in to_device(batch, model.device).items()
+                if isinstance(value, torch.Tensor)
+            }
             with torch.inference_mode():
                 outputs = model(**part, **checkpoint.task.family.forward_options, output_attentions=True)
             totals.append(torch.stack([weights[:, :, queries].float().sum(0).cpu() for weights in outputs.attentions]))
@@ -271,7 +272,7 @@ def mean_attention(checkpoint: Checkpoint, batch: dict[str, Any]) -> torch.Tenso
     return torch.stack(totals).sum(0) / count
 
 
-def attention_rows(maps: torch.Tensor, batch: dict[str, Any]) -> list[Row]:
+def attention_rows(maps: torch.Tensor, batch: Batch) -> list[Row]:
     """Return which tokens every head looks at, by the difference of their ids from the query's.
 
     Ids are those of the first level; without any, the places of tokens. In a sum, a column has the id of its digits, and
@@ -299,7 +300,7 @@ def attention_rows(maps: torch.Tensor, batch: dict[str, Any]) -> list[Row]:
     return rows
 
 
-def attention_map_rows(maps: torch.Tensor, batch: dict[str, Any], names: Sequence[str]) -> list[Row]:
+def attention_map_rows(maps: torch.Tensor, batch: Batch, names: Sequence[str]) -> list[Row]:
     """Return a row for each layer and head with its attention, for pictures.
 
     Args:
@@ -333,7 +334,11 @@ def shares_of_map(row: Row) -> dict[str, float]:
     weights = torch.tensor(row["weights"])[None, None]
     first_ids = [own[0] for own in row["ids"]]
     asked = row["response"][1:]
-    batch = {"input_ids": torch.zeros(1, len(first_ids)), "position_ids": torch.tensor([[first_ids]]), "logits_to_keep": 0}
+    batch: Batch = {
+        "input_ids": torch.zeros(1, len(first_ids)),
+        "position_ids": torch.tensor([[first_ids]]),
+        "logits_to_keep": 0,
+    }
     (shares,) = attention_rows(weights[:, :, asked[0] : asked[-1] + 1], batch)
     return {name: shares[name] for name in ATTENTION_KINDS}
 

@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from longhand.data import Task
 from longhand.data.collator import IGNORED
 from longhand.data.columns import example_columns
+from longhand.data.formatting import Batch
 from longhand.data.splits import make_generator
 from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.tasks.reader import write_questions
@@ -103,7 +104,7 @@ class TextSearch(ProblemSearch):
             raise ValueError(f"a problem of the size {self.operands} takes up to {needed} tokens, the model takes {most}")
         return TEXTS_AT_ONCE
 
-    def _batch(self, digits: np.ndarray) -> dict[str, Any]:
+    def _batch(self, digits: np.ndarray) -> Batch:
         """Prompts with their right answers, padded on the right, where the answers alone are labelled."""
         rows, labels = [], []
         for prompt, answer in zip(*problem_texts(self.task, digits, self._lengths(len(digits))), strict=True):
@@ -112,13 +113,16 @@ class TextSearch(ProblemSearch):
             rows.append(torch.tensor([*given, *right]))
             labels.append(torch.tensor([IGNORED] * len(given) + right))
         present = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
-        batch = {"input_ids": pad_sequence(rows, batch_first=True), "attention_mask": present}
-        return {**batch, "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORED)}
+        return {
+            "input_ids": pad_sequence(rows, batch_first=True),
+            "attention_mask": present,
+            "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORED),
+        }
 
-    def _leads(self, batch: dict[str, Any]) -> np.ndarray:
-        inputs = {name: batch[name].to(self.model.device) for name in ("input_ids", "attention_mask")}
+    def _leads(self, batch: Batch) -> np.ndarray:
+        input_ids, present = batch["input_ids"].to(self.model.device), batch["attention_mask"].to(self.model.device)
         with torch.no_grad():
-            logits = self.model(**inputs).logits.double().cpu()
+            logits = self.model(input_ids=input_ids, attention_mask=present).logits.double().cpu()
         return lowest_leads(logits, batch["labels"], ahead=1).numpy()
 
     def ask(self, digits: np.ndarray) -> tuple[str, str] | None:

@@ -31,6 +31,7 @@ from longhand.hub_cards.result_rows import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 BLUE, ORANGE, GREEN, PINK, YELLOW, SKY, BLACK = COLOURS
@@ -405,7 +406,7 @@ def _named_tokens(row: Row) -> list[str]:
     return [token + own for token, own in zip(row["tokens"], ids, strict=True)]
 
 
-def _draw_attention(axes: Axes, row: Row, most: int) -> Any:
+def _draw_attention(axes: Axes, row: Row, most: int) -> AxesImage:
     """Draw the weights of a layer and head, keys downward, with at most so many labels; return the image."""
     weights = np.array(row["weights"]).T
     image = axes.imshow(np.where(weights >= CLIPPED, weights, 0), vmin=0, vmax=1, cmap="Blues", aspect="auto")

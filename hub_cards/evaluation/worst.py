@@ -8,8 +8,10 @@ What it reports the model was asked: a decoder by greedy decoding, an encoder by
 import math
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import partial
+from typing import cast
 
 import numpy as np
 import torch
@@ -21,6 +23,7 @@ from longhand.data.batches import evaluation_draw
 from longhand.data.certificates import LengthProver
 from longhand.data.collator import IGNORED
 from longhand.data.families import LONG_PROMPT, to_device
+from longhand.data.formatting import Batch
 from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.encoder_task import EncoderTask
@@ -155,7 +158,7 @@ class ProblemSearch(ABC):
         """How many problems are tried at once, from one of them (1, operands, width)."""
 
     @abstractmethod
-    def _batch(self, digits: np.ndarray) -> dict[str, Any]:
+    def _batch(self, digits: np.ndarray) -> Batch:
         """What the model is given for problems (count, operands, width).
 
         Raises:
@@ -163,7 +166,7 @@ class ProblemSearch(ABC):
         """
 
     @abstractmethod
-    def _leads(self, batch: dict[str, Any]) -> np.ndarray:
+    def _leads(self, batch: Batch) -> np.ndarray:
         """The lowest lead of a right token of each problem, (count,)."""
 
     @abstractmethod
@@ -249,7 +252,7 @@ class ProblemSearch(ABC):
                 changed[row, operand, first] = others[row, operand, first]
         return changed
 
-    def _legal(self, digits: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+    def _legal(self, digits: np.ndarray) -> tuple[np.ndarray, Batch]:
         """The problems that are legal and belong to the split, and their batch."""
         if self.split is not None:
             split = self.task.split_of(digits, self._lengths(len(digits)))
@@ -288,15 +291,15 @@ class WorstSearch(ProblemSearch):
         response = int((self._batch(digits)["labels"] != IGNORED).sum())
         return max(2, min(TRIED, TOKENS_AT_ONCE // max(1, response)))
 
-    def _batch(self, digits: np.ndarray) -> dict[str, Any]:
+    def _batch(self, digits: np.ndarray) -> Batch:
         return self.collator(self.family.written(self.task, digits, self._lengths(len(digits))))
 
-    def _logits(self, batch: dict[str, Any]) -> Tensor:
+    def _logits(self, batch: Batch) -> Tensor:
         inputs = {name: value for name, value in to_device(batch, self.model.device).items() if name != "labels"}
         with torch.no_grad():
             return self.model(**inputs, **self.family.forward_options).logits.cpu()
 
-    def _leads(self, batch: dict[str, Any]) -> np.ndarray:
+    def _leads(self, batch: Batch) -> np.ndarray:
         return lowest_leads(self._logits(batch).double(), batch["labels"], self.family.ahead).numpy()
 
     def ask(self, digits: np.ndarray) -> tuple[str, str] | None:
@@ -315,26 +318,24 @@ class WorstSearch(ProblemSearch):
             written = logits[: len(logits) - self.family.ahead].argmax(-1)[kept].tolist()
         if written == right:
             return None
-        names = cast(DecoderTask, self.task).tokens if self.model.can_generate() else cast(EncoderTask, self.task).labels
+        names = self.family.written_names(self.task)
         return _spelled(written, names), _spelled(right, names)
 
     def _generate(self, query: Tensor) -> list[int]:
         """What the model writes to a query (1, tokens) by greedy decoding, in parallel if the response is long."""
         model = cast(CoupledGPTForCausalLM, self.model)
         given = query.to(model.device)
-        options: dict[str, Any] = {"attention_mask": torch.ones_like(given), "do_sample": False}
+        generate: Callable[..., Tensor] = model.generate
         if query.shape[1] > LONG_PROMPT and model.model.position_encoding.windowed:
-            options |= {"custom_generate": parallel_greedy, **dict.fromkeys(OUTPUTS, False)}
+            generate = partial(generate, custom_generate=parallel_greedy, **dict.fromkeys(OUTPUTS, False))
         with torch.no_grad():
-            return model.generate(given, **options)[0, query.shape[1] :].tolist()
+            written = generate(given, attention_mask=torch.ones_like(given), do_sample=False)
+        return written[0, query.shape[1] :].tolist()
 
     def text(self, digits: np.ndarray) -> str:
         """As `ProblemSearch.text`, without the token at the beginning."""
         batch = self._batch(digits[None])
-        tokens = batch["input_ids"][0]
-        if self.model.can_generate():
-            tokens = tokens[1 : int((batch["labels"][0] != IGNORED).int().argmax())]
-        return _spelled(tokens.tolist(), cast(DecoderTask | EncoderTask, self.task).tokens)
+        return _spelled(self.family.first_query(batch).tolist(), cast(DecoderTask | EncoderTask, self.task).tokens)
 
 
 def _spelled(tokens: list[int], names: tuple[str, ...]) -> str:

@@ -67,7 +67,7 @@ class GeneratedDataset:
     """
 
     task: str
-    configurations: dict[str, dict[str, Any]]
+    configurations: dict[str, dict[str, object]]
     num_samples: dict[str, int]
     seed: int = 0
 
@@ -155,7 +155,7 @@ def render_dataset_card(dataset: GeneratedDataset, repo_id: str, sizes: Mapping[
     """
     configurations, counts = dataset.configurations, dataset.num_samples
     features = {name: dataset.load(name, streaming=True)[next(iter(counts))].features for name in configurations}
-    tasks: dict[str, Any] = {name: _task_of(dataset.task, arguments) for name, arguments in configurations.items()}
+    tasks: dict[str, Task] = {name: _task_of(dataset.task, arguments) for name, arguments in configurations.items()}
     default, arguments = next(iter(configurations.items()))
     first = tasks[default]
     ideas = first.family.ideas(first)
@@ -209,7 +209,7 @@ def render_dataset_card(dataset: GeneratedDataset, repo_id: str, sizes: Mapping[
     )
 
 
-def _task_of(name: str, arguments: dict[str, Any]) -> Task:
+def _task_of(name: str, arguments: dict[str, object]) -> Task:
     """The task in a configuration's format. Arguments that `load_task_dataset` does not name are fields of the format."""
     others = signature(load_task_dataset).parameters
     return build_task(name, **{field: value for field, value in arguments.items() if field not in others})
@@ -218,7 +218,7 @@ def _task_of(name: str, arguments: dict[str, Any]) -> Task:
 def push_dataset(
     task: str,
     repo_id: str,
-    configurations: dict[str, dict[str, Any]],
+    configurations: dict[str, dict[str, object]],
     *,
     num_samples: dict[str, int],
     seed: int = 0,
@@ -246,7 +246,7 @@ def push_dataset(
 def write_dataset(
     task: str,
     folder: Path | str,
-    configurations: dict[str, dict[str, Any]],
+    configurations: dict[str, dict[str, object]],
     *,
     num_samples: dict[str, int],
     seed: int = 0,

@@ -196,7 +196,7 @@ def encoder_answer(task: EncoderTask) -> tuple[list[int], str]:
     return places[kept].tolist(), "".join(task.labels[label] for label in labels[kept])
 
 
-def draw_labels(task: Any, config: Any = None) -> str:
+def draw_labels(task: Any, config: PreTrainedConfig | None = None) -> str:
     """The example's tokens over their labels, as an indented block.
 
     Args:

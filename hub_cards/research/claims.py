@@ -35,7 +35,7 @@ from statistics import mean, median
 from typing import Any
 
 from longhand.data.splits import make_generator
-from longhand.hub_cards.recipes import read_settings
+from longhand.hub_cards.recipes import Recipe, read_settings
 from longhand.hub_cards.research.predicates import (
     ENOUGH_SEEDS,
     PREDICATES,
@@ -63,7 +63,7 @@ PAPERS = ("position-coupling", "structural-symmetry", "scratchpads")
 HUB_CARDS = Path(__file__).parents[1]
 CLAIMS_FOLDER = HUB_CARDS / "research" / "papers"
 
-Settings = dict[str, Any]
+Settings = Recipe
 """The arguments of a run, and what was tested."""
 
 SIZES, METHOD, NOT_COMPARED = read_settings(HUB_CARDS / "research" / "settings.yaml").values()
@@ -90,7 +90,7 @@ class Claim:
 
     place: str
     says: str
-    holds: list[dict[str, dict[str, Any]]]
+    holds: list[dict[str, Settings]]
     study: str = ""
     rows: str = ""
     abstract: bool = False
@@ -99,10 +99,10 @@ class Claim:
     note: str = ""
     tried: str = ""
     decided_by: list[str] = field(default_factory=list)
-    also: list[dict[str, Any]] = field(default_factory=list)
+    also: list[Settings] = field(default_factory=list)
 
     @property
-    def predicates(self) -> list[tuple[str, dict[str, Any]]]:
+    def predicates(self) -> list[tuple[str, Settings]]:
         """The name and the parameters of every predicate."""
         return [item for one in self.holds for item in one.items()]
 
@@ -240,7 +240,7 @@ def changes_method(name: str, ours: object, paper: object) -> bool:
     return name in METHOD or (name == "attention_scale" and "log_length" in (ours, paper))
 
 
-def variant_settings(study: Study, variant: str, rows: list[dict[str, Any]]) -> Settings:
+def variant_settings(study: Study, variant: str, rows: list[Row]) -> Settings:
     """Return the arguments of a variant, with the largest tested size as `tested` and the fewest problems as `test_samples`.
 
     Args:
@@ -272,11 +272,13 @@ def paper_settings(experiment: str, seeds: int) -> Settings:
 
 def compare_sizes(ours: Settings, paper: Settings, silent: list[str]) -> dict[str, tuple[int, int]]:
     """Return the sizes that differ, ours and the paper's, without those of which the paper says nothing."""
-    sizes: dict[str, Any] = {name: (ours.get(size), paper.get(size)) for name, size in SIZES.items() if name not in silent}
-    return {name: (own, other) for name, (own, other) in sizes.items() if own != other and None not in (own, other)}
+    stated = {
+        name: size for name, size in SIZES.items() if name not in silent and None not in (ours.get(size), paper.get(size))
+    }
+    return {name: (ours[size], paper[size]) for name, size in stated.items() if ours[size] != paper[size]}
 
 
-def compare_arguments(ours: Settings, paper: Settings, silent: list[str]) -> dict[str, tuple[Any, Any]]:
+def compare_arguments(ours: Settings, paper: Settings, silent: list[str]) -> dict[str, tuple[object, object]]:
     """Return the other arguments that differ, ours and the paper's; None, 0 and False count as equal."""
     names = sorted({*paper, *ours}.difference(SIZES.values(), chain(*NOT_COMPARED), silent))
     pairs = {name: (ours.get(name) or None, paper.get(name) or None) for name in names}
@@ -413,7 +415,7 @@ def learned_lines() -> str:
     return "".join(textwrap.fill(f"- {text}", 140, subsequent_indent="  ") + "\n" for text in texts)
 
 
-def learned_number(value: str = "", where: dict[str, Any] | None = None, size: int = 0, **source: Any) -> float:
+def learned_number(value: str = "", where: Settings | None = None, size: int = 0, **source: Any) -> float:
     """Return a number of `learned.yaml`, whose head says what the fields mean.
 
     Raises:

@@ -11,7 +11,6 @@ from itertools import combinations
 from math import inf, isfinite
 from operator import itemgetter
 from statistics import mean, median
-from typing import Any
 
 from longhand.hub_cards.metrics.exact_match_by_length.counting import wilson_interval
 from longhand.hub_cards.research.study import Study
@@ -78,7 +77,7 @@ class Evidence:
         """Return how many seeds of a variant fit its trained sizes, and how many there are."""
         return seeds_that_fit(group_variants(self.tests).get(variant, []), self.trained(variant))
 
-    def select(self, where: dict[str, Any], fitted: bool = True) -> list[Row]:
+    def select(self, where: Row, fitted: bool = True) -> list[Row]:
         """Return the rows whose fields have these values; `model` is the name of a variant or of a model.
 
         Args:
@@ -115,7 +114,7 @@ def read_field(row: Row, name: str) -> float:
     return row[name][int(item)] if item else row[name]
 
 
-def describe(where: dict[str, Any]) -> str:
+def describe(where: Row) -> str:
     """Return "`ape`, window 10"."""
     return ", ".join(f"`{value}`" if name == "model" else f"{name} {value}" for name, value in where.items())
 
@@ -291,11 +290,11 @@ def steepest(evidence: Evidence, variant: str, size: int) -> Finding:
 
 def value(
     evidence: Evidence,
-    where: dict[str, Any],
+    where: Row,
     field: str,
     at_least: float = -inf,
     at_most: float = inf,
-    below: dict[str, Any] | None = None,
+    below: Row | None = None,
     every: bool = False,
     fitted: bool = True,
 ) -> Finding:

@@ -20,12 +20,11 @@ import json
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from longhand.data import Task
-from longhand.hub_cards.recipes import load_recipe, read_settings
+from longhand.hub_cards.recipes import Recipe, load_recipe, read_settings
 from longhand.hub_cards.result_rows import (
     ATTENTION_FILE,
     CERTIFICATES_FILE,
@@ -61,7 +60,7 @@ class Evaluation:
     """
 
     name: str
-    options: dict[str, Any]
+    options: Recipe
 
     def command(self, run_folder: Path) -> list[str]:
         """Return the words that follow `python eval.py`."""
@@ -95,7 +94,7 @@ class StudyRun:
 
     name: str
     recipe: str
-    arguments: dict[str, Any]
+    arguments: Recipe
     evaluations: tuple[Evaluation, ...] = ()
 
     def command(self, folder: Path) -> list[str]:
@@ -107,7 +106,7 @@ class StudyRun:
         return [*words, "--output_dir", str(folder)]
 
     @property
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Recipe:
         """The run as a row of `RUNS_FILE`, with the arguments of its recipe: what is measured goes with them."""
         recipe = {name: value for name, value in _recipe(self.recipe).items() if name != "description"}
         trained = {"model": self.name, "recipe": self.recipe, "arguments": {**recipe, **self.arguments}}
@@ -122,10 +121,10 @@ class Study:
     name: str
     question: str
     recipe: str
-    variants: dict[str, dict[str, Any]]
-    arguments: dict[str, Any] = field(default_factory=dict)
+    variants: dict[str, Recipe]
+    arguments: Recipe = field(default_factory=dict)
     seeds: list[int] = field(default_factory=lambda: [0])
-    evaluate: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    evaluate: dict[str, list[Recipe]] = field(default_factory=dict)
     xlabel: str = "digits"
     lengths: list[int] | None = None
     validations: bool = False
@@ -180,7 +179,7 @@ def _trained_sizes(run: Run, task: Task) -> tuple[int, int]:
 
 
 @cache
-def _recipe(name: str) -> dict[str, Any]:
+def _recipe(name: str) -> Recipe:
     """Return a recipe; a study of many runs reads it once."""
     return load_recipe(name)
 

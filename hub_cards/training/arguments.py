@@ -24,6 +24,7 @@ from transformers.utils.chat_template_utils import parse_google_format_docstring
 
 from longhand.data import TASKS, ColumnTask, Task
 from longhand.data.certificates import LARGEST_RATIO, ROUNDING_FACTOR
+from longhand.data.formatting import Batch
 from longhand.data.learning.report import Learned
 from longhand.data.tasks.plugins import PACKAGE, Plugin, load_plugin, require_plugins
 from longhand.data.tasks.registry import find_task, task_named
@@ -31,7 +32,7 @@ from longhand.data.tasks.settling_columns import SETTLING
 from longhand.data.tasks.written_states import STATES, is_better_stated
 from longhand.hub_cards.checkpoints.load import learned_facts
 from longhand.hub_cards.commands import OneLineParser, one_line
-from longhand.hub_cards.recipes import load_recipe
+from longhand.hub_cards.recipes import Recipe, load_recipe
 from longhand.hub_cards.training.found_task import find_asked, know_table, test_by_examples
 from longhand.hub_cards.training.launcher import (
     DIVIDING_ARGUMENTS,
@@ -54,7 +55,7 @@ _LARGEST = 1e12
 
 
 def argument(
-    default: object, meaning: str, private: bool = False, needs: Mapping[str, Any] | None = None, **bounds: float
+    default: object, meaning: str, private: bool = False, needs: Mapping[str, object] | None = None, **bounds: float
 ) -> Any:
     """Return the field of an argument.
 
@@ -75,16 +76,18 @@ def _default(option: Field) -> Any:
     return option.default if option.default_factory is MISSING else option.default_factory()
 
 
-def usual(default: object, meaning: str, private: bool = False, **options: Any) -> Any:
+def usual(
+    default: object, meaning: str, private: bool = False, needs: Mapping[str, object] | None = None, **bounds: float
+) -> Any:
     """Return the field of an argument whose default recipes leave out; see `argument`."""
-    option = argument(default, meaning, private, **options)
+    option = argument(default, meaning, private, needs, **bounds)
     option.metadata = {**option.metadata, "usual": True}
     return option
 
 
-def of_trainer(name: str, meaning: str, private: bool = False, **bounds: Any) -> Any:
+def of_trainer(name: str, meaning: str, private: bool = False, **bounds: float) -> Any:
     """Return the field of an argument that keeps the default of `TrainingArguments`; recipes leave this value out."""
-    return usual(_default(TrainingArguments.__dataclass_fields__[name]), meaning, private, **bounds)
+    return usual(_default(TrainingArguments.__dataclass_fields__[name]), meaning, private, None, **bounds)
 
 
 @dataclass
@@ -258,7 +261,7 @@ def model_arguments(task: Task) -> type:
 class Parser(OneLineParser, HfArgumentParser):
     """Parser of dataclasses that raises ValueError, in one line, instead of printing a usage of several screens."""
 
-    def __init__(self, kinds: Iterable[type], **options: Any):
+    def __init__(self, kinds: Iterable[type], **options: object):
         self.fields: dict[str, Field] = {}
         super().__init__((), allow_abbrev=False, add_help=False, formatter_class=_Formatter, **options)
         for kind in kinds:
@@ -481,7 +484,7 @@ def _take_unset(words: list[str]) -> tuple[list[str], set[str]]:
     return kept, unset
 
 
-def _own_column_task(recipe: dict[str, Any], plugins: list[Plugin]) -> str | None:
+def _own_column_task(recipe: Recipe, plugins: list[Plugin]) -> str | None:
     """Return the one column task that plugins define, which takes the place of a recipe's column task; None if none does."""
     name = str(recipe.get("task"))
     kind = task_named(name)
@@ -493,7 +496,7 @@ def _own_column_task(recipe: dict[str, Any], plugins: list[Plugin]) -> str | Non
     return prefix + own[0] if len(own) == 1 else None
 
 
-def _words(recipe: dict[str, Any]) -> list[str]:
+def _words(recipe: Recipe) -> list[str]:
     """Return the command line that says what a recipe says."""
     words = []
     for name, value in recipe.items():
@@ -523,11 +526,11 @@ class Run:
     task: Task
     config: PreTrainedConfig
     data: DataArguments
-    training_collator: Callable[..., dict[str, Any]]
+    training_collator: Callable[..., Batch]
     training: RunArguments
     best_by_loss: bool
     publishing: Publishing | None
-    recipe: dict[str, Any]
+    recipe: Recipe
     plugins: tuple[Plugin, ...]
     found: Learned | None
     write_plugin: str | None

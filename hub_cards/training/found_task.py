@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from longhand.data.learning.examples import learn_task_from_examples, read_examples
-from longhand.data.learning.learn import learn_task
+from longhand.data.learning.learn import LearningOptions, learn_task
 from longhand.data.learning.report import Learned
 from longhand.data.tasks.column_task import TABLES
 from longhand.data.tasks.plugins import PACKAGE, load_plugin
@@ -41,16 +41,21 @@ def find_asked(asked: Asked, write_states: bool | None) -> Learned:
     Raises:
         ValueError: it cannot be found, as `learn_task` and `learn_task_from_examples` say, or its name is taken.
     """
-    options: dict[str, Any] = {"base": asked.base, "alphabet": asked.alphabet, "seconds": asked.seconds}
-    options["write_states"] = write_states
+    options: LearningOptions = {
+        "base": asked.base,
+        "alphabet": asked.alphabet,
+        "seconds": asked.seconds,
+        "write_states": write_states,
+    }
     if asked.function is None:
         file = Path(str(asked.examples))
-        options |= {"name": asked.name or _as_name(file.stem), "source": file.name}
-        learned = learn_task_from_examples(read_examples(file), complete=asked.complete, **options)
+        name = asked.name or _as_name(file.stem)
+        learned = learn_task_from_examples(
+            read_examples(file), name=name, source=file.name, complete=asked.complete, **options
+        )
     else:
         function, name = read_function(asked.function)
-        options |= {"name": asked.name or name, "source": asked.function.strip()}
-        learned = learn_task(function, **options)
+        learned = learn_task(function, name=asked.name or name, source=asked.function.strip(), **options)
         test_by_examples(type(learned.task), asked)
     kind = type(learned.task)
     kind.learned = learned.report.facts
@@ -87,7 +92,7 @@ def _as_name(text: str) -> str:
     return re.sub(r"\W", "_", text)
 
 
-def read_function(text: str) -> tuple[Callable[..., Any], str]:
+def read_function(text: str) -> tuple[Callable[..., object], str]:
     """A function from the command line, and the name of its task: a lambda, or `FILE.py:NAME`.
 
     Raises:

@@ -5,7 +5,6 @@ Trainer would take it without a word. Here it becomes arguments of the run, whic
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 LAUNCH_FILES = "hub_cards/launch"
 CPUS_FILE = f"{LAUNCH_FILES}/cpus.yaml"
@@ -23,7 +22,7 @@ DIVIDING = {
 DIVIDING_ARGUMENTS = {"fsdp": "FSDP", "fsdp_config": "FSDP", "deepspeed": "DeepSpeed"}
 """The same by arguments of `TrainingArguments`."""
 
-PRECISIONS: dict[str, dict[str, Any]] = {
+PRECISIONS: dict[str, dict[str, object]] = {
     "no": {},
     "bf16": {"bf16": True, "fp16": False},
     "fp16": {"bf16": False, "fp16": True},
@@ -40,7 +39,7 @@ def refuse_dividing(name: str) -> None:
     )
 
 
-def launched_arguments(environment: Mapping[str, str]) -> dict[str, Any]:
+def launched_arguments(environment: Mapping[str, str]) -> dict[str, object]:
     """Return the arguments that a launcher sets, by name.
 
     Raises:
@@ -69,8 +68,8 @@ def launched_arguments(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def join_launched(
-    values: Mapping[str, Any], launched: Mapping[str, Any], recipe: Mapping[str, object], words: Collection[str]
-) -> dict[str, Any]:
+    values: Mapping[str, object], launched: Mapping[str, object], recipe: Mapping[str, object], words: Collection[str]
+) -> dict[str, object]:
     """Return the values of a run's arguments with those that a launcher sets.
 
     Args:

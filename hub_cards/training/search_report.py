@@ -1,13 +1,13 @@
 """Reports of the search for neighbourhoods about a run: before its first step, in a dry run, and if the run stops short."""
 
 import time
-from typing import Any
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
 from longhand.data import ColumnTask, Task, make_generator
+from longhand.data.batches import Batches
 from longhand.data.certificates import Check, covering, coverings
 from longhand.data.formatting import LabelledTokens
 from longhand.data.tasks.written_states import WrittenStates
@@ -101,12 +101,13 @@ def describe_run(run: Run, trainer: BatchTrainer) -> str:
     return "\n".join([*lines, "nothing was written: without --dry_run, this run is trained"])
 
 
-def time_step(run: Run, trainer: Any) -> float:
+def time_step(run: Run, trainer: BatchTrainer) -> float:
     """Return the median seconds of the forward and backward pass of a batch; the weights stay as they are."""
+    assert isinstance(trainer.train_dataset, Batches)
     measured = []
     for index in range(1 + TIMED_STEPS):
         began = time.perf_counter()
-        batch = trainer._prepare_inputs(trainer.train_dataset[index])
+        batch = trainer._prepare_inputs(dict(trainer.train_dataset[index]))
         trainer.model.train()
         trainer.model(**batch).loss.backward()
         trainer.model.zero_grad()

@@ -270,7 +270,9 @@ def check_sizes(run: Run, model: PreTrainedModel) -> None:
         EvaluationBatches(part.widest, longest, 1, seed, "train", 1, collator=run.training_collator)[0]
 
 
-def trainer_of(run: Run, model: PreTrainedModel, batches: Any, validation: dict[str, EvaluationBatches]) -> BatchTrainer:
+def trainer_of(
+    run: Run, model: PreTrainedModel, batches: FreshBatches | FixedBatches, validation: dict[str, EvaluationBatches]
+) -> BatchTrainer:
     """Return the Trainer of a model on batches; `resume_certified` and `train()` go on from it.
 
     Raises:
@@ -294,8 +296,10 @@ def trainer_of(run: Run, model: PreTrainedModel, batches: Any, validation: dict[
         trainer.remove_callback(callback)
     trainer.add_callback(ProgressBar())
     if training.until_certified:
+        assert isinstance(batches, FreshBatches), "a fixed training set is refused where practice is asked for"
         trainer.add_callback(UntilCertified(run, model, batches))
     if training.practise_worst:
+        assert isinstance(batches, FreshBatches), "a fixed training set is refused where practice is asked for"
         trainer.add_callback(PractiseWorst(run, batches, training.practise_worst))
     trainer.create_optimizer_and_scheduler(training.max_steps)
     return trainer

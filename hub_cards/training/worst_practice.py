@@ -1,7 +1,5 @@
 """Practice of the worst problems of the trained sizes, which are searched at every validation."""
 
-from typing import Any
-
 import numpy as np
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, TrainerCallback, TrainerState
@@ -35,13 +33,16 @@ class PractiseWorst(TrainerCallback):
         """
         self.run, self.batches, self.number = run, batches, number
 
-    def on_train_begin(self, args, state, control, model: Any = None, **kwargs):
+    def on_train_begin(self, args, state, control, model: PreTrainedModel | None = None, **kwargs):
         # A resumed run repeats the search of the step that was saved.
         if state.global_step:
+            assert model is not None
             self._practise(model, state)
 
-    def on_step_end(self, args, state, control, model: Any = None, **kwargs):
-        if state.global_step % args.eval_steps == 0:
+    def on_step_end(self, args, state, control, model: PreTrainedModel | None = None, **kwargs):
+        # Nothing is trained after the last step.
+        if state.global_step % args.eval_steps == 0 and state.global_step < state.max_steps:
+            assert model is not None
             self._practise(model, state)
 
     def _practise(self, model: PreTrainedModel, state: TrainerState) -> None:

@@ -25,7 +25,7 @@ def spell(prediction: str, reference: str) -> tuple[list[int], list[int]]:
     return predicted, right
 
 
-def exact_match_reward(completions: list[Any], reference: list[str], **_: Any) -> list[float]:
+def exact_match_reward(completions: list[str | list[dict[str, str]]], reference: list[str], **_: object) -> list[float]:
     """Return 1 for each completion that is its reference, character for character, and 0 for each other one.
 
     It is a reward function for `GRPOTrainer` of TRL, which passes the columns of a dataset by name. Call the column
@@ -43,7 +43,7 @@ def exact_match_reward(completions: list[Any], reference: list[str], **_: Any) -
     return [float(predicted == right) for predicted, right in spelled]
 
 
-def summarize(exact: np.ndarray, right: np.ndarray, counted: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
+def summarize(exact: np.ndarray, right: np.ndarray, counted: np.ndarray, lengths: np.ndarray) -> dict[str, object]:
     """Accuracy over sequences, in all and by length.
 
     Args:

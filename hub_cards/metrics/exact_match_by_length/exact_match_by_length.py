@@ -1,7 +1,6 @@
 """Exact match of token sequences by the length of the problem, for `evaluate.load`; imports nothing from its package."""
 
 from itertools import chain
-from typing import Any
 
 import datasets
 import evaluate
@@ -98,7 +97,7 @@ class ExactMatchByLength(evaluate.Metric):
             example = dict(zip(names, _spelled(*map(example.get, names)), strict=True))
         super().add(**example)
 
-    def _compute(self, predictions, references, lengths) -> dict[str, Any]:
+    def _compute(self, predictions, references, lengths) -> dict[str, object]:
         sizes, predicted_sizes = (np.fromiter(map(len, rows), np.int64) for rows in (references, predictions))
         if (different := np.flatnonzero(sizes != predicted_sizes)).size:
             row = different[0]

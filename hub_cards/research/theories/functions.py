@@ -8,20 +8,19 @@ import random
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from longhand.data.learning.examples import Example, learn_task_from_examples
 from longhand.data.learning.functions import Refused
-from longhand.data.learning.learn import learn_task
+from longhand.data.learning.learn import LearningOptions, learn_task
 from longhand.data.learning.report import Learned
 from longhand.hub_cards.checkpoints.load import read_checkpoint
 from longhand.hub_cards.result_rows import Row, hardware, read_results, write_results
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 
-ISSUED: dict[str, dict[str, Any]] = {
+ISSUED: dict[str, LearningOptions] = {
     "lambda a, b: a + b": {},
     "lambda a: 123 * a + 45": {},
     "lambda a: a // 7": {},
@@ -37,7 +36,7 @@ ISSUED: dict[str, dict[str, Any]] = {
     "lambda s: s[::-1]": {},
     "lambda s: s.count('a') > s.count('b')": {"alphabet": "ab"},
 }
-OTHERS: dict[str, dict[str, Any]] = {
+OTHERS: dict[str, LearningOptions] = {
     "lambda a, b, c: a + b + c": {"base": 2},
     "lambda a, b: a ^ b": {"base": 16},
     "lambda a, b: a & ~b": {"base": 8},
@@ -53,7 +52,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 """Functions, and how they are learned."""
 
-EXAMPLES: dict[str, tuple[Callable[..., Any], int, int]] = {
+EXAMPLES: dict[str, tuple[Callable[..., int | str], int, int]] = {
     "a + b": (lambda a, b: a + b, 2, 10),
     "a + b in base 2": (lambda a, b: a + b, 2, 2),
     "a + b in base 16": (lambda a, b: a + b, 2, 16),
@@ -85,7 +84,7 @@ LONG = 50
 """Digits of the operands by which what was learned from examples is tested."""
 
 
-def function_row(source: str, options: dict[str, Any], kind: str) -> Row:
+def function_row(source: str, options: LearningOptions, kind: str) -> Row:
     """The machine that is found for a function, or why the function is refused."""
     began = time.process_time()
     shown = "".join(f" --{name} {value}" for name, value in options.items())
@@ -115,7 +114,7 @@ def examples_row(name: str, seed: int = 0) -> Row:
     return {"kind": "examples", "source": name, "examples": f"more than {COUNTS[-1]}"}
 
 
-def draw(function: Callable[..., Any], operands: int, base: int, count: int, seed: int) -> list[Example]:
+def draw(function: Callable[..., int | str], operands: int, base: int, count: int, seed: int) -> list[Example]:
     """Examples with operands of up to `LONGEST` digits, any length as often."""
     generator = random.Random(seed)
     drawn = []
@@ -125,27 +124,31 @@ def draw(function: Callable[..., Any], operands: int, base: int, count: int, see
     for _ in range(count if operands else 0):
         numbers = [generator.randrange(base ** generator.randint(1, LONGEST)) for _ in range(operands)]
         answer = function(*numbers)
-        is_number = isinstance(answer, int) and not isinstance(answer, bool) and answer >= 0
-        written = text_of(answer, base) if is_number else str(answer)
+        if isinstance(answer, int) and not isinstance(answer, bool) and answer >= 0:
+            written = text_of(answer, base)
+        else:
+            written = str(answer)
         drawn.append(Example("+".join(text_of(number, base) for number in numbers), written))
     return drawn
 
 
-def is_right(learned: Learned, function: Callable[..., Any], base: int, seed: int) -> bool:
+def is_right(learned: Learned, function: Callable[..., int | str], base: int, seed: int) -> bool:
     """Whether 50 long problems are answered rightly."""
     generator = random.Random(seed)
     operands = learned.task.operands
     for _ in range(50):
-        numbers: list[Any] = [generator.randrange(base**LONG) for _ in range(operands)]
-        question = learned.task.sign.join(text_of(number, base) for number in numbers)
         if learned.task.alphabet == "ab":
             question = "".join(generator.choices("ab", k=LONG))
-            numbers = [question]
+            right = function(question)
+        else:
+            numbers = [generator.randrange(base**LONG) for _ in range(operands)]
+            question = learned.task.sign.join(text_of(number, base) for number in numbers)
+            right = function(*numbers)
         answer = learned.task.answer_to(question)
         if learned.task.answer == "last":
-            if learned.report.legend.get(answer, answer) != str(function(*numbers)):
+            if learned.report.legend.get(answer, answer) != str(right):
                 return False
-        elif int(answer, base) != function(*numbers):
+        elif int(answer, base) != right:
             return False
     return True
 
@@ -162,7 +165,8 @@ def _digits(number: int, base: int) -> str:
 def trained_row(folder: Path) -> Row:
     """The results in the folder of a trained function."""
     checkpoint = read_checkpoint(folder)
-    certificate: Any = checkpoint.certificate
+    certificate = checkpoint.certificate
+    assert certificate is not None, f"{folder} has no certificate"
     parameters = sum(parameter.numel() for parameter in checkpoint.model.parameters())
     facts = {name: certificate[name] for name in ("certified", "predictions", "ratio")}
     source = checkpoint.recipe["learned"]["source"]
