@@ -57,7 +57,7 @@ def interruptible(advice: str) -> Iterator[None]:
     """End the program with one line on Ctrl-C (exit status 130), if nobody reads its output (141) or memory ends (1)."""
     before = sys.unraisablehook
 
-    def interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
+    def interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
             # Python cannot raise Ctrl-C out of the callback of a weak reference: we ask again a moment later.
             threading.Timer(0.05, _thread.interrupt_main).start()

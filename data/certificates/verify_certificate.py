@@ -10,9 +10,9 @@ weights. It imports nothing of the package that wrote the certificate and takes 
     5. So?               If the right token leads everywhere by ten times the bound, greedy decoding is right, by induction:
                          a prefix that is right has a last token in the list, so the next token is right too.
 
-Each part names the chapter of hub_cards/PROOF.md that it carries out, and functions name their lemmas. Who reads this file
-for the first time may begin at its end, with `verify`, and go on with `list_neighbourhoods`, `windows` and one task of
-part 2, such as `sums`; then with `Value`, `Arithmetic` and `Network`.
+Each part names the chapter of hub_cards/PROOF.md that it carries out, and functions name their lemmas. Parts 1 to 5 can be
+read from top to bottom, with sums as their example; `verify`, in part 5, puts them together. Part 6 holds all other tasks. A
+reader needs the task of one checkpoint there, and the table TASKS says which functions belong to a task.
 
 An encoder writes nothing: it labels its tokens, pass after pass, until no label changes. Tokens see labels of the pass
 before, and the induction is over passes: each gives the labels that are right after it, and the last ones are the answer.
@@ -54,6 +54,7 @@ PLUS, MINUS, TIMES, EQUALS, NEXT, MINE, BLANK, OVER = map(TOKENS.index, "+-*=>M_
 
 
 Json = dict[str, Any]  # a JSON object, of which nothing is known before `compare`
+Check = Callable[[Any], bool]  # whether a value of a file is legal
 
 
 class Refused(ValueError):
@@ -211,24 +212,24 @@ def compare(name: str, found: object, expected: object, ignored: tuple[str, ...]
         require(same(found), f"{name} {found!r:.80} is not what is known or found here")
 
 
-def one_of(*legal: Any) -> Callable[[Any], bool]:
+def one_of(*legal: object) -> Check:
     """Whether a value is one of some. True is not 1, and 1 is not 1.0."""
     return lambda value: any(type(value) is type(known) and value == known for known in legal)
 
 
-def between(low: float, high: float, *types: type) -> Callable[[Any], bool]:
+def between(low: float, high: float, *types: type) -> Check:
     """Whether a value is a number of some types between two others."""
     return lambda value: type(value) in types and low < value < high
 
 
-def of(*types: type) -> Callable[[Any], bool]:
+def of(*types: type) -> Check:
     """Whether a value is of one of some types."""
     return lambda value: type(value) in types
 
 
 is_flag = of(bool)
 is_object = of(dict)
-FIELDS: dict[str, Callable[[Any], bool]] = {
+FIELDS: dict[str, Check] = {
     "certified": is_flag,
     "statement": of(str),
     "weights": of(str),
@@ -541,13 +542,16 @@ def rename(name: str) -> str:
 
 
 # ---- 2. Which problems? (PROOF.md: Definitions; From finitely many neighbourhoods to every length, Columns) -------------
-# The tokens of a problem stand in rows and columns, as on paper: a row for each operand, and for each part of the response,
-# a pass, which is written column by column. A sequential transducer says what: from a state, such as a carry, and what the
-# operands hold in a column, follow the tokens there and the next state. A task is such a step, the ids of its rows, and how
-# a run begins and ends. Ids that differ by a column or a row are drawn at each task: a problem's text above its ids. Digits
-# that matter to each other share an id; 0 means no id. Ids depend on the sizes of a problem alone.
+# The tokens of a problem stand in rows and columns, as on paper: a row for each operand, and a row for each part of the
+# response, a pass, which is written column by column. A sequential transducer says which tokens are written: the tokens of a
+# column, and the next state, follow from a state, such as a carry, and from the symbols of the operands in this column. A
+# task is such a step, the ids of its rows, and how a run begins and ends. The docstring of each task draws a problem's text
+# above its ids. Digits that matter to each other share an id; 0 means no id. Ids depend on the sizes of a problem alone.
+# `sums` is the first task; part 6 has the others.
 
+MOST_TOKENS = math.isqrt(2**63)  # of a problem: the software numbers pairs of tokens in 63 bits
 Ids = Callable[[int], tuple[int, ...]]
+Window = tuple[tuple[int | str, ...], ...]  # relations, see `Task.window`
 
 ABSENT = -1  # in place of a token: no token stands there
 AMID = 10**6  # an id: differences alone matter
@@ -558,6 +562,108 @@ SINK = len(TOKENS) * (1 + len(LABELS))
 DIGITS = tuple(range(10))
 # Limits of a search: symbols of a column, entries of a table, and numbers in a table of windows.
 MOST_SYMBOLS, MOST_ENTRIES, MOST_NUMBERS = 10**6, 5 * 10**6, 2**28
+
+
+class Task(NamedTuple):
+    """A task and its format.
+
+    Attributes:
+        cases: its transducers, or cases, see part 2; None if it is made of others.
+        window: which relations a token sees: for each level of ids, the difference of the query's id (the token that sees)
+            and the key's, or which of them has one. Their places number the relations.
+        coupling: the name of the rule that gives ids; the task's own if it is empty.
+        problems: which problems they are, in the words of the certificate.
+        options: fields of the task's description, and which values are known.
+        relation_range: the window, if the configuration gives it as the smallest and the largest difference.
+        parts: the tasks that it is made of, if it is.
+        encoder: whether an encoder learns it.
+        table: the table of a task of its author's own, as the certificate and config.json give it; None for others.
+        name, described: its name, and its whole description.
+        size: from `operands` to the tokens of a problem for each symbol of the longest operand, and the tokens besides; None
+            if problems have two sizes. There are fewer ids than tokens.
+        layers: how many layers are known. With several, keys must see `$` alone, as `list_neighbourhoods` checks, and scores
+            must be biases of relations alone: then an upper layer reads one state of each key, and none of the query.
+    """
+
+    cases: Callable[["Task"], Iterator["Case | Columns"]] | None
+    window: Window
+    coupling: str = ""
+    problems: str = "operands of every length"
+    options: Json = {}  # noqa: RUF012
+    relation_range: list[int] | None = None
+    parts: tuple["Task", ...] = ()
+    encoder: bool = False
+    name: str = ""
+    described: Json = {}  # noqa: RUF012
+    layers: tuple[int, ...] = (1,)
+    table: Any = None
+    size: Callable[[int], tuple[int, int]] | None = None
+
+    @property
+    def end(self) -> int:
+        """The end token."""
+        return SEPARATE_END if self.described.get("separate_eos") else BEGIN
+
+    @property
+    def prompt_format(self) -> Json | None:
+        """The field of that name in a configuration, for `compare`: None for tables, by which the software reads queries."""
+        if self.table:
+            return None
+        if self.parts:
+            return {"formats": [part._replace(described={"radix": 10}).prompt_format for part in self.parts]}
+        prompt = PROMPTS[self.name]
+        return (prompt if isinstance(prompt, Prompt) else prompt(self)).fields()
+
+    @property
+    def operation(self) -> str:
+        """The name of the operation that a table carries out, for a decoder or an encoder."""
+        return self.name.removeprefix("settling_")
+
+    @property
+    def operands(self) -> int:
+        """How many numbers are added, or digits B has, if that varies."""
+        for name in ("operands", "multiplier_length"):
+            if name in self.described:
+                return self.described[name]
+        return 2
+
+    @property
+    def vocabulary(self) -> list[str]:
+        """An encoder knows letters, for text, in place of `/`; unless it has a table."""
+        if self.table:
+            return vocabulary_of(self.table)
+        if self.encoder:
+            return [*TOKENS[:-1], *map(chr, range(97, 123))]
+        return TOKENS if self.cases == quotients else TOKENS[:-1]
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of an encoder, of which the last one says that the label is not known yet."""
+        return [*self.table["passes"][0]["writes"], TOKENS[NEXT]] if self.table else LABELS
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """The largest sizes that the software takes; it numbers keys by all ids in 63 bits, and ids and labels in 31."""
+        size = self.size and self.size(self.operands)
+        limits = {"tokens": 2**31 - 1 if self.encoder else MOST_TOKENS}
+        if self.table:
+            count = self.table["operands"]
+            flushed = [own["flush"] + 1 for own in self.table["passes"]]
+            size = count + len(flushed), count + sum(flushed) + (-1 if self.encoder else 1)
+        if not self.encoder:
+            entries = [entry for relation in self.window for entry in relation if isinstance(entry, int)]
+            levels = max(sum(entry != NEITHER for entry in relation) for relation in self.window)
+            largest_id = int(2 ** (63 / levels) + 1e-6) - max(0, *entries) + min(0, *entries) - 1
+            limits["position_ids"] = min(2**31 - 1, largest_id)
+        return limits | ({"length": (limits["tokens"] - size[1]) // size[0]} if size else {})
+
+    @property
+    def stated_problems(self) -> str:
+        """The problems in the words of the certificate, with the largest sizes."""
+        if "length" in self.limits:
+            return self.problems.replace("every length", f"every length up to {self.limits['length']:,}")
+        ids = "" if self.encoder else f"position ids of {self.limits['position_ids']:,} and "
+        return f"{self.problems}, up to {ids}{self.limits['tokens']:,} tokens"
 
 
 class Columns(NamedTuple):
@@ -681,6 +787,798 @@ def sums(task: "Task") -> Iterator[Columns]:
     starts = {Sum(0, all_before): (*[PLUS] * (count - 1), ABSENT, EQUALS)}
     symbols = combinations_with_replacement(DIGITS, count) if padded else product((None, *DIGITS), repeat=count)
     yield Columns(rows, 1, starts, [*symbols, (None,) * count], step, end, holds)
+
+
+# ---- 3. What is seen? (PROOF.md: From finitely many neighbourhoods to every length) -----------------------------------
+
+KEY, QUERY, NEITHER = "only the key", "only the query", "neither"
+Case = tuple[int | np.ndarray, ...]
+RELATED = 512  # more than there are numbers of tokens with labels; `check_reach` refuses tasks with more
+MOST_RELATIONS = 120  # with which a key's code is below 2**16
+
+
+def see(relation: int, token: int | np.ndarray) -> np.ndarray:
+    """Definitions, *Neighbourhood*: a key as one number, of its relation to the token that sees it and its own token; 0 for
+    none."""
+    return np.where(np.asarray(token) == ABSENT, 0, RELATED * (relation + 1) + token)
+
+
+def relate(query: tuple[int, ...], key: tuple[int, ...], window: Window) -> int | None:
+    """Definitions: the relation of a token with some ids to a key; None if it does not see it. All see `$`, without ids."""
+    if not any(key):
+        return len(window)
+    levels: list[int | str] = []
+    for own, other in zip(query, key, strict=True):
+        if own and other:
+            levels.append(own - other)
+        elif own:
+            levels.append(QUERY)
+        else:
+            levels.append(KEY if other else NEITHER)
+    pair = tuple(levels)
+    return window.index(pair) if pair in window else None
+
+
+END = "the state behind the last column"
+
+
+def tabulate(columns: Columns) -> np.ndarray:
+    """PROOF.md, *Search*: ask a step for every state that it reaches and every symbol, and for every state whether a run
+    ends there.
+
+    Returns:
+        Of each entry from which a run can end: the state, by number, the next one, and the tokens of all rows with what is
+        written. Starts have the first numbers. Entries come by states.
+    """
+    numbers = {state: place for place, state in enumerate(columns.starts)}
+    states = [*columns.starts]
+    entries = []
+    count = len(columns.rows)
+    passes = columns.passes
+    nothing = (ABSENT,) * (count + passes)
+    for state in states:
+        taken = [(nothing, END)] if state is END else []
+        for symbol in columns.symbols if state is not END else ():
+            entry = columns.step(state, symbol)
+            if entry is not None:
+                tokens, after = entry
+                if not columns.holds(state, symbol, tokens, after):
+                    raise Refused(f"the table's entry for {state}, {symbol} does not hold")
+                # Passes write the tokens of their rows, unless the step gives others behind the tokens of all rows.
+                written = tokens[count:] or tokens[count - passes :]
+                taken.append((tokens[:count] + written, after))
+        last = None if state is END else columns.end(state)
+        if last is not None:
+            # Of an end, the tokens beyond the last column come behind what passes write.
+            written, beyond = last[:passes], last[passes:] or (ABSENT,) * count
+            taken.append((beyond + written, END))
+        for words, after in taken:
+            if numbers.setdefault(after, len(numbers)) == len(states):
+                states.append(after)
+            entries.append((numbers[state], numbers[after], *words))
+            require(len(entries) <= MOST_ENTRIES, f"a run meets more than {MOST_ENTRIES:,} pairs of a state and a symbol")
+    # Runs can end from the state END, and from each state of which an entry leads to such a state.
+    table = np.array(entries)
+    alive = np.arange(len(numbers)) == numbers[END]
+    before = 0
+    while alive.sum() > before:
+        before = alive.sum()
+        np.logical_or.at(alive, table[:, 0], alive[table[:, 1]])
+    return table[alive[table[:, 1]]]
+
+
+def windows(columns: Columns, lows: list[int], high: int) -> Iterator[dict[tuple[int, int], np.ndarray]]:
+    """Theorem 1: slide a window over all runs of a transducer, by a search in breadth; each (state, window) comes once.
+
+    A window begins over the column before the first one, and ends beyond the last one. Of two windows with the same columns
+    but the first, and the same state behind them, one goes on: the next ones are those of both. So every pair that occurs in
+    a run of any length is found, and no other.
+
+    Args:
+        lows, high: the first column of the window for each row, and then for what each pass writes; the last one for all.
+
+    Yields:
+        Of some windows, the tokens (windows,) by row and column, and then what is written, which is what follows a pass
+        behind its last column.
+    """
+    table = tabulate(columns)
+    source = table[:, 0]
+    target = table[:, 1]
+    words = table[:, 2:]
+    first = np.searchsorted(source, np.arange(target.max() + 2))
+    # A table of windows: the state behind the newest column, and the tokens by row and column.
+    names = [(row, column) for row, low in enumerate(lows) for column in range(low, high + 1)]
+    newest = [place for place, (_, column) in enumerate(names, 1) if column == high]
+    older = [place for place, (_, column) in enumerate(names, 1) if column < high]
+    # The first windows: nothing but the column before the first one.
+    full = np.full((len(columns.starts), 1 + len(names)), ABSENT, np.int32)
+    full[:, 0] = np.arange(len(full))
+    full[:, newest] = [(begin + (ABSENT,) * columns.passes)[: len(lows)] for begin in columns.starts.values()]
+    seen = np.zeros((0, 1 + len(older)), np.int32)
+    while len(full):
+        # Every column moves by one place.
+        table = np.concatenate([seen, full[:, [0, *(place + 1 for place in older)]]])
+        one_each = first_rows(table)
+        new = table[one_each[one_each >= len(seen)]]
+        seen = np.concatenate([seen, new])
+        # Each new window goes on by all entries of the state behind it, which stand side by side in the table.
+        ways = first[new[:, 0] + 1] - first[new[:, 0]]
+        numbers = (len(seen) + int(ways.sum())) * (1 + len(names))
+        require(numbers <= MOST_NUMBERS, f"there are too many windows: more than {MOST_NUMBERS:,} numbers")
+        parent = np.repeat(np.arange(len(new)), ways)
+        entry = np.arange(len(parent)) - np.repeat(np.cumsum(ways) - ways, ways) + first[new[parent, 0]]
+        full = np.empty((len(parent), 1 + len(names)), np.int32)
+        full[:, 0] = target[entry]
+        full[:, newest] = words[entry]
+        full[:, older] = new[parent, 1:]
+        yield dict(zip(names, full[:, 1:].T, strict=True))
+
+
+def cases_of(columns: Columns, window: Window) -> Iterator[Case]:
+    """Theorem 1: what the tokens of a transducer's passes see, and what is right next, by `windows`."""
+    count = len(columns.rows)
+    reach = 1 + max(abs(entry) for pair in window for entry in pair if isinstance(entry, int))
+    seen = []
+    # Relations are differences, so one column stands for all of a row; but what begins a row, in column -1, may have ids of
+    # its own, so it is asked apart.
+    for own, column in product(range(count - columns.passes, count), (-1, reach)):
+        # Of its own row a token sees what stands before it; later rows are not written yet.
+        before = range(0, reach + 1) if own in columns.backward else range(-reach, 1)
+        keys = []
+        for row in range(own + 1):
+            is_one_token = columns.rows[row](0) == columns.rows[row](1)
+            for offset in before if row == own else range(-reach, reach + 1):
+                relation = relate(columns.rows[own](column), columns.rows[row](column + offset), window)
+                # A row of one token is seen once, whatever the column.
+                if relation is not None and (offset == 0 or not is_one_token):
+                    keys.append((row, offset, relation))
+        seen.append((own, column, keys))
+    lows = [min([0, *(key[1] for _, _, keys in seen for key in keys if key[0] == row)]) for row in range(count)]
+    high = max([1, *(key[1] for _, _, keys in seen for key in keys)])
+    lows += [-1 if own in columns.backward else 1 for own in range(count - columns.passes, count)]
+    for tokens in windows(columns, lows, high):
+        for own, column, keys in seen:
+            written = tokens[own + columns.passes, -1 if own in columns.backward else 1]
+            begun = np.isin(tokens[own, 0], [begin[own] for begin in columns.starts.values()])
+            some = (tokens[own, 0] != ABSENT) & (written != ABSENT) & (begun == (column < 0))
+            if some.any():
+                shown = (see(relation, tokens[row, offset][some]) for row, offset, relation in keys)
+                yield tokens[own, 0][some], written[some], *shown
+
+
+def keys_are_alone(columns: Columns, window: Window) -> bool:
+    """Lemma 2, for several layers: whether tokens of operands see nothing but `$`."""
+    operands = columns.rows[: -columns.passes]
+    places = range(-9, 10)
+    return all(relate(own(0), key(place), window) is None for own, key, place in product(operands, operands, places))
+
+
+def list_cases(task: Task) -> Iterator[Case]:
+    """Lemma 2: all cases of a task. Relations of a task made of several are those of its parts, one after another."""
+    before = 0
+    for part in task.parts:
+        for own, right, *keys in list_cases(part._replace(described=task.described)):
+            yield own, right, *(np.where(key > 0, key + RELATED * before, 0) for key in keys)
+        before += len(part.window)
+    for case in task.cases(task) if task.cases else ():
+        if isinstance(case, Columns):
+            require(max(task.layers) == 1 or keys_are_alone(case, task.window), "a key sees more than `$`")
+            yield from cases_of(case, task.window)
+        else:
+            yield case
+
+
+def sink_of(task: Task) -> int:
+    """The number of the key that every token sees: the sink, which comes after all pairs of tokens and labels, or `$`."""
+    return len(pairs_of(task.table)[0]) if task.encoder else BEGIN
+
+
+def check_reach(task: Task) -> None:
+    """Refuse a task of which this program cannot list what is seen, before it begins."""
+    numbers = max(sink_of(task), len(task.vocabulary))
+    require(
+        numbers < RELATED, f"transducer: {numbers} tokens, with labels, are more than the {RELATED - 1} that are told apart"
+    )
+    require(len(task.window) < MOST_RELATIONS, f"transducer: its passes see more than {MOST_RELATIONS - 1} relations")
+    if task.table:
+        passes = task.table["passes"]
+        guessed = math.prod(len(passes[place]["write"]) for place in from_the_top(task.table))
+        count = len(task.table["alphabet"]) ** task.table["operands"] * guessed
+        require(count <= MOST_SYMBOLS, f"transducer: a column may hold {count:,} symbols, more than {MOST_SYMBOLS:,}")
+
+
+def list_neighbourhoods(task: Task) -> np.ndarray:
+    """The set C of the theorem: all neighbourhoods, each once. By Lemma 1 the order of keys does not matter.
+
+    A token sees itself if its relation to itself is in the window, and `$` or the sink always.
+
+    Returns:
+        (count, 2 + keys): the token, what is right next, and the keys in any order, each coded as by `see`; 0 fills up.
+
+    Raises:
+        Refused: a key sees more than `$` in a task that is known with several layers.
+    """
+    sink = sink_of(task)
+    tables = []
+    for case in list_cases(task):
+        table = np.stack(np.broadcast_arrays(*case, see(len(task.window), sink)), axis=-1).astype(np.uint16)
+        table[:, 2:].sort()
+        tables.append(table[first_rows(table)])
+    most = max(table.shape[1] for table in tables)
+    table = np.concatenate([np.insert(table, [2] * (most - table.shape[1]), 0, axis=1) for table in tables])
+    shown = table.any(axis=0) | (np.arange(table.shape[1]) < 2)
+    return table[first_rows(table)][:, shown]
+
+
+def first_rows(table: np.ndarray) -> np.ndarray:
+    """Where each row of a table, of numbers from -1 on, stands first; sorted by the rows."""
+    rows = np.ascontiguousarray(table + 1, ">u4")
+    return np.unique(rows.view(f"S{rows.strides[0]}"), return_index=True)[1]
+
+
+# ---- 4. Which network? (PROOF.md: Rounding) ---------------------------------------------------------------------------
+# Every value has its exact numbers (in float64), and two bounds of its error in float32: of each number, the radius, and of
+# the whole, its length. An operation adds to errors by rounding, and by not being linear: this is its defect. An error at
+# the end is at most the sum over all values of |derivative of the end by the value| times its defect (Lemma 3), in whatever
+# order a processor adds. Less work, and often enough, is to follow the length to the end (Lemma 3a).
+
+Bound = float | np.ndarray  # one bound for all numbers, or one for each
+
+UNIT = 2.0**-24  # the largest relative error of one rounding to nearest in float32
+FUNCTION = 8  # that of exp, tanh, a root or a quotient, in units
+TINY, SMALL = 2.0**-60, 1 / 16  # more than underflow adds; the largest relative error for which the lemmas hold
+STEEPEST, BENT = 1.13, 0.6  # of an activation: the largest derivative, and half of the largest second one, or more (Lemma 8)
+
+
+def gamma(roundings: Bound) -> Bound:
+    """γ: the largest relative error of a number after so many roundings."""
+    return roundings * UNIT / (1 - roundings * UNIT)
+
+
+def size_of(x: np.ndarray) -> np.ndarray:
+    """Euclidean lengths, (inputs,)."""
+    return np.sqrt((x**2).sum(axis=tuple(range(1, x.ndim))))
+
+
+def less_mean(x: np.ndarray) -> np.ndarray:
+    """Lemma 7: each vector less the mean of its numbers."""
+    return x - x.mean(-1, keepdims=True)
+
+
+def gelu_tanh(u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Lemma 8: the activation and its derivative."""
+    factor = math.sqrt(2 / math.pi)
+    tanh = np.tanh(factor * (u + 0.044715 * u**3))
+    return u * (1 + tanh) / 2, (1 + tanh + u * (1 - tanh**2) * factor * (1 + 3 * 0.044715 * u**2)) / 2
+
+
+def gelu(u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Lemma 8: as above, by the normal distribution."""
+    share = (1 + np.vectorize(math.erf, otypes=[float])(u / math.sqrt(2))) / 2
+    return u * share, share + u * np.exp(-(u**2) / 2) / math.sqrt(2 * math.pi)
+
+
+ACTIVATIONS = {"gelu_pytorch_tanh": gelu_tanh, "gelu": gelu}
+
+
+class Linear(NamedTuple):
+    """A weight (outputs, width), a bias, and the largest factor by which the weight makes a vector longer."""
+
+    weight: np.ndarray
+    bias: np.ndarray
+    norm: float
+
+
+Source = tuple["Value", Callable[[np.ndarray], np.ndarray]]
+
+
+class Value:
+    """A value of many inputs, made of earlier values, with the bounds (1), (2) and (3) of PROOF.md.
+
+    Attributes:
+        exact, radius: (inputs, width). length: (inputs,), a bound of the error's Euclidean length.
+        sources: pairs of a value that it was made of and a function from derivatives by this value to those by the source.
+            Their errors move each number by `spread` at most, and the whole by `length`.
+        defect, common: what is added to errors, to each number by itself, and a vector times an unknown number of -1 to 1.
+    """
+
+    def __init__(
+        self,
+        exact: np.ndarray,
+        spread: Bound,
+        defect: np.ndarray,
+        *sources: Source,
+        common: Bound = 0.0,
+        length: Bound = np.inf,
+    ):
+        self.exact = exact
+        self.sources = sources
+        self.defect = defect + TINY
+        self.common = common + np.zeros_like(exact)
+        every = self.defect + np.abs(self.common)
+        self.radius = spread + every
+        self.shorten(length + size_of(every))
+
+    def cost(self, slopes: np.ndarray) -> np.ndarray:
+        """A term of (1): derivatives of ends by this value, (inputs, ends, width), make (inputs, ends) of its defects."""
+        return (np.abs(slopes) @ self.defect[..., None] + np.abs(slopes @ self.common[..., None]))[..., 0]
+
+    def shorten(self, length: np.ndarray) -> None:
+        """Note a bound of the error's length, (3), and that no component's error, (2), is larger."""
+        self.length = np.minimum(length, size_of(self.radius))
+        self.radius = np.minimum(self.radius, self.length.reshape(-1, *[1] * (self.radius.ndim - 1)))
+
+
+class Arithmetic:
+    """The operations of the network. Attributes: every value in the order of computation, and whether lemmas hold."""
+
+    def __init__(self, weights: dict[str, np.ndarray], eps: float):
+        self.weights = weights
+        self.eps = eps
+        self.made: list[Value] = []
+        self.proved = np.ones(1, bool)
+
+    def require(self, condition: np.ndarray) -> None:
+        """Note for which inputs a condition of a lemma does not hold; it does not for nan."""
+        self.proved = self.proved & condition.reshape(len(condition), -1).all(1)
+
+    def make(self, *parts: Any, **more: Any) -> Value:
+        """Keep a value, see `Value`."""
+        value = Value(*parts, **more)
+        self.made.append(value)
+        self.require(np.abs(value.exact) + value.radius <= LARGEST)
+        return value
+
+    def given(self, exact: np.ndarray, radius: float | np.ndarray) -> Value:
+        """Lemma 10: a value whose errors are bounded, wherever they come from."""
+        return self.make(exact, 0, radius + np.zeros_like(exact))
+
+    def total(self, x: Value, linear: Linear) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Lemma 4: products with a weight plus a bias, the spread of errors of x, and the defect."""
+        exact = x.exact @ linear.weight.T + linear.bias
+        spread = x.length[:, None] * size_of(linear.weight)
+        size = (np.abs(x.exact) + x.radius) @ np.abs(linear.weight).T + np.abs(linear.bias)
+        self.require(size <= LARGEST)
+        return exact, spread, gamma(x.exact.shape[1] + 6) * (size + np.abs(exact) + spread) / 2 + TINY
+
+    def product(self, x: Value, linear: Linear, length: Bound = np.inf) -> Value:
+        """Lemma 4: x times a weight, plus a bias; errors are no longer than `length`, if something is known of it."""
+        length = np.minimum(length, linear.norm * x.length)
+        return self.make(*self.total(x, linear), (x, lambda slopes: slopes @ linear.weight), length=length)
+
+    def add(self, x: Value, y: Value) -> Value:
+        """Lemma 5: x + y."""
+        exact = x.exact + y.exact
+        spread = x.radius + y.radius
+        sources = ((source, lambda slopes: slopes) for source in (x, y))
+        return self.make(exact, spread, UNIT * (np.abs(exact) + spread), *sources, length=x.length + y.length)
+
+    def norm(self, x: Value, name: str) -> Value:
+        """Lemma 6: x divided by the root of its mean square plus eps, times the weight of this name, or x itself if there is
+        none. With a bias, Lemma 7."""
+        weight = self.weights.get(name)
+        if weight is None:
+            return x
+        bias = self.weights.get(f"{name}.bias")
+        width = x.exact.shape[1]
+        squares_error = np.zeros(1)  # the further error of the mean square, then as a share of it (Lemma 7)
+        end = np.zeros(1)  # the further error of components (Lemma 7), before their factor
+        if bias is not None:  # x less its mean
+            size = np.abs(x.exact) + x.radius
+            mean = size.mean(-1, keepdims=True)
+            squares_error = gamma(6 * width + 24) * (size**2).mean(-1, keepdims=True)
+            spread = x.radius + x.radius.mean(-1, keepdims=True)
+            end = 4 * UNIT * (size + mean)
+            defect = UNIT * (size + mean) + gamma(width + 3) * mean
+            x = self.make(less_mean(x.exact), spread, defect, (x, less_mean), length=x.length)
+        scale = 1 / np.sqrt((x.exact**2).mean(-1, keepdims=True) + self.eps)
+        relative = scale * x.length[:, None] * width**-0.5  # t in the lemma
+        squares_error = squares_error * scale**2
+        self.require((relative <= SMALL) & (squares_error <= SMALL) & (scale <= 1e11))
+        direction = x.exact * scale
+        factor = np.abs(scale * weight)
+        magnitude = np.abs(x.exact)
+        exact = direction * weight
+        spread = factor * (x.radius + relative * magnitude)
+        bent = factor * relative * (3 * relative * magnitude + 1.5 * x.radius)  # P
+        common = gamma(width / 2 + 2 * FUNCTION + 8) + squares_error
+        defect = bent + common * (spread + bent) + gamma(FUNCTION + 3) * (np.abs(exact) + spread + bent) + factor * end
+        shift = np.zeros(1) if bias is None else bias
+
+        def back(slopes: np.ndarray) -> np.ndarray:
+            slopes = slopes * (scale * weight)[:, None]
+            along = direction[:, None]
+            return slopes - (slopes * along).mean(-1, keepdims=True) * along
+
+        length = factor.max(1) * x.length
+        defect = defect + 2 * UNIT * np.abs(shift)
+        return self.make(exact + shift, spread, defect, (x, back), common=exact * common, length=length)
+
+    def mlp(
+        self, x: Value, activate: Callable, up: Linear, gate: Linear | None, down: Linear, products: np.ndarray
+    ) -> Value:
+        """Lemmas 8 and 8a, with its matrix K: `down` times the units a(up x) (gate x), or without the last factor."""
+        u, u_spread, u_defect = self.total(x, up)
+        active, slope = activate(u)
+        radius = u_spread + u_defect
+        rounding = 3 * FUNCTION * UNIT * (np.abs(u) + radius)
+        spread = np.abs(slope) * u_spread
+        defect = np.abs(slope) * u_defect + BENT * radius**2 + rounding
+        slopes = slope
+        inner = up.weight
+        if gate is not None:
+            g, g_spread, g_defect = self.total(x, gate)
+            g_radius = g_spread + g_defect
+            active_radius = STEEPEST * radius + rounding  # R in the lemma
+            spread = np.abs(g) * spread + np.abs(active) * g_spread
+            defect = np.abs(g) * defect + np.abs(active) * g_defect
+            defect += active_radius * g_radius + UNIT * (np.abs(active) + active_radius) * (np.abs(g) + g_radius)
+            slopes = np.concatenate([slope * g, active], axis=1)
+            inner = np.concatenate([inner, gate.weight])
+            active = active * g
+        parts = len(inner) // len(up.weight)
+        hidden = self.make(active, spread, defect, (x, lambda ends: (np.tile(ends, parts) * slopes[:, None]) @ inner))
+        steepness = np.sqrt(np.maximum(((slopes @ products) * slopes).sum(-1), 0))
+        return self.product(hidden, down, steepness * x.length + down.norm * size_of(hidden.defect))
+
+    def attention(self, query: Value, key: Value, value: Value, seen: np.ndarray, bias: Value) -> Value:
+        """Lemma 9: means of given values weighted by the softmax of scores of given queries and keys.
+
+        The lemma's letters are s `score`, r `radius`, A `far`, below_k `below`, p `share`, R_k `roundings`, h_k `shift` and
+        H `bend`. Queries, keys and values are given (Lemma 10), so what is read has no sources: errors of values are in
+        its defect, those of scores in `cost`.
+
+        Args:
+            query: (inputs, heads, width); key, value: (inputs, keys, heads, width).
+            seen: (inputs, keys), whether there is a key; bias: (inputs, keys, heads).
+        """
+        q = query.exact[:, None]
+        q_radius = query.radius[:, None]
+        k = key.exact
+        v = value.exact
+        factor = q.shape[-1] ** -0.5
+        keys = seen.sum(1).reshape(-1, 1, 1)
+        seen = seen[..., None]
+        score = factor * (q * k).sum(-1) + bias.exact
+        spread = factor * (np.abs(q) * key.radius + q_radius * np.abs(k)).sum(-1)
+        bent = factor * (q_radius * key.radius).sum(-1)
+        size = factor * np.abs(q * k).sum(-1) + spread + bent
+        defect = bent + bias.radius + gamma(q.shape[-1] + 2 * FUNCTION + 8) * size
+        defect += UNIT * (np.abs(score) + spread + defect) + TINY
+        self.require(size + np.abs(score) + defect <= LARGEST)
+        radius = np.where(seen, spread + defect, 0)
+        far = radius.max(1, keepdims=True)
+        below = np.where(seen, np.where(seen, score, -np.inf).max(1, keepdims=True) - score, np.inf)
+        share = np.exp(-below)
+        share /= share.sum(1, keepdims=True)
+        roundings = 4 * UNIT * (np.where(seen, below, 0) + 2 * far) + gamma(2 * (keys + 1) * (FUNCTION + 3))
+        self.require((far <= SMALL) & (roundings <= SMALL))
+        moved = share * radius
+        shift = radius - share * radius + moved.sum(1, keepdims=True) - moved
+        bend = 0.57 * (share * shift**2).sum(1, keepdims=True)
+        share_defect = (bend + 0.57 * (shift + bend) ** 2 + 1.3 * roundings) * share + TINY
+
+        def mean(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
+            return (weights[..., None] * values).sum(1).reshape(len(values), -1)
+
+        exact, mean_size, passed = (mean(share, part) for part in (v, np.abs(v), value.radius))
+        spread = mean(moved, np.abs(v - exact.reshape(len(v), 1, *v.shape[2:]))) + mean(share_defect, np.abs(v))
+        defect = mean(share * shift + share_defect, value.radius) + 1.25 * gamma(2 * keys[:, 0] + 4) * (mean_size + passed)
+        read = self.make(exact, spread, defect + passed)
+        of_mean = read.cost
+        weight = share.transpose(0, 2, 1)[:, :, None]
+
+        def cost(slopes: np.ndarray) -> np.ndarray:
+            """Errors of scores move all weights of a head, by p_k (v_k - y)."""
+            by_head = slopes.reshape(*slopes.shape[:2], *v.shape[2:]).transpose(0, 2, 1, 3)
+            by_share = by_head @ v.transpose(0, 2, 3, 1)
+            by_score = (by_share - (by_share * weight).sum(-1, keepdims=True)) * weight
+            moved = np.abs(by_score) @ radius.transpose(0, 2, 1)[..., None]
+            return of_mean(slopes) + (moved + np.abs(by_share) @ share_defect.transpose(0, 2, 1)[..., None])[..., 0].sum(1)
+
+        read.cost = cost  # type: ignore[method-assign]
+        return read
+
+    def error(self, end: Value, slopes: np.ndarray) -> np.ndarray:
+        """Lemma 3: bounds of the errors of sums of a value's components, (inputs, ends), with factors (.., ends, width)."""
+        waiting = {end: slopes}
+        total = np.zeros(())
+        for value in reversed(self.made):
+            if value in waiting:
+                slopes = waiting.pop(value)
+                total = total + value.cost(slopes)
+                for source, back in value.sources:
+                    waiting[source] = waiting.get(source, 0) + back(slopes)
+        return total
+
+    def tighten(self, value: Value) -> Value:
+        """Replace the radius (2), which grows with every product, by (1) for each component, where that is less."""
+        value.radius = np.minimum(value.radius, self.error(value, np.eye(value.exact.shape[1])[None]))
+        value.shorten(value.length)
+        return value
+
+
+class Layer:
+    """A layer of attention (Lemma 9) and an MLP (Lemma 8a), with norms around them: those that have weights in the file.
+
+    A decoder's norms follow Lemma 6; an encoder's norms have biases, and follow Lemma 7.
+
+    Queries, keys and values of tokens are found once, and used as given (Lemma 10).
+
+    Args:
+        number: from 0, the lowest.
+        states: of every token that the layer may see.
+    """
+
+    def __init__(self, weights: dict[str, np.ndarray], config: Json, number: int, arithmetic: Arithmetic, states: Value):
+        self.name = f"{number}."
+        self.heads = config["num_attention_heads"]
+        own = {name.removeprefix(self.name): weight for name, weight in weights.items() if name.startswith(self.name)}
+        self.linear = linear = {name: linear_of(own, name) for name, weight in own.items() if weight.ndim == 2}
+        up = linear["up_proj"]
+        gate = linear.get("gate_proj")
+        down = linear["down_proj"]
+        inner = np.concatenate([part.weight for part in (up, gate) if part])
+        behind = np.tile(down.weight, (1, len(inner) // len(up.weight)))
+        self.mlp = ACTIVATIONS[config["hidden_act"]], up, gate, down, (inner @ inner.T) * (behind.T @ behind)
+        normed = arithmetic.norm(states, f"{self.name}attention_norms.input")
+        # With the scale "zero" there are no queries and keys, and scores are biases alone.
+        none = Linear(np.zeros_like(linear["self_attn.v_proj"].weight), np.zeros(1), 0.0)
+        projected = [arithmetic.product(normed, linear.get(f"self_attn.{name}_proj", none)) for name in "qkv"]
+        # Queries, keys and values, (tokens, heads, width), with radii. The last row is the sink.
+        tables = [
+            [np.pad(part, ((0, 1), (0, 0))) for part in (x.exact, x.radius)] for x in map(arithmetic.tighten, projected)
+        ]
+        self.tables = [[part.reshape(len(part), self.heads, -1) for part in pair] for pair in tables]
+        biases = weights.get("model.position_encoding.relation_bias")
+        self.bias = self.score_relations(own["self_attn.relations.0"] if biases is None else biases[number])
+
+    def score_relations(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Lemma 13: what relations add to scores, (tokens, relations, heads), and its radius.
+
+        Args:
+            vectors: in an encoder of each relation, see Lemma 13; else what is added, (relations, heads).
+        """
+        query, radius = self.tables[0]
+        if vectors.ndim == 2:
+            bias = np.repeat(vectors[None], len(query), axis=0)
+            return bias, 0 * bias
+
+        def scores(part: np.ndarray, by: np.ndarray) -> np.ndarray:
+            return (part[:, None] * by).sum(-1) * part.shape[-1] ** -0.5
+
+        size = scores(np.abs(query) + radius, np.abs(vectors))
+        return scores(query, vectors), scores(radius, np.abs(vectors)) + gamma(query.shape[-1] + 6) * size + TINY
+
+    def apply(self, arithmetic: Arithmetic, own: Value, tokens: np.ndarray, keys: np.ndarray, finely: bool) -> Value:
+        """The states (inputs, width) that the layer makes of others.
+
+        Args:
+            own: states (inputs, width) of the tokens (inputs,).
+            keys: what they see, (inputs, keys), as in `list_neighbourhoods`.
+            finely: whether radii behind attention and MLP are tightened.
+        """
+        seen, keys, relations = keys > 0, keys % RELATED, np.maximum(keys // RELATED, 1) - 1
+        query, key, value = (
+            arithmetic.given(exact[place], radius[place])
+            for (exact, radius), place in zip(self.tables, (tokens, keys, keys), strict=True)
+        )
+        bias = arithmetic.given(*(part[tokens[:, None], relations] for part in self.bias))
+        read = arithmetic.attention(query, key, value, seen, bias)
+        finish = arithmetic.tighten if finely else lambda value: value
+        output = finish(arithmetic.product(read, self.linear["self_attn.o_proj"]))
+        output = arithmetic.norm(output, f"{self.name}attention_norms.output")
+        state = arithmetic.norm(arithmetic.add(own, output), f"{self.name}attention_norm")
+        output = finish(arithmetic.mlp(arithmetic.norm(state, f"{self.name}mlp_norms.input"), *self.mlp))
+        output = arithmetic.norm(output, f"{self.name}mlp_norms.output")
+        return arithmetic.norm(arithmetic.add(state, output), f"{self.name}mlp_norm")
+
+
+def linear_of(weights: dict[str, np.ndarray], name: str) -> Linear:
+    """The weight of a name with its bias."""
+    return Linear(weights[name], weights.get(f"{name}.bias", np.zeros(1)), float(np.linalg.norm(weights[name], 2)))
+
+
+class Network:
+    """The transformer, with queries, keys and values of every token; in upper layers they are those of keys (Lemma 2)."""
+
+    def __init__(self, weights: dict[str, np.ndarray], config: Json):
+        self.weights = weights
+        self.eps = config.get("norm_eps") or config["layer_norm_eps"]
+        if config.get("tie_word_embeddings"):
+            weights["lm_head"] = weights["model.embed_tokens"] * config["hidden_size"] ** -0.5
+        self.head = linear_of(weights, "classifier" if "classifier" in weights else "lm_head")
+        # The first layer reads of a token a state that depends on the token and its label alone.
+        arithmetic = Arithmetic(weights, self.eps)
+        states = arithmetic.tighten(self.embed(arithmetic, config.get("transducer")))
+        self.own = states
+        self.layers = [Layer(weights, config, 0, arithmetic, states)]
+        self.proved = arithmetic.proved.all()
+        for number in range(1, config["num_hidden_layers"]):
+            # The keys of upper layers, and `$`, see `$` alone below; its relation is the last.
+            tokens = np.arange(len(weights["model.embed_tokens"]))
+            begin = weights["model.position_encoding.relation_bias"].shape[1]
+            arithmetic = Arithmetic(weights, self.eps)
+            keys = np.full((len(tokens), 1), RELATED * begin + BEGIN)
+            own = arithmetic.given(states.exact, states.radius)
+            states = arithmetic.tighten(self.layers[-1].apply(arithmetic, own, tokens, keys, finely=True))
+            self.layers.append(Layer(weights, config, number, arithmetic, states))
+            self.proved &= arithmetic.proved.all()
+
+    def embed(self, arithmetic: Arithmetic, table: Json | None) -> Value:
+        """Tokens, exactly; or with an encoder, Lemma 13, the norms of the sums of tokens and labels."""
+        tokens = self.weights["model.embed_tokens"]
+        labels = self.weights.get("model.embed_states")
+        if labels is None:
+            return arithmetic.given(tokens, 0)
+        token, label = pairs_of(table)
+        tokens = tokens[token]
+        labels = np.pad(labels, ((1, 0), (0, 0)))[label]
+        total = arithmetic.add(arithmetic.given(tokens, 0), arithmetic.given(labels, 0))
+        return arithmetic.norm(total, "model.embedding_norm")
+
+    def leads_and_bounds(self, rows: np.ndarray, effort: int) -> tuple[np.ndarray, np.ndarray]:
+        """Lemma 11: leads of the right next token over each token, infinite over itself, and bounds of their errors.
+
+        Args:
+            effort: 0 for Lemma 3a, 1 for Lemma 3, 2 for Lemma 3 with tightened radii behind attention and MLP.
+        """
+        tokens = rows[:, 0]
+        right = rows[:, 1]
+        keys = rows[:, 2:]
+        arithmetic = Arithmetic(self.weights, self.eps)
+        arithmetic.proved &= self.proved
+        state = arithmetic.given(self.own.exact[tokens], self.own.radius[tokens])
+        for layer in self.layers:
+            state = layer.apply(arithmetic, state, tokens, keys, finely=effort == 2)
+        last = arithmetic.norm(state, "model.norm")
+        logits = arithmetic.product(last, self.head)
+        each = np.eye(len(self.head.weight))
+        place = right[:, None].astype(int)
+        leads = np.take_along_axis(logits.exact, place, 1) - logits.exact
+        if effort:
+            bounds = arithmetic.error(logits, each[right][:, None] - each)
+        else:
+            apart = np.linalg.norm(self.head.weight[:, None] - self.head.weight, axis=-1)
+            bounds = apart[right] * last.length[:, None] + logits.defect + np.take_along_axis(logits.defect, place, 1)
+        bounds[~arithmetic.proved] = np.inf
+        leads[each[right] == 1] = np.inf
+        return leads, bounds
+
+
+# ---- 5. So? (PROOF.md: The theorem) -----------------------------------------------------------------------------------
+
+ASKED = 10  # how many times every lead must exceed its bound
+CHUNK = 2**21  # derivatives of ends by hidden units that are held at once
+
+# The corollaries in PROOF.md.
+DECODERS = "greedy decoding with this model in float32 writes exactly the right response{table} and its end token"
+ENCODERS = (
+    "this model in float32 gives exactly the right label{table} to every token at which the answer is read, "
+    "after n + 1 passes at most for n labels"
+)
+BY_TABLE = ", by the table in the field `transducer`,"
+PROCESSORS = (
+    " ({task}), in whatever order a processor adds, if it rounds to nearest in float32 (no TF32) and its exp, log, tanh, "
+    "erf, roots and quotients are within 4 units in the last place."
+)
+
+
+OWN_COPY = (
+    "This copy of the verifier came with what it verifies, and who changed one can change the other: it proves nothing of "
+    "checkpoints of others.\nOf an installed longhand, `longhand-verify FOLDER | USER/NAME` does.\n"
+)
+
+
+def read_checkpoint(folder: Path) -> tuple[dict[str, bytes], Json, Task, Json, dict[str, np.ndarray]]:
+    """The files, the certificate, the task, config.json and the weights of a folder, if all is known here and as stated."""
+    require((folder / "certificate.json").is_file(), f"the folder {folder} holds no certificate.json")
+    certificate = check_certificate((folder / "certificate.json").read_bytes())
+    stated = {"certified": one_of(True), "files": is_object} | dict.fromkeys(("margin", "bound", "ratio"), is_positive)
+    compare("certificate.json", {name: certificate[name] for name in stated}, stated)
+    files, config, vocabulary = check_folder(folder)
+    task = find_task(certificate["task"], certificate["transducer"], config.get("model_type") == "pairwise_bert")
+    compare("certificate.json: files", certificate["files"], {name: sha256(file) for name, file in files.items()})
+    require(vocabulary == task.vocabulary, "tokenizer.json: the vocabulary is none that is known here for the task")
+    check_configuration(files, config, task)
+    check_code(files, config["model_type"], more=task.table is not None)
+    return files, certificate, task, config, read_weights(files["model.safetensors"], config, task)
+
+
+def bound_leads(network: Network, rows: np.ndarray, ratio: float, bound: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Lemma 3a, and Lemma 3 where Lemma 3a does not show `ratio` and `bound`: leads and bounds, in parts."""
+    width, units = network.layers[0].linear["down_proj"].weight.shape
+    most = max(1, CHUNK // (units * max(len(network.head.weight), width)))
+    for first in range(0, len(rows), most):
+        part = rows[first : first + most]
+        leads, bounds = network.leads_and_bounds(part, effort=0)
+        for effort in (1, 2):
+            # No bound helps where a lead is not above 0.
+            unclear = (leads > 0).all(axis=1) & ~((leads >= ratio * bounds) & (bounds <= bound)).all(axis=1)
+            if unclear.any():
+                bounds[unclear] = np.fmin(bounds[unclear], network.leads_and_bounds(part[unclear], effort)[1])
+        yield leads, bounds
+
+
+def verify(folder: Path) -> None:
+    """The theorem, or Theorem 2 with an encoder: print what was read and found. Raises Refused unless everything holds."""
+    files, certificate, task, config, weights = read_checkpoint(folder)
+    for name, content in {"certificate.json": (folder / "certificate.json").read_bytes(), **files}.items():
+        print(f"{sha256(content)}  {name}")
+    rows = list_neighbourhoods(task)
+    print(f"\nparameters      {sum(weight.size for weight in weights.values()):,}")
+    print(f"neighbourhoods  {len(rows):,}", flush=True)
+    ratio = max(ASKED, certificate["ratio"])
+    bound = certificate["bound"]
+    lead = math.inf
+    largest = 0.0
+    smallest = math.inf
+    for leads, bounds in bound_leads(Network(weights, config), rows, ratio, bound):
+        # Of a number and nan, these take nan, which no comparison holds for.
+        lead = np.minimum(lead, leads.min())
+        largest = np.maximum(largest, bounds.max())
+        smallest = np.minimum(smallest, (leads / bounds).min())
+        require(lead > 0, "in some neighbourhood another token leads the right one, or none does")
+        require(smallest >= ASKED, f"a ratio of a lead and its bound is {smallest:.4g}, not {ASKED}")
+    print(f"smallest lead   {lead:.6g}\nlargest bound   {largest:.3g}, of what rounding can move a lead")
+    print(f"smallest ratio  {smallest:.4g}, of a lead and its own bound; {ASKED} is asked\n", flush=True)
+    described = ", ".join(f"{name} {value}" for name, value in certificate["task"].items())
+    statement = "For {problems}, " + (ENCODERS if task.encoder else DECODERS) + PROCESSORS
+    statement = statement.format(problems=task.stated_problems, task=described, table=BY_TABLE if task.table else "")
+    stated = {
+        "statement": statement,
+        "neighbourhoods": len(rows),
+        "wrong": 0,
+        "limits": task.limits,
+        # The software measures leads in float32, and its bounds may be a little less.
+        "margin": lambda value: 0.99 * value <= lead,
+        "ratio": lambda value: 0.99 * value <= smallest,
+        "bound": lambda value: largest <= 1.01 * value,
+    }
+    compare("certificate.json", {name: certificate[name] for name in stated}, stated)
+    own = imported_by(f"modeling_{config['model_type']}.py", files)
+    idle = sorted(name for name in files if name.endswith(".py") and name not in own)
+    code = "and code" if any(name.endswith(".py") for name in files) else "(the code is that of an installed longhand)"
+    if task.table:
+        named = f"compared with {task.operation} as this file writes it"
+        promised = named if task.operation in OPERATIONS else "whatever its name and options promise"
+        print(f"The task is the table `transducer` of config.json, {promised}.")
+    without = f", without {', '.join(idle)}, which no library reads to answer" if idle else ""
+    print(f"VERIFIED. {statement} This covers the files above: weights, settings, tokenizer {code}{without}.")
+
+
+def fetch(name: str) -> Path:
+    """The files of a repository on the Hub that a library might read, in the cache of huggingface_hub."""
+    require(re.fullmatch(r"[\w.-]+/[\w.-]+", name), f"there is no folder {name}, and that is no USER/NAME on the Hub")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise Refused("huggingface_hub is not installed: install it, or download the repository into a folder") from error
+    folder = Path(snapshot_download(name, allow_patterns=[*LOADED, *IDLE[:1]], ignore_patterns=["best/*", "checkpoint-*/*"]))
+    print(f"{name} at the commit {folder.name}: load it with revision={folder.name!r}")
+    return folder
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        sys.exit("usage: longhand-verify FOLDER | USER/NAME, or python verify_certificate.py FOLDER | USER/NAME")
+    folder = Path(arguments[0])
+    try:
+        if Path(__file__).resolve().parent == folder.resolve():
+            print(OWN_COPY)
+        elif not folder.is_dir():
+            folder = fetch(arguments[0])
+        with np.errstate(all="ignore"):
+            verify(folder)
+    except Exception as error:
+        sys.exit(f"REFUSED: {error}" if isinstance(error, Refused) else f"REFUSED: {type(error).__name__}: {error}")
+
+
+# ---- 6. The other tasks (PROOF.md: Columns) ------------------------------------------------------------------------------
+# Nothing above depends on these tasks. Whoever checks one checkpoint needs the functions of its task, which the table TASKS
+# names, and the form of its queries.
 
 
 class Difference(NamedTuple):
@@ -1342,19 +2240,9 @@ def rows_of(table: Json) -> list[int]:
     return operands + [(operands[-1] + 1) * 2**place for place in range(len(table["passes"]))]
 
 
-# ---- 2a. Which cases? (PROOF.md: Lists that no transducer makes; Encoders that settle) --------------------------------
+# ---- 6a. Which cases? (PROOF.md: Lists that no transducer makes; Encoders that settle) --------------------------------
 # These tasks list cases by themselves: a token, what is right next, and what the token sees, as `see` codes it, in arrays
 # with all that go together, or one for all. An encoder's cases are those of Theorem 2.
-
-Case = tuple[Any, ...]
-RELATED = 512  # more than there are numbers of tokens with labels; `check_reach` refuses tasks with more
-MOST_RELATIONS = 120  # with which a key's code is below 2**16
-
-
-def see(relation: Any, token: Any) -> np.ndarray:
-    """Definitions, *Neighbourhood*: a key as one number, of its relation to the token that sees it and its own token; 0 for
-    none."""
-    return np.where(np.asarray(token) == ABSENT, 0, RELATED * (relation + 1) + token)
 
 
 def boards(task: "Task") -> Iterator[Case]:
@@ -1372,13 +2260,20 @@ def boards(task: "Task") -> Iterator[Case]:
         padded = np.pad(mines, ((1, 1), (1, 1), (0, 0)))
         count = sum(padded[y : y + height, x : x + width] for y, x in product(range(3), repeat=2))
         cells = [(column, row) for row, column in product(range(1, height + 1), range(1, width + 1))]
-        text = [((0, 0, 2), NEXT), *(((x, y, 0), np.where(mines[y - 1, x - 1], MINE, BLANK)) for x, y in cells)]
+        text: list[tuple[tuple[int, ...], int | np.ndarray]] = [
+            ((0, 0, 2), NEXT),
+            *(((x, y, 0), np.where(mines[y - 1, x - 1], MINE, BLANK)) for x, y in cells),
+        ]
         answer = [EQUALS, *np.where(mines, MINE, count).reshape(height * width, -1), task.end]
         for place, following in enumerate([*cells, (1, height + 1)]):
             own = (*following, 1)
             text.append((own, answer[place]))
-            keys = [(relate(own, ids, task.window), token) for ids, token in text]
-            yield answer[place], answer[place + 1], *(see(*key) for key in keys if key[0] is not None)
+            keys = []
+            for ids, token in text:
+                relation = relate(own, ids, task.window)
+                if relation is not None:
+                    keys.append(see(relation, token))
+            yield answer[place], answer[place + 1], *keys
 
 
 class Labelled(NamedTuple):
@@ -1405,8 +2300,8 @@ class Seen(NamedTuple):
     """
 
     relation: int
-    token: Any
-    label: Any
+    token: int | np.ndarray
+    label: int | np.ndarray
 
 
 def labels(task: "Task") -> Iterator[Case]:
@@ -1479,7 +2374,7 @@ def labels(task: "Task") -> Iterator[Case]:
     yield from cases_of_labels(task, decided, own, *others)
 
 
-def words_in_view(columns: Columns, lows: list[int], high: int, row: int) -> dict[Any, np.ndarray]:
+def words_in_view(columns: Columns, lows: list[int], high: int, row: int) -> dict[tuple[int, int], np.ndarray]:
     """Theorem 1: the words of all windows, see `windows`, in which a row has a token in column 0, by row and column."""
     found = [
         {name: tokens[words[row, 0] != ABSENT] for name, tokens in words.items()} for words in windows(columns, lows, high)
@@ -1517,7 +2412,7 @@ def cases_of_labels(task: "Task", decided: object, own: Seen, *others: Seen) -> 
             yield token, right, see(own.relation, token), *seen
 
 
-def number_of(task: "Task", token: Any, label: np.ndarray) -> np.ndarray:
+def number_of(task: "Task", token: int | np.ndarray, label: np.ndarray) -> np.ndarray:
     """The number of a token with its label, if it has one. If there is a table, `>` alone has labels."""
     if task.table:
         return np.where(label == ABSENT, token, len(task.vocabulary) + label)
@@ -1610,7 +2505,7 @@ def labels_in_grid(task: "Task") -> Iterator[Case]:
         yield from cases_of_labels(task, False, Seen(0, MINUS, total // 10), *others)
 
 
-# ---- 2b. Which queries? (PROOF.md: What the proof does not say) -------------------------------------------------------
+# ---- 6b. Which queries? (PROOF.md: What the proof does not say) -------------------------------------------------------
 # A configuration says which queries the software takes. It must be these, all of them and no others: of a query that is
 # refused, or that a pattern takes years to read, nothing is answered.
 
@@ -1620,11 +2515,11 @@ NUMBER, NUMBER_ONES_FIRST, FIELD = "(?:0|[1-9][0-9]*)", "(?:0|[0-9]*[1-9])", "_{
 WITHOUT_HINTS = {"hint_step": 0, "hints_given": False}  # also where these fields are missing
 
 
-def check_prompt_format(found: Any, expected: Any) -> None:
+def check_prompt_format(found: object, expected: object) -> None:
     """Compare the field `prompt_format` of a configuration with `Task.prompt_format`."""
-    if is_object(found) and isinstance(found.get("formats"), list):
+    if isinstance(found, dict) and isinstance(found.get("formats"), list):
         found = found | {"formats": [WITHOUT_HINTS | form if is_object(form) else form for form in found["formats"]]}
-    elif is_object(found):
+    elif isinstance(found, dict):
         found = WITHOUT_HINTS | found
     compare("config.json: prompt_format", found, expected)
 
@@ -1710,114 +2605,8 @@ PROMPTS: dict[str, Prompt | Callable[["Task"], Prompt]] = {
 }
 
 
-# ---- 3. What is seen? (PROOF.md: From finitely many neighbourhoods to every length) -----------------------------------
+# ---- 6c. All tasks by their names (PROOF.md: Definitions) ---------------------------------------------------------------
 
-KEY, QUERY, NEITHER = "only the key", "only the query", "neither"
-
-
-class Task(NamedTuple):
-    """A task and its format.
-
-    Attributes:
-        cases: its transducers, or cases, see part 2; None if it is made of others.
-        window: which relations a token sees: for each level of ids, the difference of the query's id (the token that sees)
-            and the key's, or which of them has one. Their places number the relations.
-        coupling: the name of the rule that gives ids; the task's own if it is empty.
-        problems: which problems they are, in the words of the certificate.
-        options: fields of the task's description, and which values are known.
-        relation_range: the window, if the configuration gives it as the smallest and the largest difference.
-        parts: the tasks that it is made of, if it is.
-        encoder: whether an encoder learns it.
-        table: the table of a task of its author's own, as the certificate and config.json give it; None for others.
-        name, described: its name, and its whole description.
-        size: from `operands` to the tokens of a problem for each symbol of the longest operand, and the tokens besides; None
-            if problems have two sizes. There are fewer ids than tokens.
-        layers: how many layers are known. With several, keys must see `$` alone, as `list_neighbourhoods` checks, and scores
-            must be biases of relations alone: then an upper layer reads one state of each key, and none of the query.
-    """
-
-    cases: Callable[["Task"], Iterator[Any]] | None
-    window: tuple[tuple[Any, ...], ...]
-    coupling: str = ""
-    problems: str = "operands of every length"
-    options: Json = {}  # noqa: RUF012
-    relation_range: list[int] | None = None
-    parts: tuple["Task", ...] = ()
-    encoder: bool = False
-    name: str = ""
-    described: Json = {}  # noqa: RUF012
-    layers: tuple[int, ...] = (1,)
-    table: Any = None
-    size: Callable[[int], tuple[int, int]] | None = None
-
-    @property
-    def end(self) -> int:
-        """The end token."""
-        return SEPARATE_END if self.described.get("separate_eos") else BEGIN
-
-    @property
-    def prompt_format(self) -> Any:
-        """The field of that name in a configuration, for `compare`: None for tables, by which the software reads queries."""
-        if self.table:
-            return None
-        if self.parts:
-            return {"formats": [part._replace(described={"radix": 10}).prompt_format for part in self.parts]}
-        prompt = PROMPTS[self.name]
-        return (prompt if isinstance(prompt, Prompt) else prompt(self)).fields()
-
-    @property
-    def operation(self) -> str:
-        """The name of the operation that a table carries out, for a decoder or an encoder."""
-        return self.name.removeprefix("settling_")
-
-    @property
-    def operands(self) -> int:
-        """How many numbers are added, or digits B has, if that varies."""
-        for name in ("operands", "multiplier_length"):
-            if name in self.described:
-                return self.described[name]
-        return 2
-
-    @property
-    def vocabulary(self) -> list[str]:
-        """An encoder knows letters, for text, in place of `/`; unless it has a table."""
-        if self.table:
-            return vocabulary_of(self.table)
-        if self.encoder:
-            return [*TOKENS[:-1], *map(chr, range(97, 123))]
-        return TOKENS if self.cases == quotients else TOKENS[:-1]
-
-    @property
-    def labels(self) -> list[str]:
-        """The labels of an encoder, of which the last one says that the label is not known yet."""
-        return [*self.table["passes"][0]["writes"], TOKENS[NEXT]] if self.table else LABELS
-
-    @property
-    def limits(self) -> dict[str, int]:
-        """The largest sizes that the software takes; it numbers keys by all ids in 63 bits, and ids and labels in 31."""
-        size = self.size and self.size(self.operands)
-        limits = {"tokens": 2**31 - 1 if self.encoder else MOST_TOKENS}
-        if self.table:
-            count = self.table["operands"]
-            flushed = [own["flush"] + 1 for own in self.table["passes"]]
-            size = count + len(flushed), count + sum(flushed) + (-1 if self.encoder else 1)
-        if not self.encoder:
-            entries = [entry for relation in self.window for entry in relation if isinstance(entry, int)]
-            levels = max(sum(entry != NEITHER for entry in relation) for relation in self.window)
-            largest_id = int(2 ** (63 / levels) + 1e-6) - max(0, *entries) + min(0, *entries) - 1
-            limits["position_ids"] = min(2**31 - 1, largest_id)
-        return limits | ({"length": (limits["tokens"] - size[1]) // size[0]} if size else {})
-
-    @property
-    def stated_problems(self) -> str:
-        """The problems in the words of the certificate, with the largest sizes."""
-        if "length" in self.limits:
-            return self.problems.replace("every length", f"every length up to {self.limits['length']:,}")
-        ids = "" if self.encoder else f"position ids of {self.limits['position_ids']:,} and "
-        return f"{self.problems}, up to {ids}{self.limits['tokens']:,} tokens"
-
-
-MOST_TOKENS = math.isqrt(2**63)  # of a problem: the software numbers pairs of tokens in 63 bits
 NEXT_COLUMN, DIFFERENCE = ((0,), (1,)), ((0, 2), (0, 1), (1, 2), (1, 1))
 SCRATCHPAD = (
     (0, QUERY, QUERY),
@@ -1919,7 +2708,7 @@ TASKS = {
 }
 
 
-def join(*names: str, **options: Any) -> Task:
+def join(*names: str, **options: Check) -> Task:
     """The task made of others. A relation is one of a part, and neither token has an id at the levels of the others."""
     parts = tuple(TASKS[name]._replace(name=name) for name in names)
     levels = [len(part.window[0]) for part in parts]
@@ -2016,761 +2805,6 @@ PASS = {
     "window": [between(-120, 120, int)] * 2,
     "symmetric": is_flag,
 }
-
-
-def relate(query: tuple[int, ...], key: tuple[int, ...], window: tuple[tuple[Any, ...], ...]) -> int | None:
-    """Definitions: the relation of a token with some ids to a key; None if it does not see it. All see `$`, without ids."""
-    if not any(key):
-        return len(window)
-    levels: list[Any] = []
-    for own, other in zip(query, key, strict=True):
-        if own and other:
-            levels.append(own - other)
-        elif own:
-            levels.append(QUERY)
-        else:
-            levels.append(KEY if other else NEITHER)
-    pair = tuple(levels)
-    return window.index(pair) if pair in window else None
-
-
-END = "the state behind the last column"
-
-
-def tabulate(columns: Columns) -> np.ndarray:
-    """PROOF.md, *Search*: ask a step for every state that it reaches and every symbol, and for every state whether a run
-    ends there.
-
-    Returns:
-        Of each entry from which a run can end: the state, by number, the next one, and the tokens of all rows with what is
-        written. Starts have the first numbers. Entries come by states.
-    """
-    numbers = {state: place for place, state in enumerate(columns.starts)}
-    states = [*columns.starts]
-    entries = []
-    count = len(columns.rows)
-    passes = columns.passes
-    nothing = (ABSENT,) * (count + passes)
-    for state in states:
-        taken = [(nothing, END)] if state is END else []
-        for symbol in columns.symbols if state is not END else ():
-            entry = columns.step(state, symbol)
-            if entry is not None:
-                tokens, after = entry
-                if not columns.holds(state, symbol, tokens, after):
-                    raise Refused(f"the table's entry for {state}, {symbol} does not hold")
-                # Passes write the tokens of their rows, unless the step gives others behind the tokens of all rows.
-                written = tokens[count:] or tokens[count - passes :]
-                taken.append((tokens[:count] + written, after))
-        last = None if state is END else columns.end(state)
-        if last is not None:
-            # Of an end, the tokens beyond the last column come behind what passes write.
-            written, beyond = last[:passes], last[passes:] or (ABSENT,) * count
-            taken.append((beyond + written, END))
-        for words, after in taken:
-            if numbers.setdefault(after, len(numbers)) == len(states):
-                states.append(after)
-            entries.append((numbers[state], numbers[after], *words))
-            require(len(entries) <= MOST_ENTRIES, f"a run meets more than {MOST_ENTRIES:,} pairs of a state and a symbol")
-    # Runs can end from the state END, and from each state of which an entry leads to such a state.
-    table = np.array(entries)
-    alive = np.arange(len(numbers)) == numbers[END]
-    before = 0
-    while alive.sum() > before:
-        before = alive.sum()
-        np.logical_or.at(alive, table[:, 0], alive[table[:, 1]])
-    return table[alive[table[:, 1]]]
-
-
-def windows(columns: Columns, lows: list[int], high: int) -> Iterator[dict[Any, np.ndarray]]:
-    """Theorem 1: slide a window over all runs of a transducer, by a search in breadth; each (state, window) comes once.
-
-    A window begins over the column before the first one, and ends beyond the last one. Of two windows with the same columns
-    but the first, and the same state behind them, one goes on: the next ones are those of both. So every pair that occurs in
-    a run of any length is found, and no other.
-
-    Args:
-        lows, high: the first column of the window for each row, and then for what each pass writes; the last one for all.
-
-    Yields:
-        Of some windows, the tokens (windows,) by row and column, and then what is written, which is what follows a pass
-        behind its last column.
-    """
-    table = tabulate(columns)
-    source = table[:, 0]
-    target = table[:, 1]
-    words = table[:, 2:]
-    first = np.searchsorted(source, np.arange(target.max() + 2))
-    # A table of windows: the state behind the newest column, and the tokens by row and column.
-    names = [(row, column) for row, low in enumerate(lows) for column in range(low, high + 1)]
-    newest = [place for place, (_, column) in enumerate(names, 1) if column == high]
-    older = [place for place, (_, column) in enumerate(names, 1) if column < high]
-    # The first windows: nothing but the column before the first one.
-    full = np.full((len(columns.starts), 1 + len(names)), ABSENT, np.int32)
-    full[:, 0] = np.arange(len(full))
-    full[:, newest] = [(begin + (ABSENT,) * columns.passes)[: len(lows)] for begin in columns.starts.values()]
-    seen = np.zeros((0, 1 + len(older)), np.int32)
-    while len(full):
-        # Every column moves by one place.
-        table = np.concatenate([seen, full[:, [0, *(place + 1 for place in older)]]])
-        one_each = first_rows(table)
-        new = table[one_each[one_each >= len(seen)]]
-        seen = np.concatenate([seen, new])
-        # Each new window goes on by all entries of the state behind it, which stand side by side in the table.
-        ways = first[new[:, 0] + 1] - first[new[:, 0]]
-        numbers = (len(seen) + int(ways.sum())) * (1 + len(names))
-        require(numbers <= MOST_NUMBERS, f"there are too many windows: more than {MOST_NUMBERS:,} numbers")
-        parent = np.repeat(np.arange(len(new)), ways)
-        entry = np.arange(len(parent)) - np.repeat(np.cumsum(ways) - ways, ways) + first[new[parent, 0]]
-        full = np.empty((len(parent), 1 + len(names)), np.int32)
-        full[:, 0] = target[entry]
-        full[:, newest] = words[entry]
-        full[:, older] = new[parent, 1:]
-        yield dict(zip(names, full[:, 1:].T, strict=True))
-
-
-def cases_of(columns: Columns, window: tuple[tuple[Any, ...], ...]) -> Iterator[Case]:
-    """Theorem 1: what the tokens of a transducer's passes see, and what is right next, by `windows`."""
-    count = len(columns.rows)
-    reach = 1 + max(abs(entry) for pair in window for entry in pair if isinstance(entry, int))
-    seen = []
-    # Relations are differences, so one column stands for all of a row; but what begins a row, in column -1, may have ids of
-    # its own, so it is asked apart.
-    for own, column in product(range(count - columns.passes, count), (-1, reach)):
-        # Of its own row a token sees what stands before it; later rows are not written yet.
-        before = range(0, reach + 1) if own in columns.backward else range(-reach, 1)
-        keys = [
-            (row, offset, relate(columns.rows[own](column), columns.rows[row](column + offset), window))
-            for row in range(own + 1)
-            for offset in (before if row == own else range(-reach, reach + 1))
-            # A row of one token is seen once, whatever the column.
-            if offset == 0 or columns.rows[row](0) != columns.rows[row](1)
-        ]
-        seen.append((own, column, [key for key in keys if key[2] is not None]))
-    lows = [min([0, *(key[1] for _, _, keys in seen for key in keys if key[0] == row)]) for row in range(count)]
-    high = max([1, *(key[1] for _, _, keys in seen for key in keys)])
-    lows += [-1 if own in columns.backward else 1 for own in range(count - columns.passes, count)]
-    for tokens in windows(columns, lows, high):
-        for own, column, keys in seen:
-            written = tokens[own + columns.passes, -1 if own in columns.backward else 1]
-            begun = np.isin(tokens[own, 0], [begin[own] for begin in columns.starts.values()])
-            some = (tokens[own, 0] != ABSENT) & (written != ABSENT) & (begun == (column < 0))
-            if some.any():
-                shown = (see(relation, tokens[row, offset][some]) for row, offset, relation in keys)
-                yield tokens[own, 0][some], written[some], *shown
-
-
-def keys_are_alone(columns: Columns, window: tuple[tuple[Any, ...], ...]) -> bool:
-    """Lemma 2, for several layers: whether tokens of operands see nothing but `$`."""
-    operands = columns.rows[: -columns.passes]
-    places = range(-9, 10)
-    return all(relate(own(0), key(place), window) is None for own, key, place in product(operands, operands, places))
-
-
-def list_cases(task: Task) -> Iterator[Case]:
-    """Lemma 2: all cases of a task. Relations of a task made of several are those of its parts, one after another."""
-    before = 0
-    for part in task.parts:
-        for own, right, *keys in list_cases(part._replace(described=task.described)):
-            yield own, right, *(np.where(key > 0, key + RELATED * before, 0) for key in keys)
-        before += len(part.window)
-    for case in task.cases(task) if task.cases else ():
-        if isinstance(case, Columns):
-            require(max(task.layers) == 1 or keys_are_alone(case, task.window), "a key sees more than `$`")
-            yield from cases_of(case, task.window)
-        else:
-            yield case
-
-
-def sink_of(task: Task) -> int:
-    """The number of the key that every token sees: the sink, which comes after all pairs of tokens and labels, or `$`."""
-    return len(pairs_of(task.table)[0]) if task.encoder else BEGIN
-
-
-def check_reach(task: Task) -> None:
-    """Refuse a task of which this program cannot list what is seen, before it begins."""
-    numbers = max(sink_of(task), len(task.vocabulary))
-    require(
-        numbers < RELATED, f"transducer: {numbers} tokens, with labels, are more than the {RELATED - 1} that are told apart"
-    )
-    require(len(task.window) < MOST_RELATIONS, f"transducer: its passes see more than {MOST_RELATIONS - 1} relations")
-    if task.table:
-        passes = task.table["passes"]
-        guessed = math.prod(len(passes[place]["write"]) for place in from_the_top(task.table))
-        count = len(task.table["alphabet"]) ** task.table["operands"] * guessed
-        require(count <= MOST_SYMBOLS, f"transducer: a column may hold {count:,} symbols, more than {MOST_SYMBOLS:,}")
-
-
-def list_neighbourhoods(task: Task) -> np.ndarray:
-    """The set C of the theorem: all neighbourhoods, each once. By Lemma 1 the order of keys does not matter.
-
-    A token sees itself if its relation to itself is in the window, and `$` or the sink always.
-
-    Returns:
-        (count, 2 + keys): the token, what is right next, and the keys in any order, each coded as by `see`; 0 fills up.
-
-    Raises:
-        Refused: a key sees more than `$` in a task that is known with several layers.
-    """
-    sink = sink_of(task)
-    tables = []
-    for case in list_cases(task):
-        table = np.stack(np.broadcast_arrays(*case, see(len(task.window), sink)), axis=-1).astype(np.uint16)
-        table[:, 2:].sort()
-        tables.append(table[first_rows(table)])
-    most = max(table.shape[1] for table in tables)
-    table = np.concatenate([np.insert(table, [2] * (most - table.shape[1]), 0, axis=1) for table in tables])
-    shown = table.any(axis=0) | (np.arange(table.shape[1]) < 2)
-    return table[first_rows(table)][:, shown]
-
-
-def first_rows(table: np.ndarray) -> np.ndarray:
-    """Where each row of a table, of numbers from -1 on, stands first; sorted by the rows."""
-    rows = np.ascontiguousarray(table + 1, ">u4")
-    return np.unique(rows.view(f"S{rows.strides[0]}"), return_index=True)[1]
-
-
-# ---- 4. Which network? (PROOF.md: Rounding) ---------------------------------------------------------------------------
-# Every value has its exact numbers (in float64), and two bounds of its error in float32: of each number, the radius, and of
-# the whole, its length. An operation adds to errors by rounding, and by not being linear: this is its defect. An error at
-# the end is at most the sum over all values of |derivative of the end by the value| times its defect (Lemma 3), in whatever
-# order a processor adds. Less work, and often enough, is to follow the length to the end (Lemma 3a).
-
-UNIT = 2.0**-24  # the largest relative error of one rounding to nearest in float32
-FUNCTION = 8  # that of exp, tanh, a root or a quotient, in units
-TINY, SMALL = 2.0**-60, 1 / 16  # more than underflow adds; the largest relative error for which the lemmas hold
-STEEPEST, BENT = 1.13, 0.6  # of an activation: the largest derivative, and half of the largest second one, or more (Lemma 8)
-
-
-def gamma(roundings: Any) -> Any:
-    """γ: the largest relative error of a number after so many roundings."""
-    return roundings * UNIT / (1 - roundings * UNIT)
-
-
-def size_of(x: np.ndarray) -> np.ndarray:
-    """Euclidean lengths, (inputs,)."""
-    return np.sqrt((x**2).sum(axis=tuple(range(1, x.ndim))))
-
-
-def less_mean(x: np.ndarray) -> np.ndarray:
-    """Lemma 7: each vector less the mean of its numbers."""
-    return x - x.mean(-1, keepdims=True)
-
-
-def gelu_tanh(u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lemma 8: the activation and its derivative."""
-    factor = math.sqrt(2 / math.pi)
-    tanh = np.tanh(factor * (u + 0.044715 * u**3))
-    return u * (1 + tanh) / 2, (1 + tanh + u * (1 - tanh**2) * factor * (1 + 3 * 0.044715 * u**2)) / 2
-
-
-def gelu(u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lemma 8: as above, by the normal distribution."""
-    share = (1 + np.vectorize(math.erf, otypes=[float])(u / math.sqrt(2))) / 2
-    return u * share, share + u * np.exp(-(u**2) / 2) / math.sqrt(2 * math.pi)
-
-
-ACTIVATIONS = {"gelu_pytorch_tanh": gelu_tanh, "gelu": gelu}
-
-
-class Linear(NamedTuple):
-    """A weight (outputs, width), a bias, and the largest factor by which the weight makes a vector longer."""
-
-    weight: np.ndarray
-    bias: np.ndarray
-    norm: float
-
-
-class Value:
-    """A value of many inputs, made of earlier values, with the bounds (1), (2) and (3) of PROOF.md.
-
-    Attributes:
-        exact, radius: (inputs, width). length: (inputs,), a bound of the error's Euclidean length.
-        sources: pairs of a value that it was made of and a function from derivatives by this value to those by the source.
-            Their errors move each number by `spread` at most, and the whole by `length`.
-        defect, common: what is added to errors, to each number by itself, and a vector times an unknown number of -1 to 1.
-    """
-
-    def __init__(self, exact: np.ndarray, spread: Any, defect: Any, *sources: Any, common: Any = 0.0, length: Any = np.inf):
-        self.exact = exact
-        self.sources = sources
-        self.defect = defect + TINY
-        self.common = common + np.zeros_like(exact)
-        every = self.defect + np.abs(self.common)
-        self.radius = spread + every
-        self.shorten(length + size_of(every))
-
-    def cost(self, slopes: np.ndarray) -> np.ndarray:
-        """A term of (1): derivatives of ends by this value, (inputs, ends, width), make (inputs, ends) of its defects."""
-        return (np.abs(slopes) @ self.defect[..., None] + np.abs(slopes @ self.common[..., None]))[..., 0]
-
-    def shorten(self, length: np.ndarray) -> None:
-        """Note a bound of the error's length, (3), and that no component's error, (2), is larger."""
-        self.length = np.minimum(length, size_of(self.radius))
-        self.radius = np.minimum(self.radius, self.length.reshape(-1, *[1] * (self.radius.ndim - 1)))
-
-
-class Arithmetic:
-    """The operations of the network. Attributes: every value in the order of computation, and whether lemmas hold."""
-
-    def __init__(self, weights: dict[str, np.ndarray], eps: float):
-        self.weights = weights
-        self.eps = eps
-        self.made: list[Value] = []
-        self.proved = np.ones(1, bool)
-
-    def require(self, condition: np.ndarray) -> None:
-        """Note for which inputs a condition of a lemma does not hold; it does not for nan."""
-        self.proved = self.proved & condition.reshape(len(condition), -1).all(1)
-
-    def make(self, *parts: Any, **more: Any) -> Value:
-        """Keep a value, see `Value`."""
-        value = Value(*parts, **more)
-        self.made.append(value)
-        self.require(np.abs(value.exact) + value.radius <= LARGEST)
-        return value
-
-    def given(self, exact: np.ndarray, radius: float | np.ndarray) -> Value:
-        """Lemma 10: a value whose errors are bounded, wherever they come from."""
-        return self.make(exact, 0, radius + np.zeros_like(exact))
-
-    def total(self, x: Value, linear: Linear) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Lemma 4: products with a weight plus a bias, the spread of errors of x, and the defect."""
-        exact = x.exact @ linear.weight.T + linear.bias
-        spread = x.length[:, None] * size_of(linear.weight)
-        size = (np.abs(x.exact) + x.radius) @ np.abs(linear.weight).T + np.abs(linear.bias)
-        self.require(size <= LARGEST)
-        return exact, spread, gamma(x.exact.shape[1] + 6) * (size + np.abs(exact) + spread) / 2 + TINY
-
-    def product(self, x: Value, linear: Linear, length: Any = np.inf) -> Value:
-        """Lemma 4: x times a weight, plus a bias; errors are no longer than `length`, if something is known of it."""
-        length = np.minimum(length, linear.norm * x.length)
-        return self.make(*self.total(x, linear), (x, lambda slopes: slopes @ linear.weight), length=length)
-
-    def add(self, x: Value, y: Value) -> Value:
-        """Lemma 5: x + y."""
-        exact = x.exact + y.exact
-        spread = x.radius + y.radius
-        sources = ((source, lambda slopes: slopes) for source in (x, y))
-        return self.make(exact, spread, UNIT * (np.abs(exact) + spread), *sources, length=x.length + y.length)
-
-    def norm(self, x: Value, name: str) -> Value:
-        """Lemma 6: x divided by the root of its mean square plus eps, times the weight of this name, or x itself if there is
-        none. With a bias, Lemma 7."""
-        weight = self.weights.get(name)
-        if weight is None:
-            return x
-        bias = self.weights.get(f"{name}.bias")
-        width = x.exact.shape[1]
-        square = np.zeros(1)  # the further error of the mean square, then as a share of it (Lemma 7)
-        end = np.zeros(1)  # the further error of components (Lemma 7), before their factor
-        if bias is not None:  # x less its mean
-            size = np.abs(x.exact) + x.radius
-            mean = size.mean(-1, keepdims=True)
-            square = gamma(6 * width + 24) * (size**2).mean(-1, keepdims=True)
-            spread = x.radius + x.radius.mean(-1, keepdims=True)
-            end = 4 * UNIT * (size + mean)
-            defect = UNIT * (size + mean) + gamma(width + 3) * mean
-            x = self.make(less_mean(x.exact), spread, defect, (x, less_mean), length=x.length)
-        scale = 1 / np.sqrt((x.exact**2).mean(-1, keepdims=True) + self.eps)
-        share = scale * x.length[:, None] * width**-0.5  # t in the lemma
-        square = square * scale**2
-        self.require((share <= SMALL) & (square <= SMALL) & (scale <= 1e11))
-        direction = x.exact * scale
-        factor = np.abs(scale * weight)
-        size = np.abs(x.exact)
-        exact = direction * weight
-        spread = factor * (x.radius + share * size)
-        bent = factor * share * (3 * share * size + 1.5 * x.radius)  # P
-        common = gamma(width / 2 + 2 * FUNCTION + 8) + square
-        defect = bent + common * (spread + bent) + gamma(FUNCTION + 3) * (np.abs(exact) + spread + bent) + factor * end
-        shift = np.zeros(1) if bias is None else bias
-
-        def back(slopes: np.ndarray) -> np.ndarray:
-            slopes = slopes * (scale * weight)[:, None]
-            along = direction[:, None]
-            return slopes - (slopes * along).mean(-1, keepdims=True) * along
-
-        length = factor.max(1) * x.length
-        defect = defect + 2 * UNIT * np.abs(shift)
-        return self.make(exact + shift, spread, defect, (x, back), common=exact * common, length=length)
-
-    def mlp(self, x: Value, activate: Callable, up: Linear, gate: Linear | None, down: Linear, products: Any) -> Value:
-        """Lemmas 8 and 8a, with its matrix K: `down` times the units a(up x) (gate x), or without the last factor."""
-        u, u_spread, u_defect = self.total(x, up)
-        active, slope = activate(u)
-        radius = u_spread + u_defect
-        rounding = 3 * FUNCTION * UNIT * (np.abs(u) + radius)
-        spread = np.abs(slope) * u_spread
-        defect = np.abs(slope) * u_defect + BENT * radius**2 + rounding
-        slopes = slope
-        inner = up.weight
-        if gate is not None:
-            g, g_spread, g_defect = self.total(x, gate)
-            g_radius = g_spread + g_defect
-            active_radius = STEEPEST * radius + rounding  # R in the lemma
-            spread = np.abs(g) * spread + np.abs(active) * g_spread
-            defect = np.abs(g) * defect + np.abs(active) * g_defect
-            defect += active_radius * g_radius + UNIT * (np.abs(active) + active_radius) * (np.abs(g) + g_radius)
-            slopes = np.concatenate([slope * g, active], axis=1)
-            inner = np.concatenate([inner, gate.weight])
-            active = active * g
-        parts = len(inner) // len(up.weight)
-        hidden = self.make(active, spread, defect, (x, lambda ends: (np.tile(ends, parts) * slopes[:, None]) @ inner))
-        steepness = np.sqrt(np.maximum(((slopes @ products) * slopes).sum(-1), 0))
-        return self.product(hidden, down, steepness * x.length + down.norm * size_of(hidden.defect))
-
-    def attention(self, query: Value, key: Value, value: Value, seen: np.ndarray, bias: Value) -> Value:
-        """Lemma 9: means of given values weighted by the softmax of scores of given queries and keys.
-
-        The lemma's letters are s `score`, r `radius`, A `far`, below_k `below`, p `share`, R_k `roundings`, h_k `shift` and
-        H `square`. Queries, keys and values are given (Lemma 10), so what is read has no sources: errors of values are in
-        its defect, those of scores in `cost`.
-
-        Args:
-            query: (inputs, heads, width); key, value: (inputs, keys, heads, width).
-            seen: (inputs, keys), whether there is a key; bias: (inputs, keys, heads).
-        """
-        q = query.exact[:, None]
-        q_radius = query.radius[:, None]
-        k = key.exact
-        v = value.exact
-        factor = q.shape[-1] ** -0.5
-        keys = seen.sum(1).reshape(-1, 1, 1)
-        seen = seen[..., None]
-        score = factor * (q * k).sum(-1) + bias.exact
-        spread = factor * (np.abs(q) * key.radius + q_radius * np.abs(k)).sum(-1)
-        bent = factor * (q_radius * key.radius).sum(-1)
-        size = factor * np.abs(q * k).sum(-1) + spread + bent
-        defect = bent + bias.radius + gamma(q.shape[-1] + 2 * FUNCTION + 8) * size
-        defect += UNIT * (np.abs(score) + spread + defect) + TINY
-        self.require(size + np.abs(score) + defect <= LARGEST)
-        radius = np.where(seen, spread + defect, 0)
-        far = radius.max(1, keepdims=True)
-        below = np.where(seen, np.where(seen, score, -np.inf).max(1, keepdims=True) - score, np.inf)
-        share = np.exp(-below)
-        share /= share.sum(1, keepdims=True)
-        roundings = 4 * UNIT * (np.where(seen, below, 0) + 2 * far) + gamma(2 * (keys + 1) * (FUNCTION + 3))
-        self.require((far <= SMALL) & (roundings <= SMALL))
-        moved = share * radius
-        shift = radius - share * radius + moved.sum(1, keepdims=True) - moved
-        square = 0.57 * (share * shift**2).sum(1, keepdims=True)
-        share_defect = (square + 0.57 * (shift + square) ** 2 + 1.3 * roundings) * share + TINY
-
-        def mean(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-            return (weights[..., None] * values).sum(1).reshape(len(values), -1)
-
-        exact, size, passed = (mean(share, part) for part in (v, np.abs(v), value.radius))
-        spread = mean(moved, np.abs(v - exact.reshape(len(v), 1, *v.shape[2:]))) + mean(share_defect, np.abs(v))
-        defect = mean(share * shift + share_defect, value.radius) + 1.25 * gamma(2 * keys[:, 0] + 4) * (size + passed)
-        read = self.make(exact, spread, defect + passed)
-        of_mean = read.cost
-        weight = share.transpose(0, 2, 1)[:, :, None]
-
-        def cost(slopes: np.ndarray) -> np.ndarray:
-            """Errors of scores move all weights of a head, by p_k (v_k - y)."""
-            by_head = slopes.reshape(*slopes.shape[:2], *v.shape[2:]).transpose(0, 2, 1, 3)
-            by_share = by_head @ v.transpose(0, 2, 3, 1)
-            by_score = (by_share - (by_share * weight).sum(-1, keepdims=True)) * weight
-            moved = np.abs(by_score) @ radius.transpose(0, 2, 1)[..., None]
-            return of_mean(slopes) + (moved + np.abs(by_share) @ share_defect.transpose(0, 2, 1)[..., None])[..., 0].sum(1)
-
-        read.cost = cost  # type: ignore[method-assign]
-        return read
-
-    def error(self, end: Value, slopes: np.ndarray) -> np.ndarray:
-        """Lemma 3: bounds of the errors of sums of a value's components, (inputs, ends), with factors (.., ends, width)."""
-        waiting = {end: slopes}
-        total = np.zeros(())
-        for value in reversed(self.made):
-            if value in waiting:
-                slopes = waiting.pop(value)
-                total = total + value.cost(slopes)
-                for source, back in value.sources:
-                    waiting[source] = waiting.get(source, 0) + back(slopes)
-        return total
-
-    def tighten(self, value: Value) -> Value:
-        """Replace the radius (2), which grows with every product, by (1) for each component, where that is less."""
-        value.radius = np.minimum(value.radius, self.error(value, np.eye(value.exact.shape[1])[None]))
-        value.shorten(value.length)
-        return value
-
-
-class Layer:
-    """A layer of attention (Lemma 9) and an MLP (Lemma 8a), with those norms (Lemma 6) around them that have weights.
-
-    Queries, keys and values of tokens are found once, and used as given (Lemma 10).
-
-    Args:
-        number: from 0, the lowest.
-        states: of every token that the layer may see.
-    """
-
-    def __init__(self, weights: dict[str, np.ndarray], config: Json, number: int, arithmetic: Arithmetic, states: Value):
-        self.name = f"{number}."
-        self.heads = config["num_attention_heads"]
-        own = {name.removeprefix(self.name): weight for name, weight in weights.items() if name.startswith(self.name)}
-        self.linear = linear = {name: linear_of(own, name) for name, weight in own.items() if weight.ndim == 2}
-        up = linear["up_proj"]
-        gate = linear.get("gate_proj")
-        down = linear["down_proj"]
-        inner = np.concatenate([part.weight for part in (up, gate) if part])
-        behind = np.tile(down.weight, (1, len(inner) // len(up.weight)))
-        self.mlp = ACTIVATIONS[config["hidden_act"]], up, gate, down, (inner @ inner.T) * (behind.T @ behind)
-        normed = arithmetic.norm(states, f"{self.name}attention_norms.input")
-        # With the scale "zero" there are no queries and keys, and scores are biases alone.
-        none = Linear(np.zeros_like(linear["self_attn.v_proj"].weight), np.zeros(1), 0.0)
-        projected = [arithmetic.product(normed, linear.get(f"self_attn.{name}_proj", none)) for name in "qkv"]
-        # Queries, keys and values, (tokens, heads, width), with radii. The last row is the sink.
-        tables = [
-            [np.pad(part, ((0, 1), (0, 0))) for part in (x.exact, x.radius)] for x in map(arithmetic.tighten, projected)
-        ]
-        self.tables = [[part.reshape(len(part), self.heads, -1) for part in pair] for pair in tables]
-        biases = weights.get("model.position_encoding.relation_bias")
-        self.bias = self.score_relations(own["self_attn.relations.0"] if biases is None else biases[number])
-
-    def score_relations(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Lemma 13: what relations add to scores, (tokens, relations, heads), and its radius.
-
-        Args:
-            vectors: in an encoder of each relation, see Lemma 13; else what is added, (relations, heads).
-        """
-        query, radius = self.tables[0]
-        if vectors.ndim == 2:
-            bias = np.repeat(vectors[None], len(query), axis=0)
-            return bias, 0 * bias
-
-        def scores(part: np.ndarray, by: np.ndarray) -> np.ndarray:
-            return (part[:, None] * by).sum(-1) * part.shape[-1] ** -0.5
-
-        size = scores(np.abs(query) + radius, np.abs(vectors))
-        return scores(query, vectors), scores(radius, np.abs(vectors)) + gamma(query.shape[-1] + 6) * size + TINY
-
-    def apply(self, arithmetic: Arithmetic, own: Value, tokens: np.ndarray, keys: np.ndarray, finely: bool) -> Value:
-        """The states (inputs, width) that the layer makes of others.
-
-        Args:
-            own: states (inputs, width) of the tokens (inputs,).
-            keys: what they see, (inputs, keys), as in `list_neighbourhoods`.
-            finely: whether radii behind attention and MLP are tightened.
-        """
-        seen, keys, relations = keys > 0, keys % RELATED, np.maximum(keys // RELATED, 1) - 1
-        query, key, value = (
-            arithmetic.given(exact[place], radius[place])
-            for (exact, radius), place in zip(self.tables, (tokens, keys, keys), strict=True)
-        )
-        bias = arithmetic.given(*(part[tokens[:, None], relations] for part in self.bias))
-        read = arithmetic.attention(query, key, value, seen, bias)
-        finish = arithmetic.tighten if finely else lambda value: value
-        output = finish(arithmetic.product(read, self.linear["self_attn.o_proj"]))
-        output = arithmetic.norm(output, f"{self.name}attention_norms.output")
-        state = arithmetic.norm(arithmetic.add(own, output), f"{self.name}attention_norm")
-        output = finish(arithmetic.mlp(arithmetic.norm(state, f"{self.name}mlp_norms.input"), *self.mlp))
-        output = arithmetic.norm(output, f"{self.name}mlp_norms.output")
-        return arithmetic.norm(arithmetic.add(state, output), f"{self.name}mlp_norm")
-
-
-def linear_of(weights: dict[str, np.ndarray], name: str) -> Linear:
-    """The weight of a name with its bias."""
-    return Linear(weights[name], weights.get(f"{name}.bias", np.zeros(1)), float(np.linalg.norm(weights[name], 2)))
-
-
-class Network:
-    """The transformer, with queries, keys and values of every token; in upper layers they are those of keys (Lemma 2)."""
-
-    def __init__(self, weights: dict[str, np.ndarray], config: Json):
-        self.weights = weights
-        self.eps = config.get("norm_eps") or config["layer_norm_eps"]
-        if config.get("tie_word_embeddings"):
-            weights["lm_head"] = weights["model.embed_tokens"] * config["hidden_size"] ** -0.5
-        self.head = linear_of(weights, "classifier" if "classifier" in weights else "lm_head")
-        # The first layer reads of a token a state that depends on the token and its label alone.
-        arithmetic = Arithmetic(weights, self.eps)
-        states = arithmetic.tighten(self.embed(arithmetic, config.get("transducer")))
-        self.own = states
-        self.layers = [Layer(weights, config, 0, arithmetic, states)]
-        self.proved = arithmetic.proved.all()
-        for number in range(1, config["num_hidden_layers"]):
-            # The keys of upper layers, and `$`, see `$` alone below; its relation is the last.
-            tokens = np.arange(len(weights["model.embed_tokens"]))
-            begin = weights["model.position_encoding.relation_bias"].shape[1]
-            arithmetic = Arithmetic(weights, self.eps)
-            keys = np.full((len(tokens), 1), RELATED * begin + BEGIN)
-            own = arithmetic.given(states.exact, states.radius)
-            states = arithmetic.tighten(self.layers[-1].apply(arithmetic, own, tokens, keys, finely=True))
-            self.layers.append(Layer(weights, config, number, arithmetic, states))
-            self.proved &= arithmetic.proved.all()
-
-    def embed(self, arithmetic: Arithmetic, table: Json | None) -> Value:
-        """Tokens, exactly; or with an encoder, Lemma 13, the norms of the sums of tokens and labels."""
-        tokens = self.weights["model.embed_tokens"]
-        labels = self.weights.get("model.embed_states")
-        if labels is None:
-            return arithmetic.given(tokens, 0)
-        token, label = pairs_of(table)
-        tokens = tokens[token]
-        labels = np.pad(labels, ((1, 0), (0, 0)))[label]
-        total = arithmetic.add(arithmetic.given(tokens, 0), arithmetic.given(labels, 0))
-        return arithmetic.norm(total, "model.embedding_norm")
-
-    def leads_and_bounds(self, rows: np.ndarray, effort: int) -> tuple[np.ndarray, np.ndarray]:
-        """Lemma 11: leads of the right next token over each token, infinite over itself, and bounds of their errors.
-
-        Args:
-            effort: 0 for Lemma 3a, 1 for Lemma 3, 2 for Lemma 3 with tightened radii behind attention and MLP.
-        """
-        tokens = rows[:, 0]
-        right = rows[:, 1]
-        keys = rows[:, 2:]
-        arithmetic = Arithmetic(self.weights, self.eps)
-        arithmetic.proved &= self.proved
-        state = arithmetic.given(self.own.exact[tokens], self.own.radius[tokens])
-        for layer in self.layers:
-            state = layer.apply(arithmetic, state, tokens, keys, finely=effort == 2)
-        last = arithmetic.norm(state, "model.norm")
-        logits = arithmetic.product(last, self.head)
-        each = np.eye(len(self.head.weight))
-        place = right[:, None].astype(int)
-        leads = np.take_along_axis(logits.exact, place, 1) - logits.exact
-        if effort:
-            bounds = arithmetic.error(logits, each[right][:, None] - each)
-        else:
-            apart = np.linalg.norm(self.head.weight[:, None] - self.head.weight, axis=-1)
-            bounds = apart[right] * last.length[:, None] + logits.defect + np.take_along_axis(logits.defect, place, 1)
-        bounds[~arithmetic.proved] = np.inf
-        leads[each[right] == 1] = np.inf
-        return leads, bounds
-
-
-# ---- 5. So? (PROOF.md: The theorem) -----------------------------------------------------------------------------------
-
-ASKED = 10  # how many times every lead must exceed its bound
-CHUNK = 2**21  # derivatives of ends by hidden units that are held at once
-
-# The corollaries in PROOF.md.
-DECODERS = "greedy decoding with this model in float32 writes exactly the right response{table} and its end token"
-ENCODERS = (
-    "this model in float32 gives exactly the right label{table} to every token at which the answer is read, "
-    "after n + 1 passes at most for n labels"
-)
-BY_TABLE = ", by the table in the field `transducer`,"
-PROCESSORS = (
-    " ({task}), in whatever order a processor adds, if it rounds to nearest in float32 (no TF32) and its exp, log, tanh, "
-    "erf, roots and quotients are within 4 units in the last place."
-)
-
-
-OWN_COPY = (
-    "This copy of the verifier came with what it verifies, and who changed one can change the other: it proves nothing of "
-    "checkpoints of others.\nOf an installed longhand, `longhand-verify FOLDER | USER/NAME` does.\n"
-)
-
-
-def read_checkpoint(folder: Path) -> tuple[dict[str, bytes], Json, Task, Json, dict[str, np.ndarray]]:
-    """The files, the certificate, the task, config.json and the weights of a folder, if all is known here and as stated."""
-    require((folder / "certificate.json").is_file(), f"the folder {folder} holds no certificate.json")
-    certificate = check_certificate((folder / "certificate.json").read_bytes())
-    stated = {"certified": one_of(True), "files": is_object} | dict.fromkeys(("margin", "bound", "ratio"), is_positive)
-    compare("certificate.json", {name: certificate[name] for name in stated}, stated)
-    files, config, vocabulary = check_folder(folder)
-    task = find_task(certificate["task"], certificate["transducer"], config.get("model_type") == "pairwise_bert")
-    compare("certificate.json: files", certificate["files"], {name: sha256(file) for name, file in files.items()})
-    require(vocabulary == task.vocabulary, "tokenizer.json: the vocabulary is none that is known here for the task")
-    check_configuration(files, config, task)
-    check_code(files, config["model_type"], more=task.table is not None)
-    return files, certificate, task, config, read_weights(files["model.safetensors"], config, task)
-
-
-def bound_leads(network: Network, rows: np.ndarray, ratio: float, bound: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Lemma 3a, and Lemma 3 where Lemma 3a does not show `ratio` and `bound`: leads and bounds, in parts."""
-    width, units = network.layers[0].linear["down_proj"].weight.shape
-    most = max(1, CHUNK // (units * max(len(network.head.weight), width)))
-    for first in range(0, len(rows), most):
-        part = rows[first : first + most]
-        leads, bounds = network.leads_and_bounds(part, effort=0)
-        for effort in (1, 2):
-            # No bound helps where a lead is not above 0.
-            unclear = (leads > 0).all(axis=1) & ~((leads >= ratio * bounds) & (bounds <= bound)).all(axis=1)
-            if unclear.any():
-                bounds[unclear] = np.fmin(bounds[unclear], network.leads_and_bounds(part[unclear], effort)[1])
-        yield leads, bounds
-
-
-def verify(folder: Path) -> None:
-    """The theorem, or Theorem 2 with an encoder: print what was read and found. Raises Refused unless everything holds."""
-    files, certificate, task, config, weights = read_checkpoint(folder)
-    for name, content in {"certificate.json": (folder / "certificate.json").read_bytes(), **files}.items():
-        print(f"{sha256(content)}  {name}")
-    rows = list_neighbourhoods(task)
-    print(f"\nparameters      {sum(weight.size for weight in weights.values()):,}")
-    print(f"neighbourhoods  {len(rows):,}", flush=True)
-    ratio = max(ASKED, certificate["ratio"])
-    bound = certificate["bound"]
-    lead = math.inf
-    largest = 0.0
-    smallest = math.inf
-    for leads, bounds in bound_leads(Network(weights, config), rows, ratio, bound):
-        # Of a number and nan, these take nan, which no comparison holds for.
-        lead = np.minimum(lead, leads.min())
-        largest = np.maximum(largest, bounds.max())
-        smallest = np.minimum(smallest, (leads / bounds).min())
-        require(lead > 0, "in some neighbourhood another token leads the right one, or none does")
-        require(smallest >= ASKED, f"a ratio of a lead and its bound is {smallest:.4g}, not {ASKED}")
-    print(f"smallest lead   {lead:.6g}\nlargest bound   {largest:.3g}, of what rounding can move a lead")
-    print(f"smallest ratio  {smallest:.4g}, of a lead and its own bound; {ASKED} is asked\n", flush=True)
-    described = ", ".join(f"{name} {value}" for name, value in certificate["task"].items())
-    statement = "For {problems}, " + (ENCODERS if task.encoder else DECODERS) + PROCESSORS
-    statement = statement.format(problems=task.stated_problems, task=described, table=BY_TABLE if task.table else "")
-    stated = {
-        "statement": statement,
-        "neighbourhoods": len(rows),
-        "wrong": 0,
-        "limits": task.limits,
-        # The software measures leads in float32, and its bounds may be a little less.
-        "margin": lambda value: 0.99 * value <= lead,
-        "ratio": lambda value: 0.99 * value <= smallest,
-        "bound": lambda value: largest <= 1.01 * value,
-    }
-    compare("certificate.json", {name: certificate[name] for name in stated}, stated)
-    own = imported_by(f"modeling_{config['model_type']}.py", files)
-    idle = sorted(name for name in files if name.endswith(".py") and name not in own)
-    code = "and code" if any(name.endswith(".py") for name in files) else "(the code is that of an installed longhand)"
-    if task.table:
-        named = f"compared with {task.operation} as this file writes it"
-        promised = named if task.operation in OPERATIONS else "whatever its name and options promise"
-        print(f"The task is the table `transducer` of config.json, {promised}.")
-    without = f", without {', '.join(idle)}, which no library reads to answer" if idle else ""
-    print(f"VERIFIED. {statement} This covers the files above: weights, settings, tokenizer {code}{without}.")
-
-
-def fetch(name: str) -> Path:
-    """The files of a repository on the Hub that a library might read, in the cache of huggingface_hub."""
-    require(re.fullmatch(r"[\w.-]+/[\w.-]+", name), f"there is no folder {name}, and that is no USER/NAME on the Hub")
-    try:
-        from huggingface_hub import snapshot_download
-    except ImportError as error:
-        raise Refused("huggingface_hub is not installed: install it, or download the repository into a folder") from error
-    folder = Path(snapshot_download(name, allow_patterns=[*LOADED, *IDLE[:1]], ignore_patterns=["best/*", "checkpoint-*/*"]))
-    print(f"{name} at the commit {folder.name}: load it with revision={folder.name!r}")
-    return folder
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        sys.exit("usage: longhand-verify FOLDER | USER/NAME, or python verify_certificate.py FOLDER | USER/NAME")
-    folder = Path(arguments[0])
-    try:
-        if Path(__file__).resolve().parent == folder.resolve():
-            print(OWN_COPY)
-        elif not folder.is_dir():
-            folder = fetch(arguments[0])
-        with np.errstate(all="ignore"):
-            verify(folder)
-    except Exception as error:
-        sys.exit(f"REFUSED: {error}" if isinstance(error, Refused) else f"REFUSED: {type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":
