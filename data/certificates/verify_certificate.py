@@ -77,8 +77,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "8064b14ce08e1be29e65871bddcb204e0a10007f6d4931ca20be0589aa9077f3",
-    "pairwise_bert": "e674434505134001a39274bef282a56d4b2a5208e45d426eaf0bedde252dbc75",
+    "coupled_gpt": "93ccb3d2ac18872ecb6a825b33c791cede53decb3a78201e4d0844f9ace4ecf1",
+    "pairwise_bert": "b8286490a175392d700425deef1ca993ce141cf4c134471b6bff82903e03e31b",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
