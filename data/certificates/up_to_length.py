@@ -177,11 +177,19 @@ class LengthProver:
         verdict = "refuted" if found.wrong else "open" if found.open else "proved"
         lead = found.lead if verdict == "open" and math.isfinite(found.lead) else None
         problem, answer, right = found.wrong or (None, None, None)
-        took = round(time.perf_counter() - began, 1)
-        counts = {"cases": found.cases, "open": found.open, "boxes": found.boxes}
-        wrong = {"problem": problem, "answer": answer, "right": right}
         return LengthVerdict(
-            length=length, verdict=verdict, lead=lead, seconds=took, budget=budget, code=hash_bound(), **counts, **wrong
+            length=length,
+            verdict=verdict,
+            cases=found.cases,
+            open=found.open,
+            lead=lead,
+            problem=problem,
+            answer=answer,
+            right=right,
+            seconds=round(time.perf_counter() - began, 1),
+            boxes=found.boxes,
+            budget=budget,
+            code=hash_bound(),
         )
 
     def _verdict(self, length: int, until: float) -> "Found":
