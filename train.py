@@ -41,7 +41,7 @@ from longhand.hub_cards.training.run_folder import (
     save_final,
     start_folder,
 )
-from longhand.hub_cards.training.search_report import describe_rest, describe_run, describe_sizes
+from longhand.hub_cards.training.search_report import describe_rest, describe_run
 from longhand.hub_cards.training.trainer import (
     BatchTrainer,
     NotFinite,
@@ -187,7 +187,7 @@ def train_model(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> Non
             f"{run.name}: {parameters:,} parameters, {run.data.min_length} to {run.data.max_length} digits, "
             f"{run.training.max_steps} steps of {run.training.batch_size}" + (f", from {checkpoint}" if checkpoint else "")
         )
-        for line in describe_sizes(run.task, run.data.max_length):
+        for line in run.task.describe_sizes(run.data.max_length):
             print(line)
         if checkpoint:
             relocate_best(checkpoint)

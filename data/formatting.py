@@ -57,6 +57,10 @@ class Rows:
         taken = {name: value[rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         return replace(self, **{name: value[..., :width] if value.ndim > 1 else value for name, value in taken.items()})
 
+    def shown_labels(self, row: int) -> str:
+        """The labels of a problem behind its text, for reports; nothing where the text holds the response itself."""
+        return ""
+
 
 @dataclass(frozen=True)
 class Examples(Rows):
@@ -93,6 +97,10 @@ class LabelledTokens(Rows):
     tokens: np.ndarray
     labels: np.ndarray
     states: np.ndarray | None = None
+
+    def shown_labels(self, row: int) -> str:
+        labels = ["." if label < 0 else str(label) for label in self.labels[row].tolist()]
+        return "   labels " + " ".join(labels)
 
 
 AnyRows = TypeVar("AnyRows", bound=Rows)

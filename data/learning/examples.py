@@ -227,7 +227,8 @@ def read_in_some_way(
     """
     words, sign = words_of(examples, base, alphabet, by_answers=True)
     if len(examples) < FEWEST:
-        raise Refused(f"there are {len(examples)} different examples: give {FEWEST} or more")
+        found = "there is 1 example" if len(examples) == 1 else f"there are {len(examples)} different examples"
+        raise Refused(f"{found}: give {FEWEST} or more")
     has_few = len({example.answer for example in examples}) <= min(MOST_SYMBOLS // 2, len(examples) // FEWEST_OF_EACH)
     try:
         reading, machine = read_in_a_direction(examples, used, words, sign)

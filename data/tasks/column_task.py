@@ -295,6 +295,33 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         """The least number of columns such that problems of up to so many show every neighbourhood."""
         return int(self.columns_needed.max())
 
+    def describe_sizes(self, longest: int) -> list[str]:
+        """As `Task.describe_sizes`, from the columns that each neighbourhood needs."""
+        needed = self.columns_needed
+        lines = [
+            f"problems of up to {self.length_complexity} columns show all {len(needed):,} neighbourhoods: this is the "
+            f"length complexity of {self.name}"
+        ]
+        if missing := int((needed > longest).sum()):
+            lines.append(
+                f"warning: training draws at most {longest} columns, so {missing:,} neighbourhoods never occur in it: "
+                f"--max_length {self.trained_length} draws them all"
+            )
+        return lines
+
+    def describe_windows(self) -> list[str]:
+        """As `Task.describe_windows`."""
+        lines = []
+        for number, own in enumerate(self.transducer.passes, 1):
+            low, high = own.window
+            keys = (high - low + 1) * len(own.reads)
+            alike = ", operands not told apart" if own.symmetric and self.operands > 1 else ""
+            lines.append(
+                f"pass {number}: {len(own.write):,} states, {own.direction.replace('_', ' ')}; a token sees {keys} keys in "
+                f"columns {low} to {high}{alike}"
+            )
+        return lines
+
     @property
     def trained_length(self) -> int:
         """Columns of the longest problem that training draws, where a recipe says nothing."""

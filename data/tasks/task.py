@@ -285,6 +285,23 @@ class Task(Lengths, ABC):
             ValueError: the question is not of the task's form.
         """
 
+    @property
+    def columns_needed(self) -> np.ndarray | None:
+        """(neighbourhoods,) columns of a shortest problem that shows each neighbourhood; None if no search found that."""
+        return None
+
+    def describe_sizes(self, longest: int) -> list[str]:
+        """Lines that say which problems show every neighbourhood, and whether training draws them; none if unknown.
+
+        Args:
+            longest: symbols of the longest operand that training draws.
+        """
+        return []
+
+    def describe_windows(self) -> list[str]:
+        """A line for each pass of a step on columns: its window, and how many keys a token sees in it."""
+        return []
+
     def describe(self) -> dict[str, object]:
         """Name and format, for recipes and results."""
         return {"task": self.name, **asdict(self)}

@@ -25,6 +25,12 @@ WORTH_A_PASS = 2
 class WrittenStates(ColumnTask):
     """Base of the column tasks that write the states of another column task; `task_with_states` makes them."""
 
+    def describe_sizes(self, longest: int) -> list[str]:
+        """As `ColumnTask.describe_sizes`, with a line on the states."""
+        first, *others = super().describe_sizes(longest)
+        written = "its states are written, one symbol more for each column: --write_states False keeps them in the network"
+        return [first, written, *others]
+
 
 @lru_cache(maxsize=64)
 def task_with_states(kind: type[ColumnTask]) -> type[WrittenStates]:

@@ -166,7 +166,7 @@ def load_checkpoint(
         name=checkpoint_name(source),
         folder=folder,
         kind="hub" if not Path(source).is_dir() else "zoo" if is_in_zoo(folder) else "folder",
-        model=model.eval().to("cuda" if torch.cuda.is_available() else "cpu"),
+        model=model.eval().to(evaluation_device()),
         tokenizer=_load_tokenizer(source, folder, trained),
         task=parts[task or chosen].for_evaluation,
         own_task=trained if "task" in described else None,
@@ -325,6 +325,11 @@ def _snapshot(source: str, revision: str | None, patterns: list[str]) -> Path:
         missing = answered or isinstance(error, HFValidationError)
         fault = "neither a folder nor a repository" if missing else "no folder, and the Hub cannot be reached"
         raise ValueError(f"MODEL {source!r} is {fault}: {meant}{one_line(error)}") from error
+
+
+def evaluation_device() -> str:
+    """Where models are evaluated: on the first GPU of CUDA, if there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _load_model(source: str, folder: Path, config: PreTrainedConfig, task: Task) -> PreTrainedModel:

@@ -21,6 +21,7 @@ from longhand.data.formatting import Batch
 from longhand.data.splits import make_generator
 from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.tasks.reader import write_questions
+from longhand.hub_cards.checkpoints.load import evaluation_device
 from longhand.hub_cards.commands import one_line
 from longhand.hub_cards.evaluation.reading import is_lenient_match
 from longhand.hub_cards.evaluation.worst import ProblemSearch, lowest_leads
@@ -58,7 +59,7 @@ def problem_texts(task: Task, digits: np.ndarray, lengths: np.ndarray, own: bool
 def load_language_model(
     source: str, revision: str | None, trust_remote_code: bool
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load a causal language model and its tokenizer by transformers.
+    """Load a causal language model and its tokenizer by transformers, onto the first GPU if there is one.
 
     Raises:
         ValueError: one of them is missing or cannot be loaded; the message says which.
@@ -75,7 +76,7 @@ def load_language_model(
     tokens = [tokenizer(character, add_special_tokens=False)["input_ids"] for character in "0123456789"]
     if not all(tokens) or max(chain.from_iterable(tokens)) >= model.get_input_embeddings().num_embeddings:
         raise ValueError(f"--worst asks a model by its text: {source} has no tokenizer that reads digits into its tokens")
-    return model.eval(), cast(PreTrainedTokenizerBase, tokenizer)
+    return model.eval().to(evaluation_device()), cast(PreTrainedTokenizerBase, tokenizer)
 
 
 class TextSearch(ProblemSearch):

@@ -258,6 +258,14 @@ def model_arguments(task: Task) -> type:
     return make_dataclass("ModelArguments", options, namespace={"_argument_group_name": "model"})
 
 
+def truth_value(text: str | bool) -> bool:
+    """Read True or False, as transformers does: also yes and no, t and f, y and n, 1 and 0."""
+    try:
+        return string_to_bool(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"must be True or False, got {text!r}") from error
+
+
 class Parser(OneLineParser, HfArgumentParser):
     """Parser of dataclasses that raises ValueError, in one line, instead of printing a usage of several screens."""
 
@@ -268,6 +276,9 @@ class Parser(OneLineParser, HfArgumentParser):
             inherited = TrainingArguments.__dataclass_fields__
             self.fields |= {one.name: one for one in fields(kind) if inherited.get(one.name) is not one}
             self._add_dataclass_arguments(cast(Any, kind))
+        for action in self._actions:
+            if action.type is string_to_bool:
+                action.type = truth_value
 
     @staticmethod
     def _parse_dataclass_field(parser, field):
@@ -313,7 +324,7 @@ class Parser(OneLineParser, HfArgumentParser):
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Shows the type or the legal values of an argument, and below them its meaning and its value."""
 
-    _types: ClassVar = {int: "INTEGER", float: "NUMBER", string_to_bool: "{True,False}", json.loads: "JSON"}
+    _types: ClassVar = {int: "INTEGER", float: "NUMBER", truth_value: "{True,False}", json.loads: "JSON"}
 
     def __init__(self, prog: str):
         super().__init__(prog, max_help_position=6, width=118)
@@ -380,7 +391,7 @@ def read_arguments(arguments: list[str]) -> Given:
     first = Parser((Learning,))
     first.add_argument("--plugin", nargs="+", action="extend", default=[])
     first.add_argument("--task")
-    first.add_argument("--write_states", nargs="?", const=True, type=string_to_bool)
+    first.add_argument("--write_states", nargs="?", const=True, type=truth_value)
     chosen, words = first.parse_known_args(arguments)
     plugins = [load_plugin(file) for file in chosen.plugin]
     recipe = load_recipe(source)

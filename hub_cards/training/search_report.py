@@ -6,11 +6,9 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from longhand.data import ColumnTask, Task, make_generator
+from longhand.data import Task, make_generator
 from longhand.data.batches import Batches
 from longhand.data.certificates import Check, covering, coverings
-from longhand.data.formatting import LabelledTokens
-from longhand.data.tasks.written_states import WrittenStates
 from longhand.hub_cards.training.arguments import Run
 from longhand.hub_cards.training.trainer import BatchTrainer
 
@@ -21,48 +19,6 @@ WORKED_PROBLEMS = 2
 """Problems that a dry run shows."""
 
 
-def describe_sizes(task: Task, longest: int) -> list[str]:
-    """Return lines that say which problems show every neighbourhood of a column task, and whether training draws them.
-
-    Args:
-        longest: symbols of the longest operand that training draws.
-    """
-    if not isinstance(task, ColumnTask):
-        return []
-    needed = task.columns_needed
-    lines = [
-        f"problems of up to {task.length_complexity} columns show all {len(needed):,} neighbourhoods: this is the length "
-        f"complexity of {task.name}"
-    ]
-    if isinstance(task, WrittenStates):
-        lines.append(
-            "its states are written, one symbol more for each column: --write_states False keeps them in the network"
-        )
-    if missing := int((needed > longest).sum()):
-        lines.append(
-            f"warning: training draws at most {longest} columns, so {missing:,} neighbourhoods never occur in it: "
-            f"--max_length {task.trained_length} draws them all"
-        )
-    return lines
-
-
-def describe_windows(task: Task) -> list[str]:
-    """Return a line for each pass of a column task: its window, and how many keys a token sees in it."""
-    if not isinstance(task, ColumnTask):
-        return []
-    lines = []
-    for place, own in enumerate(task.transducer.passes):
-        low, high = own.window
-        keys = (high - low + 1) * len(own.reads)
-        alike = ", operands not told apart" if own.symmetric and task.operands > 1 else ""
-        states = len(own.write)
-        lines.append(
-            f"pass {place + 1}: {states:,} states, {own.direction.replace('_', ' ')}; a token sees {keys} keys in columns "
-            f"{low} to {high}{alike}"
-        )
-    return lines
-
-
 def describe_problems(task: Task, longest: int) -> list[str]:
     """Return lines with problems of a task, each with its response or labels."""
     lengths = np.tile(np.array(task.operand_lengths(min(longest, 4))), (WORKED_PROBLEMS, 1))
@@ -71,9 +27,7 @@ def describe_problems(task: Task, longest: int) -> list[str]:
     lines = []
     for row in range(len(lengths)):
         text = "".join(tokenizer.convert_ids_to_tokens(examples.tokens[row].tolist()))
-        if isinstance(examples, LabelledTokens):
-            text += "   labels " + " ".join("." if label < 0 else str(label) for label in examples.labels[row].tolist())
-        lines.append(f"  {text}")
+        lines.append(f"  {text}{examples.shown_labels(row)}")
     return lines
 
 
@@ -90,7 +44,7 @@ def describe_run(run: Run, trainer: BatchTrainer) -> str:
     if run.training.until_certified:
         for part, covered in zip(task.parts, coverings(model, task), strict=True):
             lines.append(f"{part.name}: {covered.count:,} neighbourhoods or cases are checked at every validation")
-    lines += [*describe_windows(task), *describe_sizes(task, data.max_length)]
+    lines += [*task.describe_windows(), *task.describe_sizes(data.max_length)]
     seconds = time_step(run, trainer)
     lines.append(
         f"a step takes {seconds:.2g} seconds here now: {seconds * run.training.max_steps:,.0f} seconds at most for "
@@ -132,7 +86,8 @@ def describe_rest(model: PreTrainedModel, task: Task, longest: int) -> list[str]
             continue
         lines.append(f"{part.name}: {check.wrong:,} of {check.predictions:,} predictions are wrong:")
         lines += [f"  {one.problem}: {one.right!r} is right, not {one.instead!r}" for one in check.failures[:3]]
-        if isinstance(part, ColumnTask) and len(needed := part.columns_needed) == len(wrong):
+        needed = part.columns_needed
+        if needed is not None and len(needed) == len(wrong):
             most = int(needed[wrong].max())
             shown = "and training draws them" if most <= longest else f"but training draws at most {longest}"
             lines.append(f"  problems of up to {most} columns show them, {shown}")
