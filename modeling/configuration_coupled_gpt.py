@@ -14,7 +14,7 @@
 """Configuration of CoupledGPT."""
 
 from collections.abc import Callable, Collection
-from typing import Any, Literal
+from typing import Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers.utils.type_validators import activation_fn_key
@@ -149,7 +149,7 @@ class CoupledGPTConfig(PluginConfig):
     relative_attention_num_buckets: int = 32
     relative_attention_max_distance: int = 128
     use_cache: bool = True
-    transducer: dict[str, Any] | None = None
+    transducer: dict[str, object] | None = None
     bos_token_id: int | None = BOS
     eos_token_id: int | list[int] | None = BOS
     pad_token_id: int | None = PAD

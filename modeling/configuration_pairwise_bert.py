@@ -14,7 +14,7 @@
 """Configuration of PairwiseBert."""
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers.utils.type_validators import activation_fn_key, probability
@@ -134,7 +134,7 @@ class PairwiseBertConfig(PluginConfig):
     settle_tolerance: float | None = above_zero(default=None)
     label_states: bool = False
     sink: bool = False
-    transducer: dict[str, Any] | None = None
+    transducer: dict[str, object] | None = None
     pad_token_id: int | None = PAD
     if TYPE_CHECKING:
         # A property of transformers that is None only before `__post_init__`.

@@ -270,11 +270,11 @@ class TaskConfig(PreTrainedConfig):
         huggingface_hub.errors.StrictDataclassError: `prompt_format` is not legal.
     """
 
-    later_fields: ClassVar[Mapping[str, Any]] = {}
+    later_fields: ClassVar[Mapping[str, object]] = {}
     structure_fields: ClassVar[tuple[str, ...]] = ()
 
-    task: dict[str, Any] | None = None
-    prompt_format: dict[str, Any] | None = None
+    task: dict[str, object] | None = None
+    prompt_format: dict[str, object] | None = None
 
     def __post_init__(self, **kwargs):
         for name in kwargs:
@@ -288,7 +288,7 @@ class TaskConfig(PreTrainedConfig):
         values = super().to_dict()
         return {name: value for name, value in values.items() if not self.is_unset(name, value)}
 
-    def is_unset(self, name: str, value: Any) -> bool:
+    def is_unset(self, name: str, value: object) -> bool:
         """Return whether this is the value of a later field that changes nothing."""
         return name in self.later_fields and value == self.later_fields[name]
 

@@ -73,7 +73,7 @@ def _signature(kind: Any) -> inspect.Signature:
     return inspect.signature(kind.forward)
 
 
-def _warn_of_given_structure(model: "LonghandPreTrainedModel", arguments: tuple, named: dict[str, Any]) -> None:
+def _warn_of_given_structure(model: "LonghandPreTrainedModel", arguments: tuple, named: dict[str, object]) -> None:
     """Say once, before a forward pass in evaluation, that the model's certificate is about what its own rule derives."""
     if model.training or torch.compiler.is_compiling():
         return

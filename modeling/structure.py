@@ -44,7 +44,7 @@ class PairShape(NamedTuple):
     keys: int
 
 
-def check_arguments(arguments: dict[str, Any], model: str) -> None:
+def check_arguments(arguments: dict[str, object], model: str) -> None:
     """Raise ValueError for an argument of a forward pass that no part of the model reads.
 
     Args:
@@ -80,7 +80,7 @@ def check_one_input(input_ids: Tensor | None, inputs_embeds: Tensor | None, tabl
         raise ValueError(f"inputs_embeds must have the type of the weights, {dtype}, got {inputs_embeds.dtype}")
 
 
-def describe_kind(values: Any) -> str:
+def describe_kind(values: object) -> str:
     """Return the type of a tensor's values, or of what is no tensor."""
     return str(values.dtype) if isinstance(values, Tensor) else type(values).__name__
 
@@ -114,7 +114,7 @@ def read_labels(labels: Tensor, shape: Sequence[int], classes: int) -> Tensor:
     return labels.long()
 
 
-def check_cache(cache: Any) -> None:
+def check_cache(cache: object) -> None:
     """Raise ValueError for what is neither None nor a cache of a decoder's tokens."""
     if cache is not None and (not isinstance(cache, Cache) or isinstance(cache, EncoderDecoderCache)):
         raise ValueError(f"cache must be a DynamicCache of transformers, or None, got {type(cache).__name__}")
@@ -127,7 +127,7 @@ def check_kept(logits_to_keep: Any, tokens: int) -> None:
     legal = f"a number of last tokens, 0 (all) to {tokens}, or a tensor of indices 0 to {tokens - 1}"
     if isinstance(logits_to_keep, Tensor):
         check_whole_numbers(logits_to_keep, "logits_to_keep")
-        shown: Any = tuple(logits_to_keep.shape)
+        shown: object = tuple(logits_to_keep.shape)
         is_legal = logits_to_keep.ndim == 1 and logits_to_keep.numel() > 0
         if is_legal:
             shown = smallest, largest = [int(extreme) for extreme in logits_to_keep.aminmax()]
@@ -216,7 +216,7 @@ def _check_no_nan(values: Tensor, name: str) -> None:
         raise ValueError(f"{name} must be finite, or -inf, got nan or +inf")
 
 
-def is_pair_mask(attention_mask: Any) -> TypeGuard[Tensor]:
+def is_pair_mask(attention_mask: object) -> TypeGuard[Tensor]:
     """Return whether a mask has an axis of queries, so that it says by itself who sees whom."""
     return isinstance(attention_mask, Tensor) and attention_mask.ndim == 4
 

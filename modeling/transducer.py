@@ -268,7 +268,7 @@ def read_transducer(table: Mapping[str, Any]) -> Transducer:
     return transducer
 
 
-def check_characters_of(transducer: Any) -> None:
+def check_characters_of(transducer: Transducer) -> None:
     """Raise ValueError for symbols that stand twice, are reserved or are no single characters."""
     words = {"alphabet": transducer.alphabet} | {
         f"writes of pass {k + 1}": p.writes for k, p in enumerate(transducer.passes)
@@ -301,7 +301,7 @@ def _check_pass(own: Pass, place: int, operands: int) -> None:
         raise ValueError(f"{name} has flush {own.flush}, start {own.start} and window {own.window}, which are not legal")
 
 
-def table_of(transducer: Transducer | None) -> dict[str, Any] | None:
+def table_of(transducer: Transducer | None) -> dict[str, object] | None:
     """Return what `read_transducer` reads, as JSON has it; None for None."""
     if transducer is None:
         return None

@@ -331,7 +331,7 @@ def merged_for_one_symbol(reading: ExampleReading, examples: Sequence[Example]) 
         if reading.words.are_numbers:
             # A number has the same answer with a zero on top.
             data[(0, *word) if reading.direction == TOP_FIRST else (*word, 0)] = data[word]
-    model: Any = run_RPNI([[word, answer] for word, answer in data.items()], "moore", print_info=False)
+    model = run_RPNI([[word, answer] for word, answer in data.items()], "moore", print_info=False)
     order = _in_order(model.initial_state)
     numbers = {state: number for number, state in enumerate(order)}
     write = [[UNKNOWN] * letters for _ in order]
@@ -484,7 +484,7 @@ def merged(traces: Sequence[Trace], letters: int) -> Machine:
                 raise NotFitting(
                     f"{shown(other)} and {shown(each.example)} begin with the same columns, and are answered differently"
                 )
-    model: Any = run_RPNI([[word, written] for word, (written, _) in known.items()], "mealy", print_info=False)
+    model = run_RPNI([[word, written] for word, (written, _) in known.items()], "mealy", print_info=False)
     order = _in_order(model.initial_state)
     numbers = {state: number for number, state in enumerate(order)}
     write = [[state.output_fun.get(letter, UNKNOWN) for letter in range(letters)] for state in order]

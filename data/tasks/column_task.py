@@ -223,11 +223,11 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         check_longest(digits, lengths)
         numbers = np.arange(max(2, len(self.tokens))).astype(np.min_scalar_type(len(self.tokens)))
         symbols = numbers[[self.tokens.index(symbol) for symbol in self.alphabet]]
-        query: list[Any] = [BOS]
+        query: list[int | np.ndarray] = [BOS]
         for operand in range(self.operands):
             query += [symbols[digits[:, operand, ::-1]], self.tokens.index(self.sign) if self.sign else EQUALS]
         query[-1] = EQUALS
-        response: list[Any] = []
+        response: list[int | np.ndarray] = []
         for own, written in zip(self.transducer.passes, self.solve(digits), strict=True):
             response += [numbers[[self.tokens.index(symbol) for symbol in own.writes]][written], GREATER]
         return lay_out([*query, *response[:-1], self.end_token], query_parts=len(query))
@@ -328,7 +328,7 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         return max(LEAST_TRAINED, self.length_complexity + SPARE_COLUMNS)
 
     @property
-    def suggested_arguments(self) -> dict[str, Any]:  # type: ignore[override]
+    def suggested_arguments(self) -> dict[str, object]:  # type: ignore[override]
         # A head for each relation, and one for the `$` at the beginning.
         return {"max_length": self.trained_length, "num_attention_heads": len(self.rule.relations) + 1}
 
@@ -425,7 +425,7 @@ def sights_of(task: ColumnTask) -> list[Sight]:
     return [sight_of(table, graph, place, symmetric) for place in range(len(table.passes))]
 
 
-def task_of_table(name: str, values: Mapping[str, Any], learned: Mapping[str, str] | None = None) -> type[ColumnTask]:
+def task_of_table(name: str, values: Mapping[str, object], learned: Mapping[str, str] | None = None) -> type[ColumnTask]:
     """The task that a configuration holds as a table.
 
     Args:

@@ -118,7 +118,7 @@ def hash_files(folder: Path, patterns: Iterable[str] = ANSWER_FILES) -> dict[str
 
 def save_code(config: PreTrainedConfig, task: Task, folder: Path) -> None:
     """Write a model's configuration and its code into a folder, as `save_pretrained` of the model does."""
-    model_class: Any = task.family.model_class
+    model_class = task.family.model_class
     config.save_pretrained(folder)
     if model_class._auto_class is not None:
         custom_object_save(model_class, folder)

@@ -144,7 +144,7 @@ def render_card(checkpoint: Checkpoint, repo_id: str | None = None, dataset: str
     )
 
 
-def render(template: str, data: CardData, **values: Any) -> str:
+def render(template: str, data: CardData, **values: object) -> str:
     """A card from its template, with its metadata and the citations of this package and of the papers."""
     work = yaml.safe_load(CITATION_FILE.read_text(encoding="utf-8"))
     return ENVIRONMENT.get_template(template).render(card_data=data.to_yaml(), work=work, **values).rstrip() + "\n"

@@ -234,7 +234,7 @@ def page_publication(repo_id: str, models: Sequence[str] = ()) -> Publication:
     """
     sources = [locate(source) for source in models or shown_by_default()]
 
-    def make_files(*_: Any) -> Files:
+    def make_files(*_: object) -> Files:
         on_the_hub = [source for source in sources if not Path(source).is_dir()]
         card = ENVIRONMENT.get_template("page_card.md").render(models=on_the_hub)
         return {PAGE_FILE: build_page(sources).encode(), CARD_FILE: f"{card}\n".encode()}

@@ -117,7 +117,7 @@ class BatchTrainer(Trainer):
             self._refuse(f"weights are NaN or infinite ({', '.join(broken[:3])})")
 
     def _refuse(self, reason: str) -> NoReturn:
-        training: Any = self.args
+        training = self.args
         raise NotFinite(
             f"training stopped at step {self.state.global_step + 1}: {reason}; nothing of this step is saved, choose a "
             f"learning_rate below {training.learning_rate}"
@@ -311,7 +311,7 @@ def resume_certified(trainer: BatchTrainer, run: Run, checkpoint: Path) -> bool:
     if not callbacks:
         return False
     trainer._load_from_checkpoint(str(checkpoint))
-    model: Any = trainer.model
+    model = trainer.model
     if not callbacks[0].reached(callbacks[0].check(model)):
         return False
     trainer.state = TrainerState.load_from_json(str(checkpoint / STATE_FILE))
