@@ -77,8 +77,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "93ccb3d2ac18872ecb6a825b33c791cede53decb3a78201e4d0844f9ace4ecf1",
-    "pairwise_bert": "b8286490a175392d700425deef1ca993ce141cf4c134471b6bff82903e03e31b",
+    "coupled_gpt": "9a55137404b00079da7659cd50b819b42bf442ec7939aefcca17c08ba0191e30",
+    "pairwise_bert": "dcff68eba39c8ac4bba8c9047eb06d29ac2a67e2ac3f129b2cb8773e8202659c",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
