@@ -9,7 +9,6 @@ from PIL import Image
 
 from longhand.data import TASKS
 from longhand.hub_cards.evaluation import plots
-from longhand.hub_cards.evaluation.measure import shares_of_map
 from longhand.hub_cards.evaluation.plots import Line, merge_equal, plot_lines, plot_results
 
 
@@ -101,15 +100,6 @@ def test_attention_is_transposed_and_clipped(tmp_path):
     expected = torch.zeros(6, 5)
     expected[1, 3] = 0.9
     assert torch.allclose(torch.tensor(image.get_array()).float(), expected)
-
-
-def test_the_numbers_of_a_picture_of_attention_are_of_its_weights():
-    weights = torch.zeros(5, 6)
-    weights[4, 1], weights[4, 2], weights[4, 0], weights[3, 3] = 0.5, 0.25, 0.125, 1.0
-    (row, *_) = attention_rows(1, weights)
-    # The query of column 4, with id 2, counts; that of column 3, at `=`, does not.
-    expected = {"same_id": 0.5, "id_below": 0.25, "id_above": 0.0, "no_id": 0.125, "others": 0.125}
-    assert shares_of_map(row) == pytest.approx(expected)
 
 
 def test_what_decides_an_answer_has_a_panel_of_its_own(tmp_path):

@@ -12,7 +12,7 @@ from test_commands import held_elsewhere
 
 from longhand.eval import check_options, parse_arguments
 from longhand.hub_cards.evaluation.plots import WIDTH
-from longhand.hub_cards.recipes import load_recipe, write_recipe
+from longhand.hub_cards.recipes import list_recipes, load_recipe, write_recipe
 from longhand.hub_cards.research import pages as documents
 from longhand.hub_cards.research import run as training
 from longhand.hub_cards.research import study_pages
@@ -81,6 +81,17 @@ def test_every_study_with_results_is_on_a_page():
     pages = "".join(page.read_text(encoding="utf-8") for page in documents.HUB_CARDS.glob("*.md"))
     shown = {*re.findall(r"(?:<!-- results studies/|### `)([\w-]+)", pages), "tasks"}
     assert {folder.name for folder in training.STUDY_RESULTS.iterdir()} & set(list_studies()) <= shown
+
+
+def test_every_command_and_picture_of_the_papers_figures_exists():
+    text = (documents.HUB_CARDS / "FIGURES.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\| (?:Eq|Figs?|Sec|App|Theorems)[. ][^|]*\|([^|]*)\|([^|]*)\|[^|]*\|$", text, flags=re.MULTILINE)
+    assert len(lines) == text.count("\n| ") - 4
+    known = {*STUDIES, *list_studies(), *list_recipes()}
+    for command, ours in lines:
+        names = {*re.findall(r"`research ([\w-]+)`", command), *re.findall(r"`(\w+(?:-\w+)+)`", command)}
+        assert names <= known, names - known
+        assert all((documents.HUB_CARDS / file).is_file() for file in re.findall(r"\]\(([^)#]+)", ours)), ours
 
 
 def test_every_page_stands_in_the_index():

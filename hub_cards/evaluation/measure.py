@@ -326,23 +326,6 @@ def attention_map_rows(maps: torch.Tensor, batch: Batch, names: Sequence[str]) -
     ]
 
 
-def shares_of_map(row: Row) -> dict[str, float]:
-    """Return the shares of `attention_rows` from a row of `attention_map_rows`: what the picture of a decoder's head shows.
-
-    The first query of the response, at `=`, is left out, as there.
-    """
-    weights = torch.tensor(row["weights"])[None, None]
-    first_ids = [own[0] for own in row["ids"]]
-    asked = row["response"][1:]
-    batch: Batch = {
-        "input_ids": torch.zeros(1, len(first_ids)),
-        "position_ids": torch.tensor([[first_ids]]),
-        "logits_to_keep": 0,
-    }
-    (shares,) = attention_rows(weights[:, :, asked[0] : asked[-1] + 1], batch)
-    return {name: shares[name] for name in ATTENTION_KINDS}
-
-
 def check_position_maps(checkpoint: Checkpoint) -> None:
     """Raise ValueError if the model has no pairwise vectors."""
     if not any(isinstance(module, RelationVectors) for module in checkpoint.model.modules()):

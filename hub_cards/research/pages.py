@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 from longhand.hub_cards.commands import write_atomically
-from longhand.hub_cards.evaluation.measure import shares_of_map
 from longhand.hub_cards.evaluation.plots import plot_attention, plot_attention_of_response, plot_position_maps
 from longhand.hub_cards.research import gallery
 from longhand.hub_cards.research.claims import claims_blocks
@@ -33,6 +32,7 @@ from longhand.hub_cards.research.study_pages import (
 from longhand.hub_cards.research.tables import TABLES, filled_table
 from longhand.hub_cards.result_rows import (
     ATTENTION_MAPS_FILE,
+    POSITION_MAPS_FILE,
     RESULTS_FILE,
     VALIDATION_FILE,
     Row,
@@ -57,14 +57,12 @@ def read_rows(folder: str) -> list[Row]:
 def all_blocks(pages: str) -> dict[str, str]:
     """Return every table by the name of its block: what no study trains, verdicts, and what these pages show of studies.
 
-    `attention/pictured` is what the picture of Fig. 7 shows, in numbers. `studies/NAME` is the usual table of a study and
+    `studies/NAME` is the usual table of a study and
     `studies/NAME/EVALUATION` what was measured besides; after either, `/runs`, `/labels` or `/seeds` is a table of that
     kind, see `study_block`.
     """
     files = {name: HUB_CARDS / table["file"] for name, table in TABLES.items() if "file" in table}
     blocks = {name: filled_table(name, read_results(file)) for name, file in files.items()} | claims_blocks()
-    pictured = read_results(STUDY_RESULTS / "attention-probe" / "probe" / ATTENTION_MAPS_FILE)
-    blocks["attention/pictured"] = filled_table("attention", [{**row, **shares_of_map(row)} for row in pictured])
     blocks["verdicts"] = verdict_block()
     blocks["proofs"] = proofs_block()
     named = r"<!-- results (studies/([\w-]+)(?:/(?!runs|labels|seeds)([\w-]+))?(?:/(runs|labels|seeds))?) -->"
@@ -116,6 +114,10 @@ def draw_pictures(pages: str) -> None:
         first = [row for row in rows if row["model"] == rows[0]["model"]]
         plot_attention(first, file.with_name("attention.png"))
         plot_attention_of_response(first, file.with_name("attention-response.png"))
+    for file in sorted(STUDY_RESULTS.glob(f"*/*/{POSITION_MAPS_FILE}")):
+        # Earlier measurements have no norms.
+        if rows := [row for row in read_results(file) if "norms" in row]:
+            plot_position_maps(rows, file.with_suffix(".png"))
     for file in sorted(STUDY_RESULTS.glob(f"*/{VALIDATION_FILE}")):
         study, tests = load_study(file.parent.name), read_tests(file.parent)
         draw_checkpoints(study, read_results(file), file.with_name("checkpoints.png"), tests)
