@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 from test_commands import held_elsewhere
 
+from longhand.data.certificates.check import coverings
 from longhand.eval import check_options, parse_arguments
 from longhand.hub_cards.evaluation.plots import WIDTH
 from longhand.hub_cards.recipes import list_recipes, load_recipe, write_recipe
@@ -17,9 +18,16 @@ from longhand.hub_cards.research import pages as documents
 from longhand.hub_cards.research import run as training
 from longhand.hub_cards.research import study_pages
 from longhand.hub_cards.research.__main__ import STUDIES, main
-from longhand.hub_cards.research.study import RUNS_FILE, Study, list_studies, load_study
-from longhand.hub_cards.research.study_pages import draw_checkpoints, draw_study, seeds_table, study_block, study_table
-from longhand.hub_cards.result_rows import read_results, write_results
+from longhand.hub_cards.research.study import RUNS_FILE, STUDY_RESULTS, Study, list_studies, load_study
+from longhand.hub_cards.research.study_pages import (
+    CERTIFICATES,
+    draw_checkpoints,
+    draw_study,
+    seeds_table,
+    study_block,
+    study_table,
+)
+from longhand.hub_cards.result_rows import group_variants, read_results, write_results
 from longhand.hub_cards.training.arguments import parse_run
 
 
@@ -75,6 +83,18 @@ def test_results_of_a_study_are_of_its_present_runs(name):
     assert models == {record["model"] for record in recorded}
     # A file of an evaluation that the study does not have would be removed by its next run.
     assert {file.parent.name for file in files} - {name} <= {*load_study(name).evaluate, training.CERTIFICATES.parent.name}
+
+
+@pytest.mark.parametrize("name", [name for name in list_studies() if (STUDY_RESULTS / name / CERTIFICATES).exists()])
+def test_certificates_of_a_study_are_about_what_the_search_lists_today(name):
+    study = load_study(name)
+    for variant, rows in group_variants(read_results(STUDY_RESULTS / name / CERTIFICATES)).items():
+        run = study.parse(variant)
+        listed = sum(part.count for part in coverings(run.task.family.model_class(run.config), run.task))
+        assert {row["neighbourhoods"] for row in rows} <= {listed, None}, variant
+        # An earlier check made predictions in whole problems, some of them more than once.
+        assert {row["predictions"] for row in rows if not row.get("problems")} <= {listed}, variant
+        assert not any(row["neighbourhoods"] is None and row["certified"] for row in rows), variant
 
 
 def test_every_study_with_results_is_on_a_page():
