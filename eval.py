@@ -90,7 +90,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         "without a window, for each of these"
     )
     add("--certify", action="store_true", help=described)
-    described = "with --certify --lengths: seconds for each length; what is not proved then stays open (default: no limit)"
+    described = "with --certify --lengths: seconds for each length, which then stays open (default: no limit)"
     add("--budget", type=float, metavar="SECONDS", help=described)
     add = parser.add_argument_group("what to evaluate on").add_argument
     described = f"digits, as START:STOP:STEP or a list (default: {LENGTHS}); with --certify, lengths to prove one by one"

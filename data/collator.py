@@ -272,7 +272,7 @@ class RowColumn:
     """The kind of a column of rows: whole numbers for every token, or for every pair of tokens.
 
     Attributes:
-        filler: what stands at padding.
+        filler: the number that stands at padding.
         smallest: the smallest legal number.
         token_axes: number of the last axes, which are as long as the row's `input_ids`.
         outer_axis: name of an axis that may come before these; None if there is none.

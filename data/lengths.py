@@ -19,8 +19,9 @@ class Lengths:
     Attributes:
         name: name of the task.
         operands: numbers in a problem; missing if problems differ in it.
-        size_names: what the two numbers of `size` are, under which results are filed.
-        sized_problems: what `min_length` and `max_length` bound, and the unit they count, see `describe_lengths`.
+        size_names: the names of the two numbers of `size`, under which results are filed.
+        sized_problems: the things whose size `min_length` and `max_length` bound, and the unit that both count, see
+            `describe_lengths`.
     """
 
     name: ClassVar[str]
@@ -50,7 +51,7 @@ class Lengths:
         return (length, other)
 
     def sizes(self, lengths: np.ndarray) -> np.ndarray:
-        """(count, 2), the two numbers under which results of these lengths are filed; `size_names` says what they are."""
+        """(count, 2), the two numbers under which results of these lengths are filed; `size_names` has their names."""
         return lengths[:, [0, -1]]
 
     def size(self, lengths: tuple[int, ...]) -> tuple[int, int]:

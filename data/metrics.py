@@ -158,7 +158,7 @@ def generated_matches(
     """As `count_matches`, for responses that the model generates to the queries of a collator's batch.
 
     Args:
-        start: the smallest position id; 1 is what the model derives.
+        start: the smallest position id; the model derives 1.
         options: further options of `generate`.
     """
     supervised = batch["labels"] != IGNORED

@@ -729,7 +729,7 @@ def grow(number: Number, digit: int | None) -> Number | None:
 
 
 class Sum(NamedTuple):
-    """A state of `sums`: what is carried into the next column, and how far the numbers are."""
+    """A state of `sums`: the carry into the next column, and how far the numbers are."""
 
     carry: int
     numbers: tuple[Number, ...]
@@ -1355,7 +1355,7 @@ class Layer:
 
         Args:
             own: states (inputs, width) of the tokens (inputs,).
-            keys: what they see, (inputs, keys), as in `list_neighbourhoods`.
+            keys: the keys that they see, (inputs, keys), as in `list_neighbourhoods`.
             finely: whether radii behind attention and MLP are tightened.
         """
         seen, keys, relations = keys > 0, keys % RELATED, np.maximum(keys // RELATED, 1) - 1
@@ -1686,7 +1686,7 @@ class RunningSum(NamedTuple):
     """A state of `running_sums`.
 
     Attributes:
-        carry: what is carried into the next column.
+        carry: the number that is carried into the next column.
         columns: how many there were, 2 for any more.
         top: the digit of the number in the newest column.
         addition: which sum it is.
@@ -1708,7 +1708,7 @@ def running_sums(task: "Task") -> Iterator[Columns]:
         0 1 1 1 2 2 2 3 3 0 1 1 2 2 2 3 3 3 4 4 4 0      row: a running sum stands one below its two summands
 
     Running sum j is the sum of running sum j - 1, which may be any number for j > 1, and of number j. W suffices, so nothing
-    is carried out of the top. `=` is seen from the top column, and sees nothing. A row's number is no part of what is seen,
+    is carried out of the top. `=` is seen from the top column, and sees nothing. No token sees a row's number,
     so three kinds of rows are listed: the sum 0, the first number, and sums of sums and numbers, of which the last one ends.
     """
 
@@ -1765,7 +1765,7 @@ class ShiftedSum(NamedTuple):
     """A state of `partial_products`, for running sums.
 
     Attributes:
-        carry: what is carried into the next column.
+        carry: the number that is carried into the next column.
         where: where the newest column is in the partial product that is added.
         sums_before: 0 for the first running sum, which adds to nothing; 1 for the second, before whose summand stands `=`;
             2 for all others, before whose summands stands `>`.
@@ -1896,7 +1896,7 @@ class Multiple(NamedTuple):
     Attributes:
         row: which multiples.
         below: the digit of A in the column below.
-        carry: what is carried into the next column.
+        carry: the number that is carried into the next column.
         number: how far A is.
         beyond: how many columns beyond A there were.
     """
@@ -2281,7 +2281,7 @@ class Labelled(NamedTuple):
 
     Attributes:
         factor: the digit m; 1 in sums.
-        carry: what is carried into the next column.
+        carry: the number that is carried into the next column.
         numbers: how far the numbers are.
     """
 
@@ -2312,10 +2312,11 @@ def labels(task: "Task") -> Iterator[Case]:
         . . . _ 1 1 1      label: 16 + 95 = 111         1 0 0 0 0      the digit m, which all see
                                                         . _ 2 4 5      label: 7 * 35 = 245
 
-    A token sees its own column and the one below, and labels there: the right ones, or `?`, not known yet. Right next is the
-    label if what is seen decides the carry, else `?`. It does if there is no column below, if the label there is known, or
-    if one carry alone comes out of such digits. A known label stays: what decided it stays. So each pass makes the lowest
-    unknown label known, and they end with the answer (PROOF.md, Theorem 2).
+    A token sees its own column and the one below, and labels there: the right ones, or `?`, not known yet. The right next label
+    is the digit if the tokens and labels that are seen decide the carry, else `?`. They decide the carry if there is no column
+    below, if the label there is known, or if one carry alone comes out of such digits. A known label stays, since the tokens
+    and labels that decided it stay. So each pass makes the lowest unknown label known, and the passes end with the answer
+    (PROOF.md, Theorem 2).
 
     A number has no 0 at its top, but for 0 itself, and `_` above it. Where there are no digits, the label is the carry, or
     `_` for 0; zero times a number is `__0`.
@@ -2395,7 +2396,7 @@ def cases_of_labels(task: "Task", decided: object, own: Seen, *others: Seen) -> 
     Args:
         decided: whether the tokens that are seen decide the label. If all labels of others are known, they decide it.
         own: the token itself.
-        others: what it sees.
+        others: the keys that it sees.
     """
     unknown = len(task.labels) - 1
     for known in product(*[(False, True) if np.any(other.label != ABSENT) else (True,) for other in others]):
@@ -2550,7 +2551,7 @@ class Prompt(NamedTuple):
         return (has_one_width or not self.equal_widths) and (not self.larger_first or parts[0] >= parts[1])
 
     def fields(self) -> Json:
-        """What `compare` expects of the fields in a configuration."""
+        """The fields that `compare` expects in a configuration."""
         return {**self._asdict(), **WITHOUT_HINTS, "example": self.is_legal}
 
 

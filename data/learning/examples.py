@@ -101,7 +101,8 @@ def learn_task_from_examples(
 
     Args:
         base: of numbers.
-        alphabet: the symbols of texts; without it, what is no number in this base is a text over the symbols that occur.
+        alphabet: the symbols of texts. Without it, an operand that is no number in this base is a text over the
+            symbols that occur.
         complete: fill entries of the table that no example reaches, if all others fit the identity of a linear function.
         seconds: how long merging may take.
         write_states: as of `learn_task`.
@@ -171,7 +172,7 @@ class ExampleReading:
 
     Attributes:
         flush: columns that the longest answer has more than its operands.
-        symbols: what is written.
+        symbols: the symbols that are written.
         answer: as of `ColumnTask`.
         values: of an answer that is one symbol, what each symbol stands for.
         legend: as of `Report`.
@@ -322,7 +323,7 @@ def read_for_one_symbol(
 
 
 def merged_for_one_symbol(reading: ExampleReading, examples: Sequence[Example]) -> Machine:
-    """As `merged`, where only what is written last is known: the machine is found as one whose states have answers."""
+    """As `merged`, where only the last symbol that is written is known: the states of the machine have answers."""
     letters = reading.words.count
     data: dict[Word, int] = {}
     for example in examples:
@@ -474,7 +475,7 @@ def merged(traces: Sequence[Trace], letters: int) -> Machine:
         letters: how many letters there are.
 
     Raises:
-        NotFitting: two examples begin alike, and what is written is not the same.
+        NotFitting: two examples begin alike, and their answers do not.
     """
     known: dict[tuple[int, ...], tuple[int, Example]] = {}
     for each in traces:

@@ -38,11 +38,11 @@ class AskedFunction:
     Args:
         function: takes whole numbers or texts, one for each operand.
         words: how its arguments are words.
-        seconds: processor time that all calls together, and what is made of the answers, may take.
+        seconds: processor time that all calls, and the search for a machine in their answers, may take together.
 
     Attributes:
         calls: how many calls were made.
-        last_word: what was asked last.
+        last_word: the word that was asked last.
         are_booleans: whether all answers were True or False.
     """
 
@@ -101,7 +101,7 @@ class AskedFunction:
 
     @contextmanager
     def budget(self) -> Iterator[None]:
-        """Refuse what is not done in time. A call that never ends is cut off in the main thread alone.
+        """Refuse a function whose answers do not come in time. A call that never ends is cut off in the main thread alone.
 
         Raises:
             Refused: the seconds are over.

@@ -48,7 +48,7 @@ class Finding:
     Attributes:
         answer: as of `ColumnTask`.
         found: the machine in words.
-        tests: what the machine was compared with.
+        tests: the words on which the machine was compared with the function.
         legend: as of `Report`.
         linear: the linear function that the machine is proved to compute; None if it is none.
     """
@@ -266,7 +266,7 @@ def find_in_two_passes(asked: AskedFunction, generator: random.Random) -> Findin
     """Two passes in two directions.
 
     Raises:
-        NotSequential: there are none, or what is written is no symbol for each column.
+        NotSequential: there are none, or an answer does not have a symbol for each column.
     """
     words, learner = asked.words, TwoPassLearner(asked, generator)
     two = learner.learn()

@@ -42,7 +42,8 @@ apart."""
 DEEPEST = 12
 
 NEXT_WORDS = 3_000
-"""Random words of one column more than all were asked of: what holds of few words, as of squares, is seen there."""
+"""Random words of one column more than the longest words that were all asked. A machine that fits short words by chance,
+such as one for squares, fails there."""
 
 FEW_LETTERS_WORDS = 20_000
 """Letters that a machine does not tell apart count as one: so many of these words are asked exhaustively."""
@@ -220,7 +221,7 @@ class MachineLearner:
     """Finds the least machine of a reading.
 
     Attributes:
-        tests: what the last machine was tested on.
+        tests: the words on which the last machine was tested.
     """
 
     reading: Reading
@@ -366,7 +367,7 @@ def table_of(hypothesis: Any, letters: Sequence[int]) -> Machine:
 
 
 class _System(SUL):
-    """A reading, as AALpy asks it: of a word it reads what is written last."""
+    """A reading, as AALpy asks it: it answers a word by the symbol that is written last."""
 
     def __init__(self, reading: Reading):
         super().__init__()

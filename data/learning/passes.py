@@ -1,4 +1,4 @@
-"""Two passes in two directions: what is above a column is summed up in a class, and the rest is read from below.
+"""Two passes in two directions: a class sums up the columns above a column, and the other columns are read from below.
 
 Two upper parts of words are of one class if the same is written below them, whatever the columns there are. The first pass
 reads from the top and writes, at each column, the class of the columns above it. The second one reads from below, and sees

@@ -12,7 +12,7 @@ class Linear:
     """The function a_1 x_1 + ... + a_n x_n + constant.
 
     Attributes:
-        carries: what each state of the machine has still to write.
+        carries: the number that each state of the machine has still to write.
     """
 
     coefficients: tuple[int, ...]

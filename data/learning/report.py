@@ -23,9 +23,9 @@ class Report:
     Attributes:
         source: the function, as text, or the name of the file of examples.
         found: the machine in words: states, direction, passes.
-        checked: what was compared with the function, or with the examples.
-        proved: what is proved of the machine.
-        legend: the symbols of an answer that do not stand for themselves, and what they stand for.
+        checked: which words were compared with the function, or with the examples.
+        proved: the sentence that is proved of the machine.
+        legend: from each symbol of an answer that does not stand for itself to its meaning.
         calls: how often the function was called.
         seconds: how long it took.
         one_length: whether operands must have one length.
@@ -86,7 +86,7 @@ class Report:
 
 
 class Learned(NamedTuple):
-    """A task that was found, and what is known of it."""
+    """A task that was found, and the report on it."""
 
     task: ColumnTask
     report: Report

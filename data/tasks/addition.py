@@ -108,7 +108,7 @@ class Addition(LongestOperandLengths, DecoderTask):
         if self.order == "plain":
             raise ValueError("with the order 'plain' the next digit needs a carry from below, which no window can hold")
         first, second, total = range(3)
-        # Of the sum, a token sees what is written up to its own column.
+        # A token sees the digits of the sum up to its own column.
         written = [(column, total) for column in range(low, HERE + 1)]
         digits = [(column, word) for column in range(low, high + 1) for word in (first, second)]
         sees = sorted([*digits, *written])

@@ -103,7 +103,7 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         window: first and last column that a token sees, counted from its own in the task's direction; None for the least.
         one_length: whether operands must have one length, as the texts that a function was asked have. Else a shorter one is
             padded.
-        learned: what is known of a machine that was found, see `data/learning/report.py`; None for a step that was written.
+        learned: the facts about a machine that was found, see `data/learning/report.py`; None for a step that was written.
         worked_examples: from questions to their answers, worked out by hand; before training, the step must agree.
         passes: for a task of several passes, in place of `step`, `writes`, `start`, `flush`, `direction` and `window`.
     """

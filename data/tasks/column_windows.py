@@ -166,7 +166,7 @@ def _with_pass(table: Transducer, place: int, own: Pass) -> Transducer:
 
 
 def unseeing_tokens(listed: Found) -> dict[int, tuple[int, np.ndarray]]:
-    """From the tokens that see nothing to what is right next and an example; all others see which pass they are in."""
+    """From the tokens that see nothing to the right next token and an example; all others see which pass they are in."""
     rows = np.flatnonzero((listed.keys == ABSENT).all(axis=1))
     return {int(listed.tokens[row]): (int(listed.right[row]), listed.paths[row]) for row in rows}
 
@@ -179,7 +179,7 @@ def check_unseeing(listed: Found, before: Mapping[int, tuple[int, np.ndarray]]) 
 
 
 def _explain(name: str, table: Transducer, graph: Graph, place: int, tried: Narrowest, least: Narrowest) -> str:
-    """Why no window that was tried suffices: the two problems of the conflict, and what would do.
+    """Why no window that was tried suffices: the two problems of the conflict, and the ways out.
 
     Args:
         tried: of the window that is wanted, or of all.

@@ -196,7 +196,7 @@ def _draw_kinds(
 
 
 MOST_CLASSED_DIGITS = 64
-"""Most digits of a number whose products are drawn by class: what is computed for a class grows with their square."""
+"""Most digits of a number whose products are drawn by class: the cost of a class grows with the square of this number."""
 
 
 def draw_dependencies(generator: np.random.Generator, longest: np.ndarray, digits: int) -> tuple[np.ndarray, np.ndarray]:

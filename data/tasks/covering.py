@@ -74,7 +74,7 @@ class Practice:
         return len(self.problems) + len(self.neighbourhoods) + len(self.cases)
 
     def add(self, other: "Practice") -> None:
-        """Practise what another one does besides."""
+        """Practise the problems, neighbourhoods and cases of another one too."""
         self.problems += other.problems
         self.neighbourhoods += other.neighbourhoods
         self.cases += other.cases
@@ -115,7 +115,7 @@ class Covering(ABC):
 
     Attributes:
         argument: why nothing else can occur, for the certificate.
-        ideal: what ideal passes do, for the certificate; empty if nothing passes.
+        ideal: a description of ideal passes, for the certificate; empty for a decoder, which makes none.
     """
 
     argument: str

@@ -126,7 +126,7 @@ class Multiple(NamedTuple):
         ones, tens: digits of B; `ABSENT` for the tens if B has one digit.
         newest: the digit of A in the column before, 0 if there is none.
         carry: from the column before.
-        number: what has been read of A.
+        number: how far A has been read.
         beyond: how many columns above A have been read.
     """
 

@@ -133,7 +133,7 @@ class Part(IntEnum):
     """The token before the row, `=` or `+`, and the ones of the partial product."""
 
     WRITTEN = 4
-    """The partial product, and what begins the next row."""
+    """The partial product, and the token that begins the next row."""
 
 
 class Multiple(NamedTuple):
@@ -142,8 +142,8 @@ class Multiple(NamedTuple):
     Attributes:
         factor, next_factor: as in `Part`.
         carry: from the column before.
-        number: what has been read of A.
-        begins: before the first column, what begins the row; None behind it.
+        number: how far A has been read.
+        begins: before the first column, the token that begins the row; None behind this column.
     """
 
     factor: int
@@ -182,7 +182,7 @@ class Sum(IntEnum):
     """Words of `_running_sums`."""
 
     ABOVE = 0
-    """The running sum in the row above, and what begins this row; `ABSENT` in the first row."""
+    """The running sum in the row above, and the token that begins this row; `ABSENT` in the first row."""
 
     PARTIAL = 1
     """The partial product that is added."""
@@ -194,7 +194,7 @@ class Sum(IntEnum):
     """`*`, behind the first number."""
 
     WRITTEN = 4
-    """The running sum, and what comes behind it."""
+    """The running sum, and the token behind it."""
 
 
 class Where(IntEnum):
@@ -231,7 +231,7 @@ class Row(NamedTuple):
     Attributes:
         carry: from the column before.
         where: the column before.
-        begins: what begins the row above; `ABSENT` if this is the first row.
+        begins: the token that begins the row above; `ABSENT` if this is the first row.
         is_last: whether no row follows.
     """
 

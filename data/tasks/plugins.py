@@ -132,8 +132,8 @@ def require_plugins(
     """Return the loaded plugins that a recipe names.
 
     Args:
-        source: what the recipe belongs to, for messages.
-        advise: from the name of a plugin that is not loaded to what the user can do.
+        source: the run or checkpoint that the recipe belongs to, for messages.
+        advise: from the name of a plugin that is not loaded to advice for the user.
         fetch: from a plugin's name to its copy beside the checkpoint, if the user trusts that. Its code is run if the
             plugin is not loaded.
 

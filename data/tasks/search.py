@@ -200,11 +200,11 @@ def grow(number: Number | None, digit: int) -> Number | None:
     """Read one more column of a number.
 
     Args:
-        number: what has been read of it; None if no number is so.
+        number: how far the number has been read; None if no number is so.
         digit: `ABSENT` if the column is above the number.
 
     Returns:
-        What has been read then; None if no number is so.
+        How far the number has been read then; None if no number is so.
     """
     if digit == ABSENT:
         return Number.ENDED if number in ENDING else None

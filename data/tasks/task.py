@@ -84,7 +84,7 @@ class Task(Lengths, ABC):
                 raise ValueError(f"{option.name} {value!r} is unknown: choose one of {', '.join(legal)}")
 
     def check_worked_examples(self) -> None:
-        """Raise ValueError if an answer that the task states by hand is not what it computes; most tasks state none."""
+        """Raise ValueError if the task computes another answer than one that it states by hand; most tasks state none."""
 
     def check_answered(self, tokens: int) -> None:
         """Raise ValueError if a question and its response have more tokens than are answered."""

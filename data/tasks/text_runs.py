@@ -8,7 +8,7 @@ from longhand.data.tasks.search import Graph
 
 
 class TextRuns(NamedTuple):
-    """What a text of each length holds, for tasks whose problems of one length have one layout.
+    """The texts of each length, for tasks whose problems of one length have one layout.
 
     A text is `$`, then operands with a sign behind each, the last one `=`, then the response and the end token. Column 0 of
     an operand is the one that the run reads first, and column 0 of the response is written first.
@@ -17,7 +17,7 @@ class TextRuns(NamedTuple):
         graph: the runs; its labels are tokens.
         operands: the words of the operands, in the order of the text.
         response: the word of the response as it is seen; in the column before the first one it holds `=`.
-        following: the word that holds what is right next, the end token among it.
+        following: the word that holds the right next tokens, the end token among them.
         last_first: whether an operand's last column comes first in the text.
         padding: how many columns an operand has beyond the length.
         zero_on_top: whether a problem of a length may have 0 as the last symbol of all operands.

@@ -48,10 +48,12 @@ def _passes(task: ColumnTask) -> tuple[ColumnPass, ...]:
     """The passes of a task, those of several states as two.
 
     Raises:
-        ValueError: a pass has too many states, or the answer is what all passes write.
+        ValueError: a pass has too many states, or the answer joins the symbols of all passes.
     """
     if task.answer == "joined":
-        raise ValueError(f"the answer to {task.name!r} is what all passes write: a pass that writes states would be in it")
+        raise ValueError(
+            f"the answer to {task.name!r} joins the symbols of all passes: states that a pass writes would be in it"
+        )
     table = tables_of(task)
     passes: list[ColumnPass] = []
     # Where each word of the task, an operand or what a pass writes, stands among the words of the new task.

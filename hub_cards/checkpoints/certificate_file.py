@@ -33,7 +33,7 @@ VERIFIER = Path(verify_certificate.__file__)
 
 
 def fitting_certificate(folder: Path, weights: str, task: Task) -> dict[str, object] | None:
-    """Return what the certificate in a folder states; None if there is none. Nothing is proved anew.
+    """Return the fields of the certificate in a folder; None if there is none. Nothing is proved anew.
 
     Args:
         weights: `hash_weights` of the folder's model.
@@ -65,7 +65,7 @@ def fitting_certificate(folder: Path, weights: str, task: Task) -> dict[str, obj
 
 
 def with_certificate(checkpoint: Checkpoint) -> Checkpoint:
-    """Return a checkpoint with what the certificate in its folder states now, or with the fault of that certificate."""
+    """Return a checkpoint with the certificate that its folder holds now, or with the fault of that certificate."""
     task = checkpoint.own_task or checkpoint.task
     try:
         stated, fault = fitting_certificate(checkpoint.folder, checkpoint.weights, task), ""
@@ -75,7 +75,7 @@ def with_certificate(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def check_covered(folder: Path) -> None:
-    """Raise ValueError if a folder holds what no certificate covers, by the list of the verifier.
+    """Raise ValueError if a folder holds files that no certificate covers, by the list of the verifier.
 
     The list has, among others, other weights beside the weights, settings of a tokenizer that cut or pad, and classes in
     `auto_map` from elsewhere.
@@ -87,7 +87,7 @@ def check_covered(folder: Path) -> None:
 
 
 def _compare(before: dict[str, object], now: dict[str, str]) -> list[str]:
-    """Return what differs between the hashes of files, file by file."""
+    """Return the differences between the hashes of files, a line for each file."""
     missing = [f"{name} is missing" for name in before if name not in now]
     added = [f"{name} is new" for name in now if name not in before]
     return [*(f"{name} differs" for name in now if before.get(name, now[name]) != now[name]), *missing, *added]
@@ -122,7 +122,7 @@ def read_certificate(checkpoint: Checkpoint) -> dict[str, object] | None:
 
 
 def check_certifiable(checkpoint: Checkpoint) -> None:
-    """Check what a certificate is about besides the weights. Certifying asks this, and so do cards and pushes.
+    """Check the settings and the code, which a certificate covers besides the weights. Cards and pushes ask this too.
 
     Raises:
         ValueError: the folder has files that no certificate covers, the checkpoint has settings that its model does not
@@ -170,7 +170,7 @@ def own_folder(checkpoint: Checkpoint) -> Path | None:
 def certify_checkpoint(
     checkpoint: Checkpoint, file: Path, folder: Path | None, show_proof: bool = True, anew: bool = True
 ) -> Row:
-    """Check all neighbourhoods, print what that proves or finds, and write the certificate.
+    """Check all neighbourhoods, print the proof or the failures, and write the certificate.
 
     Args:
         file: where the certificate is written.
@@ -215,13 +215,13 @@ def copy_verifier(folder: Path) -> str | None:
 
 
 def certificate_row(values: dict[str, object], name: str) -> Row:
-    """Return what certificates.jsonl holds of a certificate; `name` is the model's."""
+    """Return the row of a certificate in certificates.jsonl; `name` is the model's."""
     left_out = ("statement", "proof", "task", "limits", "files", "lengths", "learned")
     return {"model": name} | {field: value for field, value in values.items() if field not in left_out}
 
 
 def format_certificate(name: str, certificate: Certificate, show_proof: bool) -> str:
-    """Return a certificate, or what stands against it, as text for a person."""
+    """Return a certificate, or the failures against it, as text for a person."""
     checked = f"{certificate.predictions:,} predictions"
     if certificate.neighbourhoods is not None:
         checked += f" ({certificate.neighbourhoods:,} different neighbourhoods)"

@@ -87,7 +87,7 @@ def evaluate_lengths(
         decode: `"teacher_forced"` (one forward pass; the same event), `"generate"` (greedy decoding, token by token) or
             `"parallel"` (greedy decoding in few passes).
         worst: seconds to search each size for the worst problem; None not to.
-        start: the smallest position id of every problem; 1 is what a model derives.
+        start: the smallest position id of every problem; a model derives 1.
 
     Returns:
         One row of results.jsonl for each of `lengths`.
