@@ -555,8 +555,9 @@ Window = tuple[tuple[int | str, ...], ...]  # relations, see `Task.window`
 
 ABSENT = -1  # in place of a token: no token stands there
 AMID = 10**6  # an id: differences alone matter
-# For an encoder, a label's number is its place, a token's its place in TOKENS and, with a label, 22 (1 + label) more, or as
-# `pairs_of` says. It sees the sink, a key of zeros, whose number comes after all others.
+# For an encoder, the number of a label is its place in LABELS. The number of a token is its place in TOKENS; with a label,
+# the number is larger by the count of TOKENS times (1 + label), see `number_of`. Every token sees the sink, a key of zeros,
+# whose number comes after all others.
 EMPTY, LABELS = 10, [*"0123456789_?"]
 SINK = len(TOKENS) * (1 + len(LABELS))
 DIGITS = tuple(range(10))
@@ -568,7 +569,7 @@ class Task(NamedTuple):
     """A task and its format.
 
     Attributes:
-        cases: its transducers, or cases, see part 2; None if it is made of others.
+        cases: gives its transducers, see `Columns`, or its cases, see part 6a; None if the task is made of others.
         window: which relations a token sees: for each level of ids, the difference of the query's id (the token that sees)
             and the key's, or which of them has one. Their places number the relations.
         coupling: the name of the rule that gives ids; the task's own if it is empty.
@@ -664,6 +665,32 @@ class Task(NamedTuple):
             return self.problems.replace("every length", f"every length up to {self.limits['length']:,}")
         ids = "" if self.encoder else f"position ids of {self.limits['position_ids']:,} and "
         return f"{self.problems}, up to {ids}{self.limits['tokens']:,} tokens"
+
+
+def number_of(task: "Task", token: int | np.ndarray, label: np.ndarray) -> np.ndarray:
+    """The number of a token with its label, if it has one. If there is a table, `>` alone has labels."""
+    if task.table:
+        return np.where(label == ABSENT, token, len(task.vocabulary) + label)
+    return token + len(TOKENS) * (1 + label)
+
+
+def pairs_of(table: Json | None) -> tuple[np.ndarray, np.ndarray]:
+    """For each `number_of` its token, and its label's place plus 1, or 0 for none."""
+    if table is None:
+        label, token = np.divmod(np.arange(SINK), len(TOKENS))
+        return token, label
+    tokens = np.arange(len(vocabulary_of(table)))
+    labels = 1 + np.arange(len(table["passes"][0]["writes"]) + 1)
+    return np.append(tokens, np.full(len(labels), NEXT)), np.append(np.zeros_like(tokens), labels)
+
+
+def vocabulary_of(table: Json) -> list[str]:
+    """All tokens of a task that has a table."""
+    return [
+        *dict.fromkeys(
+            [*TOKENS[:-1], *table["alphabet"], *table["sign"], *"".join(own["writes"] for own in table["passes"])]
+        )
+    ]
 
 
 class Columns(NamedTuple):
@@ -1577,8 +1604,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 # ---- 6. The other tasks (PROOF.md: Columns) ------------------------------------------------------------------------------
-# Nothing above depends on these tasks. Whoever checks one checkpoint needs the functions of its task, which the table TASKS
-# names, and the form of its queries.
+# Nothing above depends on these tasks. A reader who checks one checkpoint needs the functions of its task, which the table
+# TASKS names (6c), and the form of its queries (6b).
 
 
 class Difference(NamedTuple):
@@ -2312,11 +2339,11 @@ def labels(task: "Task") -> Iterator[Case]:
         . . . _ 1 1 1      label: 16 + 95 = 111         1 0 0 0 0      the digit m, which all see
                                                         . _ 2 4 5      label: 7 * 35 = 245
 
-    A token sees its own column and the one below, and labels there: the right ones, or `?`, not known yet. The right next label
-    is the digit if the tokens and labels that are seen decide the carry, else `?`. They decide the carry if there is no column
-    below, if the label there is known, or if one carry alone comes out of such digits. A known label stays, since the tokens
-    and labels that decided it stay. So each pass makes the lowest unknown label known, and the passes end with the answer
-    (PROOF.md, Theorem 2).
+    A token sees its own column and the one below, and labels there: the right ones, or `?`, not known yet. The right next
+    label is the digit if the tokens and labels that are seen decide the carry, else `?`. They decide the carry if there is
+    no column below, if the label there is known, or if one carry alone comes out of such digits. A known label stays, since
+    the tokens and labels that decided it stay. So each pass makes the lowest unknown label known, and the passes end with
+    the answer (PROOF.md, Theorem 2).
 
     A number has no 0 at its top, but for 0 itself, and `_` above it. Where there are no digits, the label is the carry, or
     `_` for 0; zero times a number is `__0`.
@@ -2411,32 +2438,6 @@ def cases_of_labels(task: "Task", decided: object, own: Seen, *others: Seen) -> 
         for state in (np.full_like(right, unknown), right):
             token = number_of(task, own.token, state)
             yield token, right, see(own.relation, token), *seen
-
-
-def number_of(task: "Task", token: int | np.ndarray, label: np.ndarray) -> np.ndarray:
-    """The number of a token with its label, if it has one. If there is a table, `>` alone has labels."""
-    if task.table:
-        return np.where(label == ABSENT, token, len(task.vocabulary) + label)
-    return token + len(TOKENS) * (1 + label)
-
-
-def pairs_of(table: Json | None) -> tuple[np.ndarray, np.ndarray]:
-    """For each `number_of` its token, and its label's place plus 1, or 0 for none."""
-    if table is None:
-        label, token = np.divmod(np.arange(SINK), len(TOKENS))
-        return token, label
-    tokens = np.arange(len(vocabulary_of(table)))
-    labels = 1 + np.arange(len(table["passes"][0]["writes"]) + 1)
-    return np.append(tokens, np.full(len(labels), NEXT)), np.append(np.zeros_like(tokens), labels)
-
-
-def vocabulary_of(table: Json) -> list[str]:
-    """All tokens of a task that has a table."""
-    return [
-        *dict.fromkeys(
-            [*TOKENS[:-1], *table["alphabet"], *table["sign"], *"".join(own["writes"] for own in table["passes"])]
-        )
-    ]
 
 
 def labels_of_table(task: "Task") -> Iterator[Case]:
