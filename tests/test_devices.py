@@ -83,7 +83,7 @@ def test_every_rule_gives_ids_and_relations_on_the_device_of_the_tokens(name):
         torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("name", ["addition-tiny", "binary-multiplication", "encoder-multiplication-1-settling"])
+@pytest.mark.parametrize("name", ["addition-tiny", "binary-multiplication", "encoder-addition-settling"])
 def test_models_are_evaluated_and_certified_on_one_device(name, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", str)
     checkpoint = load_checkpoint(longhand.zoo(name))
