@@ -374,6 +374,7 @@ class _System(SUL):
         self.reading = reading
 
     def query(self, word):
+        """The answer to a word, as a list of one symbol."""
         return [self.reading.last(tuple(word))]
 
     def pre(self):
@@ -394,6 +395,11 @@ class _Tester(Oracle):
         self.learner = learner
 
     def find_cex(self, hypothesis):
+        """A word that tells a hypothesis of AALpy from the function; None if no word was found.
+
+        Raises:
+            NotSequential: the hypothesis has too many states.
+        """
         most = self.learner.most_states
         machine = table_of(hypothesis, self.alphabet)
         if hypothesis.size > most:

@@ -84,13 +84,16 @@ class BatchTrainer(Trainer):
         return schedule
 
     def get_train_dataloader(self) -> DataLoader:
+        """The batches of `train_dataset` as they are, one by one."""
         return self._one_by_one(self.train_dataset)
 
     def get_eval_dataloader(self, eval_dataset=None) -> DataLoader:
+        """The batches of the validation of a size, given by its name or by its batches."""
         by_length: Any = self.eval_dataset
         return self._one_by_one(by_length[eval_dataset] if isinstance(eval_dataset, str) else eval_dataset)
 
     def training_step(self, *args, **kwargs):
+        """As Trainer's step; the run ends if the loss is not finite."""
         loss = super().training_step(*args, **kwargs)
         if not loss.isfinite().all():
             self._refuse(f"the loss is {float(loss.mean())}")

@@ -155,13 +155,16 @@ class Setting(NamedTuple):
 
     @property
     def betas(self) -> list[float]:
+        """The weights of the neighbours on either side, the nearest first."""
         return [2.0**-distance for distance in range(1, self.neighbours + 1)]
 
     @property
     def target(self) -> torch.Tensor:
+        """The task's matrix (NUM_POSITIONS, NUM_POSITIONS), see `ring_target`."""
         return ring_target(NUM_POSITIONS, ALPHA, self.betas)
 
     def pairs(self, method: str) -> torch.Tensor:
+        """The pairs of positions that training shows to a method, see `window_pairs`."""
         return window_pairs(NUM_POSITIONS, self.window, augmented=method == "ape_augmented")
 
     @property
