@@ -164,7 +164,7 @@ class Setting(NamedTuple):
         return ring_target(NUM_POSITIONS, ALPHA, self.betas)
 
     def pairs(self, method: str) -> torch.Tensor:
-        """The pairs of positions that training shows to a method, see `window_pairs`."""
+        """How often training shows two positions together to a method, see `window_pairs`."""
         return window_pairs(NUM_POSITIONS, self.window, augmented=method == "ape_augmented")
 
     @property
