@@ -6,7 +6,8 @@ import torch
 
 from longhand.data import build_task
 from longhand.data.certificates import CannotCertify, LengthProver, far_boxes, up_to_length
-from longhand.data.certificates.far_boxes import VALUES, Boxes, FarBoxes, fit
+from longhand.data.certificates.attention_error import changes_of_inverse_root
+from longhand.data.certificates.far_boxes import VALUES, Boxes, FarBoxes, fit, least_of_form
 from longhand.data.certificates.up_to_length import Column
 from longhand.hub_cards.research.theories.constructions import construct_addition
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
@@ -303,6 +304,80 @@ def test_activations_are_close_to_their_polynomials(activation):
         near = sum(factor.unsqueeze(1) * step**power for power, factor in enumerate(coefficients))
         assert ((value - near).abs() <= off.unsqueeze(1) + 1e-12).all()
         assert (off <= reach).all()
+
+
+def test_a_form_is_nowhere_in_a_box_less_than_its_bound():
+    generator = torch.Generator().manual_seed(0)
+    form = torch.randn(400, 5, 5, generator=generator, dtype=torch.float64)
+    # Some forms bend up in all directions, some in all directions but few, some in none.
+    form = form + form.mT + 2 * torch.linspace(-3, 8, 400, dtype=torch.float64)[:, None, None] * torch.eye(5)
+    wide = torch.rand(400, 5, generator=generator, dtype=torch.float64)
+    points = 2 * torch.rand(2000, 400, 5, generator=generator, dtype=torch.float64) - 1
+    points[::2] = points[::2].sign()
+    value = torch.einsum("pfi,fim,pfm->pf", points * wide, form, points * wide).amin(0).clamp(max=0)
+    bound = least_of_form(form, wide)
+    assert (bound <= value + 1e-12).all()
+    assert (bound[-50:] > -1e-9).all() and (bound > 3 * value - 1e-9).float().mean() > 0.9
+
+
+def test_inverse_roots_are_as_far_from_their_first_terms_as_is_said():
+    change = 10.0 ** torch.linspace(-9, -0.05, 200, dtype=torch.float64)
+    z = change.unsqueeze(1) * torch.linspace(-1, 1, 101, dtype=torch.float64)
+    powers = (torch.ones_like(z), -z / 2, 0.375 * z.square())
+    left = (1 + z) ** -0.5
+    for bound, term in zip(changes_of_inverse_root(change), powers, strict=True):
+        left = left - term
+        assert (left.abs() <= bound.unsqueeze(1)).all()
+        # At the lower end, beyond what rounding needs, nothing is given away.
+        large = change > 0.01
+        assert (left[large, 0] >= bound[large] - 1e-9).all()
+
+
+@pytest.mark.parametrize("kind", ["recipe", "no positions"])
+def test_factors_of_heads_follow_their_sums_of_weights_in_boxes(kind):
+    model, task = small_model(**KINDS[kind])
+    prover = LengthProver(model.double(), task)
+    runs = task.text_runs(ordered=True)
+    layout = prover.layout(runs, 4)
+    column = Column(prover, runs, layout, prover.layer.tables(layout.tokens, layout.ids), 4, float("inf"))
+    far = FarBoxes(column.query, column.cases.take(torch.tensor([0])))
+    generator = torch.Generator().manual_seed(0)
+    chosen = torch.randint(0, 10, (200, len(far.along)), generator=generator)
+    places = torch.arange(len(far.along))
+    point, shares = far.along[places, chosen].sum(1), far.share[:, places, chosen].sum(2).T
+    whole = far.whole()
+    for part in (0.01, 0.1, 0.5):
+        half = part * (whole.high - whole.low) * torch.rand(point.shape, generator=generator, dtype=point.dtype)
+        middle = point + half * (2 * torch.rand(point.shape, generator=generator, dtype=point.dtype) - 1)
+        ratios = far._ratios(middle, half)
+        apart = shares - middle @ far.share_axes
+        factor = ratios.middle - ratios.slope * apart
+        assert ratios.occurs.all() and (apart.abs() <= ratios.wide + 1e-12).all()
+        for error in (-far.here.off[0], 0, far.here.off[0]):
+            exact = 1 / ((1 + shares) * (1 + error))
+            assert ((exact - factor).abs() <= ratios.off + 1e-12).all()
+            assert ((exact - 1.1).abs() <= ratios.farthest(torch.full_like(exact[0], 1.1)) + 1e-12).all()
+
+
+def test_a_wrong_problem_is_asked_again_at_longer_lengths_with_one_column_repeated():
+    model, task = small_model(**{**RECIPE, "max_position_ids": 20})
+    prover = LengthProver(model, task)
+    first = prover.verdict(3)
+    known = prover.wrong_runs
+    for length in (4, 8):
+        found = prover.verdict(length)
+        assert found.verdict == "refuted" and not found.cases
+        a, b = (int(number) for number in found.problem.removesuffix("=").split("+"))
+        assert len(str(max(a, b))) == length and int(found.right.removesuffix("$")[::-1]) == a + b
+        assert found.answer != found.right
+    assert first.cases and known.shape == (1, 6)
+    # A shorter length begins anew.
+    assert prover.verdict(2).cases
+
+
+def test_what_has_no_time_stays_open():
+    found = LengthProver(construct_addition(bits=2), build_task("addition")).verdict(2, budget=1e-9)
+    assert found.verdict == "open" and found.open == found.cases and found.budget == 1e-9
 
 
 def test_the_construction_of_theorem_5_1_is_proved_at_all_its_lengths():

@@ -41,8 +41,11 @@ ROWS_AT_ONCE = 256
 SHORTEST = 1e-6
 """Queries and keys that are scaled to length 1 must be longer."""
 
-MOST_CHANGE = 0.5
+MOST_CHANGE = 0.9
 """Largest relative change of the square of a norm's root for which Lemma 16 is used."""
+
+ROOM = 1e-12
+"""By this share an inverse root is made larger before its first terms are taken off: more than float64 rounds there."""
 
 NORMS_FACTOR = 1.2
 """How often each of two norms in a row counts with its rounding: the second root is off by the rounding of the first."""
@@ -73,6 +76,12 @@ def half_curvature(least: Tensor, activation: str) -> Tensor:
         # 1 - tanh² would lose its digits where tanh is close to 1.
         bound = (first + x / 2 * (second + 2 * first.square())) / z.cosh().square()
     return torch.where(least >= STEADY, bound / 2 + TINY, BENT)
+
+
+def changes_of_inverse_root(change: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """How far (1 + z)^(-1/2) is at most from 1, from 1 - z/2, and from 1 - z/2 + 3/8 z², where |z| <= change (Lemma 16)."""
+    largest = (1 + ROOM) * (1 - change) ** -0.5
+    return largest - 1, largest - 1 - change / 2, largest - 1 - change / 2 - 0.375 * change.square()
 
 
 BOUNDED = {
@@ -590,8 +599,8 @@ class QueryPlace:
         change = 2 * torch.minimum(toward, far) + far.square()
         holds = (change.squeeze(1) < MOST_CHANGE) & (root.squeeze(1) >= SHORTEST)
         change = change.clamp(max=MOST_CHANGE)
-        radial = 0.375 * change.square() * (1 - change) ** -2.5 + far.square() / 2
-        scaled = change / 2 * (1 - change) ** -1.5
+        scaled, bent, _ = changes_of_inverse_root(change)
+        radial = bent + far.square() / 2
         exact = norm.weight * a / root
         return Normed(exact, root, radial, scaled, (exact.abs() + reach / root) * (1 + scaled)), holds
 

@@ -23,6 +23,7 @@ from longhand.data.certificates.attention_error import (
     Cases,
     Norm,
     QueryPlace,
+    changes_of_inverse_root,
 )
 from longhand.data.certificates.rounding import BENT, FUNCTION, LARGEST, TINY
 
@@ -100,6 +101,18 @@ def _fit(x: Tensor, reach: Tensor, values: Tensor, at: Tensor, activation: str, 
     coefficients = [found[..., power] / reach**power for power in range(degree + 1)]
     coefficients[0] = coefficients[0] + (highest + lowest) / 2
     return Fit(coefficients, (highest - lowest) / 2 + between)
+
+
+def least_of_form(form: Tensor, wide: Tensor) -> Tensor:
+    """What a symmetric form (..., coordinates, coordinates) is at least if each coordinate is at most so wide (Lemma 21)."""
+    scaled = form * wide.unsqueeze(-1) * wide.unsqueeze(-2)
+    diagonal = scaled.diagonal(dim1=-2, dim2=-1)
+    others = scaled.abs().sum(-1) - diagonal.abs()
+    by_rows = (diagonal - others).clamp(max=0).sum(-1)
+    values, vectors = torch.linalg.eigh(scaled)
+    apart = (scaled - vectors * values.unsqueeze(-2) @ vectors.transpose(-2, -1)).abs().sum((-2, -1))
+    by_values = (values.clamp(max=0) * vectors.abs().sum(-2).square()).sum(-1) - apart
+    return torch.maximum(by_rows, by_values)
 
 
 class Boxes(NamedTuple):
@@ -233,7 +246,7 @@ class FarBoxes:
         self.along = every @ basis  # (open, tokens, coordinates)
         self.axes = basis[: heads * hidden].T.unflatten(1, (heads, hidden))  # (coordinates, heads, hidden)
         self.rest = self.move - torch.einsum("jdi,ihk->hjdk", self.along, self.axes)
-        self.share_axes = basis[heads * hidden :].T / factor  # (coordinates, heads)
+        self.share, self.share_axes = share, basis[heads * hidden :].T / factor  # (coordinates, heads)
         self.rest_of_share = (share - torch.einsum("jdi,ih->hjd", self.along, self.share_axes)).abs().amax(2).sum(1)
 
         whole = self.whole()
@@ -274,20 +287,21 @@ class FarBoxes:
         """
         layer, units = self.layer, self.layer.units
         middle, half = (boxes.low + boxes.high) / 2, (boxes.high - boxes.low) / 2
-        ratio, ratio_off, occurs = self._ratios(middle, half)
-        axes = torch.einsum("bh,ihk->bik", ratio, self.axes)
+        ratios = self._ratios(middle, half)
+        steered = ratios.slope.unsqueeze(1) * self.share_axes  # (boxes, coordinates, heads)
         by_head = torch.einsum("bi,ihk->bhk", middle, self.axes)
-        spread = Spread(middle, half, ratio, ratio_off, axes, by_head)
-        a = self.a + torch.einsum("bh,bhk->bk", ratio, by_head)
+        axes = torch.einsum("bh,ihk->bik", ratios.middle, self.axes) - steered @ by_head
+        spread = Spread(middle, half, ratios, axes, by_head)
+        a = self.a + torch.einsum("bh,bhk->bk", ratios.middle, by_head)
 
         # How far sums of a's components can be from those of the centre.
-        by_unit = torch.einsum("bh,ihk->bik", ratio, self.by_unit)
-        of_head = torch.einsum("bi,ihk->bhk", middle, self.by_unit).abs() + self.rest_of_units
-        of_head = of_head + torch.einsum("bi,ihk->bhk", half, self.by_unit.abs())
-        unit_rest = ratio @ self.rest_of_units + (ratio_off.unsqueeze(2) * of_head).sum(1) + self.unit_rounding
-        moved = torch.einsum("bh,bhk->bk", ratio, by_head) @ self.inner.T
+        units_by_head = torch.einsum("bi,ihk->bhk", middle, self.by_unit)
+        by_unit = torch.einsum("bh,ihk->bik", ratios.middle, self.by_unit) - steered @ units_by_head
+        of_axes = torch.einsum("bi,ihk->bhk", half, self.by_unit.abs())
+        unit_rest = ratios.rest(units_by_head, of_axes, self.rest_of_units) + self.unit_rounding
+        moved = torch.einsum("bh,bhk->bk", ratios.middle, units_by_head)
         by_tokens = torch.maximum(self.highest_of_units - moved, moved - self.lowest_of_units)
-        by_tokens = by_tokens + ((ratio - self.plain).abs() + ratio_off) @ self.reach_of_units + self.unit_rounding
+        by_tokens = by_tokens + ratios.farthest(self.plain) @ self.reach_of_units + self.unit_rounding
         unit_reach = torch.minimum(torch.einsum("bi,bik->bk", half, by_unit.abs()) + unit_rest, by_tokens)
         reach_of_a = torch.einsum("bi,bik->bk", half, axes.abs()) + self._rest_of_components(spread)
 
@@ -373,11 +387,14 @@ class FarBoxes:
             beyond = beyond + vector.curved * (on_all + rest)
             grown = grown + toward * vector.grown
             alone = alone + toward.abs() * vector.curved + vector.scaled * (on_all + rest)
+        # The factors of heads, which fall as their sums of weights grow.
+        by_axes = torch.einsum("brk,ihk->brih", back, self.axes)
+        crossed = torch.einsum("bih,brmh->brim", steered, by_axes)
+        form = form - pad((crossed + crossed.transpose(2, 3)) / 2, (0, 1, 0, 1))
+        of_axes = torch.einsum("bi,brih->brh", half, by_axes.abs())
+        alone = alone + ((ratios.slope * (half @ self.share_axes.abs())).unsqueeze(1) * of_axes).sum(2)
         # All units and norms in one form, or each by itself.
-        diagonal = form.diagonal(dim1=2, dim2=3)
-        quadratic = (wide.unsqueeze(1) * (form.abs() @ wide[:, None, :, None]).squeeze(3)).sum(2)
-        quadratic = quadratic - (diagonal.clamp(min=0) * wide.square().unsqueeze(1)).sum(2)
-        bent = torch.minimum(beyond + quadratic - grown, alone)
+        bent = torch.minimum(beyond - least_of_form(form, wide.unsqueeze(1)) - grown, alone)
 
         # Logits before the last norms, and rounding.
         z = y.exact + (value * g) @ layer.down.T
@@ -392,12 +409,15 @@ class FarBoxes:
 
         # To first order, token by token; or by the limits of the box; or in part by both.
         by_token = torch.einsum("brk,hjdk->brhjd", back, self.move)
-        effects = torch.einsum("bh,brhjd->brjd", ratio, by_token)
-        slopes = back @ axes.transpose(1, 2)
         of_head = torch.einsum("brk,bhk->brh", back, by_head)
+        steering = ratios.slope.unsqueeze(1) * of_head
+        effects = torch.einsum("bh,brhjd->brjd", ratios.middle, by_token)
+        effects = effects - torch.einsum("brh,hjd->brjd", steering, self.share)
+        slopes = back @ axes.transpose(1, 2)
         rest = self._rest_by_head(back)
-        of_axes = torch.einsum("bi,brih->brh", half, torch.einsum("brk,ihk->brih", back, self.axes).abs())
-        of_ratios = (ratio_off.unsqueeze(1) * (of_head.abs() + of_axes + rest)).sum(2)
+        of_ratios = ratios.off.unsqueeze(1) * (of_head.abs() + of_axes + rest)
+        of_ratios = of_ratios + ratios.slope.unsqueeze(1) * (ratios.wide.unsqueeze(1) * rest + self.rest_of_share * of_axes)
+        of_ratios = of_ratios.sum(2)
         narrowed = slopes * (half < NARROWED * self.half_of_whole).unsqueeze(1)
         taken = torch.full_like(lead, -torch.inf)
         for share in SHARES:
@@ -405,9 +425,10 @@ class FarBoxes:
             tilted = effects - torch.einsum("bri,jdi->brjd", multiplier, self.along)
             limits = (multiplier * middle.unsqueeze(1)).sum(2) - (multiplier.abs() * half.unsqueeze(1)).sum(2)
             taken = torch.maximum(taken, least(tilted) + limits)
-        centre = (ratio.unsqueeze(1) * of_head).sum(2)
+        centre = (ratios.middle.unsqueeze(1) * of_head - steering * (middle @ self.share_axes).unsqueeze(1)).sum(2)
         taken = taken - centre
-        by_limits = (slopes.abs() * half.unsqueeze(1)).sum(2) + (ratio.unsqueeze(1) * rest).sum(2)
+        by_limits = (slopes.abs() * half.unsqueeze(1)).sum(2)
+        by_limits = by_limits + (ratios.middle.abs().unsqueeze(1) * rest + steering.abs() * self.rest_of_share).sum(2)
         taken = torch.maximum(taken, -by_limits)
         first = lead + taken
         left = first - of_ratios - bent - ROUNDING_FACTOR * rounding
@@ -415,7 +436,7 @@ class FarBoxes:
         proved = (self.proved & y.holds & u.holds & (sizes <= LARGEST).all(0)).unsqueeze(1)
         left = torch.where(proved, left.nan_to_num(nan=-torch.inf), -torch.inf)
         # No problem has such sums of weights, or such tokens.
-        left = torch.where(self.proved & (~occurs.unsqueeze(1) | (taken == torch.inf)), torch.inf, left)
+        left = torch.where(self.proved & (~ratios.occurs.unsqueeze(1) | (taken == torch.inf)), torch.inf, left)
         worst = left.argmin(1)
         steep = steep * size.repeat(1, len(layer.inner) // units)[worst]
         score = torch.einsum("bk,bik->bi", steep, sum_axes[:, :-1].abs()) + slopes[torch.arange(len(worst)), worst].abs() / 4
@@ -431,8 +452,8 @@ class FarBoxes:
             score=score * half,
         )
 
-    def _ratios(self, middle: Tensor, half: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The middles of the factors of heads, how far they can be off, and whether such sums of weights occur."""
+    def _ratios(self, middle: Tensor, half: Tensor) -> "Ratios":
+        """The factors of heads in boxes (Lemma 18)."""
         at, wide = middle @ self.share_axes, half @ self.share_axes.abs() + self.rest_of_share
         wide = wide + MARGIN * (1 + middle.abs() @ self.share_axes.abs() + wide)
         low = torch.maximum(1 + at - wide, self.least_sum)
@@ -440,8 +461,19 @@ class FarBoxes:
         occurs = ~(low > high).any(1)
         high = torch.maximum(low, high)
         off = self.here.off[0]
-        largest, smallest = 1 / (low * (1 - off)), 1 / (high * (1 + off))
-        return (largest + smallest) / 2, (largest - smallest) / 2, occurs
+        slope, ends = 1 / (low * high), (1 / low + 1 / high) / 2
+        # The curve 1 / t and its chord are farthest apart at the root of low * high.
+        root = slope.sqrt()
+        return Ratios(
+            middle=ends + root - slope * (1 + at),
+            slope=slope,
+            off=ends * (1 + MARGIN) - root + off / (low * (1 - off)),
+            wide=torch.minimum(wide, torch.maximum(high - 1 - at, 1 + at - low)),
+            rest_of_share=self.rest_of_share,
+            largest=1 / (low * (1 - off)),
+            smallest=1 / (high * (1 + off)),
+            occurs=occurs,
+        )
 
     def _rest_by_head(self, slopes: Tensor) -> Tensor:
         """At most (boxes, rivals, heads) what is not along the axes of sums with slopes (boxes, rivals, hidden)."""
@@ -449,12 +481,10 @@ class FarBoxes:
 
     def _rest(self, slopes: Tensor, spread: "Spread") -> Tensor:
         """At most (boxes, rivals) all that moves sums with slopes (boxes, rivals, hidden) but the axes; rounding too."""
-        rest = self._rest_by_head(slopes)
-        axes = torch.einsum("brk,ihk->brih", slopes, self.axes).abs()
-        whole = torch.einsum("brk,bhk->brh", slopes, spread.by_head).abs() + rest
-        whole = whole + torch.einsum("bi,brih->brh", spread.half, axes)
-        moved = spread.ratio.unsqueeze(1) * rest + spread.ratio_off.unsqueeze(1) * whole
-        return moved.sum(2) + self._rounding(slopes)
+        rest = self._rest_by_head(slopes).movedim(2, 1)
+        of_axes = torch.einsum("bi,brih->bhr", spread.half, torch.einsum("brk,ihk->brih", slopes, self.axes).abs())
+        of_head = torch.einsum("brk,bhk->bhr", slopes, spread.by_head)
+        return spread.ratios.rest(of_head, of_axes, rest) + self._rounding(slopes)
 
     def _rounding(self, slopes: Tensor) -> Tensor:
         """At most (boxes, rivals) what rounding of outputs does to sums with slopes (boxes, rivals, hidden)."""
@@ -464,8 +494,8 @@ class FarBoxes:
     def _rest_of_components(self, spread: "Spread") -> Tensor:
         """At most (boxes, hidden) all that moves components of a but the axes; rounding too."""
         rest = self.rest.abs().amax(2).sum(1)
-        whole = spread.by_head.abs() + torch.einsum("bi,ihk->bhk", spread.half, self.axes.abs()) + rest
-        moved = spread.ratio @ rest + (spread.ratio_off.unsqueeze(2) * whole).sum(1)
+        of_axes = torch.einsum("bi,ihk->bhk", spread.half, self.axes.abs())
+        moved = spread.ratios.rest(spread.by_head, of_axes, rest)
         return moved + self.score_rounding.sum(0) + self.here.rounding[0]
 
     def _norm(self, norm: Norm, rounding: Tensor | None, a: Tensor, spread: "Spread") -> "BoxNorm":
@@ -495,8 +525,8 @@ class FarBoxes:
         gram = own_axes @ own_axes.transpose(1, 2)
         length = torch.einsum("bi,bim,bm->b", half, gram.abs(), half).sqrt().unsqueeze(1)
         rest = (self.rest * by_root).norm(dim=-1).amax(2).sum(1)
-        wide = (spread.by_head * by_root).norm(dim=-1) + half @ (self.axes * by_root).norm(dim=-1) + rest
-        length_rest = (spread.ratio * rest + spread.ratio_off * wide).sum(1, keepdim=True) + rounding
+        of_head, of_axes = (spread.by_head * by_root).norm(dim=-1), half @ (self.axes * by_root).norm(dim=-1)
+        length_rest = spread.ratios.rest(of_head.unsqueeze(2), of_axes.unsqueeze(2), rest.unsqueeze(1)) + rounding
         far = length + length_rest
         # What is added to a makes the square larger; the root is that of the middle.
         root = (square + far.square() / 2).sqrt()
@@ -509,11 +539,50 @@ class FarBoxes:
         change = 2 * along_reach + grown
         holds = (change.squeeze(1) < MOST_CHANGE) & (root.squeeze(1) >= SHORTEST)
         change = change.clamp(max=MOST_CHANGE)
-        curved = 0.375 * change.square() * (1 - change) ** -2.5 + grown / 2
-        scaled = change / 2 * (1 - change) ** -1.5
-        third = 1.5 * along_reach * grown + 0.375 * grown.square() + 0.3125 * change**3 * (1 - change) ** -3.5
+        scaled, bent, beyond = changes_of_inverse_root(change)
+        curved = bent + grown / 2
+        third = 1.5 * along_reach * grown + 0.375 * grown.square() + beyond
         behind = (along, along_rest, along_reach, slope, curved, scaled, third, length, length_rest, gram, grown / 2)
         return BoxNorm(norm.weight * a / root, root, holds, *behind)
+
+
+class Ratios(NamedTuple):
+    """The factors of heads: in a box each is `middle - slope * (s - that of the middle of the box)`, within `off`.
+
+    Attributes:
+        middle, slope, off: (boxes, heads).
+        wide: (boxes, heads) how far the sum of shares s is at most from that of the middle of the box.
+        rest_of_share: (heads,) how much of it coordinates leave over.
+        largest, smallest: (boxes, heads) the factors at the ends of s.
+        occurs: (boxes,) whether such sums of weights occur.
+    """
+
+    middle: Tensor
+    slope: Tensor
+    off: Tensor
+    wide: Tensor
+    rest_of_share: Tensor
+    largest: Tensor
+    smallest: Tensor
+    occurs: Tensor
+
+    def farthest(self, factor: Tensor) -> Tensor:
+        """(boxes, heads) how far factors are at most from one that is given, (heads,)."""
+        return torch.maximum(self.largest - factor, factor - self.smallest)
+
+    def rest(self, of_middle: Tensor, of_axes: Tensor, rest: Tensor) -> Tensor:
+        """At most (boxes, ...) all that is not linear in coordinates of sums of the heads' outputs.
+
+        Args:
+            of_middle: (boxes, heads, ...) what the middle of the box adds to the sums of each head, before the factors.
+            of_axes: (boxes, heads, ...) what coordinates add at most.
+            rest: (boxes or 1, heads, ...) what they leave over at most.
+        """
+        more = (1,) * (of_middle.dim() - 2)
+        middle, slope, off, wide = (part.reshape(*part.shape, *more) for part in self[:4])
+        of_share = self.rest_of_share.reshape(-1, *more)
+        moved = middle.abs() * rest + off * (of_middle.abs() + of_axes + rest)
+        return (moved + slope * (of_share * of_middle.abs() + wide * (of_axes + rest))).sum(1)
 
 
 class Spread(NamedTuple):
@@ -521,15 +590,14 @@ class Spread(NamedTuple):
 
     Attributes:
         middle, half: (boxes, coordinates).
-        ratio, ratio_off: (boxes, heads) the factors of the heads' outputs, and how far they can be off.
-        axes: (boxes, coordinates, hidden).
+        ratios: of the heads' outputs.
+        axes: (boxes, coordinates, hidden) to first order, the factors' own change among it.
         by_head: (boxes, heads, hidden) what the middles add, before the factors.
     """
 
     middle: Tensor
     half: Tensor
-    ratio: Tensor
-    ratio_off: Tensor
+    ratios: Ratios
     axes: Tensor
     by_head: Tensor
 

@@ -52,6 +52,9 @@ MOST_CASES = 500_000
 NUMBERS_AT_ONCE = 2**24
 """Effects of tokens, or costs of columns, that are held at once."""
 
+CASES_AT_ONCE = 512
+"""Cases that are bounded at once, at most: a budget of seconds ends between them."""
+
 MOST_BOXES = 100_000
 """Most boxes of one case that are looked at."""
 
@@ -147,6 +150,9 @@ class LengthProver:
             self.layer = AttendedLayer(self.model)
         except ValueError as error:
             raise CannotCertify(f"no certificate up to a length: {error}") from error
+        # Of problems that were answered wrongly at the last length that is refuted, and whether the operands are ordered.
+        self.wrong_runs = np.zeros((0, 0), dtype=np.int64)
+        self.ordered = False
 
     def _check(self) -> None:
         model, task = self.model, self.task
@@ -166,7 +172,8 @@ class LengthProver:
         """Prove or refute one length.
 
         Args:
-            budget: seconds after which the rest of the cases stay open; None for no limit.
+            budget: seconds after which the rest of the cases stay open; None for no limit. What was begun then is finished:
+                the tables of one column, some hundred cases or some boxes.
 
         Raises:
             ValueError: the model cannot take the length, or there are too many cases.
@@ -193,16 +200,25 @@ class LengthProver:
         )
 
     def _verdict(self, length: int, until: float) -> "Found":
-        runs = self.task.text_runs(ordered=False)
+        runs, ordered = self.task.text_runs(ordered=False), False
         layout = self.layout(runs, length)
         if not _alike(layout, runs):
-            runs = self.task.text_runs(ordered=True)
+            runs, ordered = self.task.text_runs(ordered=True), True
             layout = self.layout(runs, length)
+        if ordered != self.ordered:
+            self.wrong_runs, self.ordered = self.wrong_runs[:0], ordered
+        if wrong := self.ask_runs(runs, layout, stretched(self.wrong_runs, runs, layout)):
+            return Found(wrong=wrong)
         tables = self.layer.tables(layout.tokens, layout.ids)
-        columns = range(-1, layout.columns)
+        # Few columns decide the first and the last tokens, which have few cases: a wrong problem there is found soon.
+        columns = [-1, *reversed(range(layout.columns))]
         total, left = Found(), []
         # A wrong problem of any column is found before the long second look at cases of the first ones.
         for column in tqdm(columns, desc=f"length {length}", disable=None, leave=False, delay=1):
+            if time.perf_counter() > until:
+                cases = list_cases(runs, layout, column)
+                total = total.add(Found(cases=len(cases.own), open=len(cases.own)))
+                continue
             found, cases = Column(self, runs, layout, tables, column, until).look()
             if found.wrong:
                 return total.add(found)
@@ -253,6 +269,31 @@ class LengthProver:
             ids = planned[0].cpu()
         return Layout(length, columns, tokens, ids, layers, response, places, choice)
 
+    def ask_runs(self, runs: TextRuns, layout: Layout, problems: np.ndarray) -> tuple[str, str, str] | None:
+        """Ask the model the problems of runs (problems, columns + 2); return the first that it gets wrong."""
+        if not len(problems):
+            return None
+        graph = runs.graph
+        texts = layout.tokens[:, 0].repeat(len(problems), 1)
+        for (word, column), place in layout.places.items():
+            texts[:, place] = torch.from_numpy(graph.labels[problems[:, column + 1], word])
+        if runs.response != runs.following:
+            for column in range(layout.columns):
+                following = graph.labels[problems[:, column + 1], runs.following]
+                texts[:, layout.response + 1 + column] = torch.from_numpy(following)
+        texts[:, -1] = torch.from_numpy(graph.labels[problems[:, -1], runs.following])
+        said = []
+        for some in texts.split(16):
+            logits = self.model(some.to(self.model.device), use_cache=False).logits
+            said.append(logits[:, layout.response : -1].argmax(-1).cpu())
+        wrong = (torch.cat(said) != texts[:, layout.response + 1 :]).any(1)
+        for row in wrong.nonzero().squeeze(1).tolist():
+            text = texts[row].tolist()
+            if found := self.ask(text[: layout.response + 1], text[layout.response + 1 :]):
+                self.wrong_runs = problems[row : row + 1]
+                return found
+        return None
+
     def ask(self, query: list[int], response: list[int]) -> tuple[str, str, str] | None:
         """Ask the model by greedy decoding. Return problem, answer and right response as text if it is wrong."""
         given = torch.tensor([query], device=self.model.device)
@@ -272,6 +313,58 @@ def _alike(layout: Layout, runs: TextRuns) -> bool:
     columns = range(layout.columns)
     rows = [[layout.places[word, column] for column in columns if (word, column) in layout.places] for word in runs.operands]
     return all(bool((layout.ids[:, row] == layout.ids[:, rows[0]]).all()) for row in rows)
+
+
+def stretched(problems: np.ndarray, runs: TextRuns, layout: Layout) -> np.ndarray:
+    """Runs of shorter problems (problems, columns + 2), made as long as those of a layout by repeating one column.
+
+    A column that leads back to the state from which it comes may be repeated. What is no run of the layout is left out.
+    """
+    graph, columns = runs.graph, len(layout.layers)
+    missing = columns - problems.shape[1]
+    if missing < 0:
+        return problems[:0]
+    longer = [
+        np.insert(run, place, np.full(missing, run[place]))
+        for run in problems
+        for place in np.nonzero(graph.source[run] == graph.target[run])[0]
+    ]
+    legal = [run for run in longer if all(map(np.isin, run, layout.layers))]
+    return np.array(legal[:ASKED], dtype=np.int64).reshape(-1, columns)
+
+
+def list_cases(runs: TextRuns, layout: Layout, own_column: int) -> Cases:
+    """Each choice of the symbols in the columns that decide what is right next to the token of one column, -1 for `=`."""
+    graph, own_place = runs.graph, layout.response + 1 + own_column
+    held = np.zeros((1, own_place + 1), dtype=np.int64)
+    for place in {at for at in layout.places.values() if at <= own_place}:
+        held[:, place] = -1
+    vertices, right = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    first = max(-1, own_column + runs.low)
+    for column in range(first, own_column + 2):
+        edges = layout.layers[column + 1]
+        if column == first:
+            before, after = np.zeros(len(edges), dtype=np.int64), edges
+        else:
+            before, chosen = np.nonzero(vertices[:, None] == graph.source[edges][None])
+            after = edges[chosen]
+        held, vertices = held[before], graph.target[after]
+        for word in (*runs.operands, runs.response):
+            place = layout.places.get((word, column), -1)
+            if 0 <= place <= own_place:
+                held[:, place] = layout.choice[place, graph.labels[after, word]]
+        right = graph.labels[after, runs.following]
+        if column <= own_column:
+            right = np.zeros_like(right)
+        if len(held) > MOST_CASES:
+            raise ValueError(f"there are more than {MOST_CASES:,} cases at one token of the response")
+        own = held[:, (held >= 0).any(axis=0)]
+        distinct = np.unique(np.column_stack([own, vertices, right]), axis=0, return_index=True)[1]
+        held, vertices, right = held[distinct], vertices[distinct], right[distinct]
+    own = held[:, (held >= 0).any(axis=0)]
+    distinct = np.unique(np.column_stack([own, right]), axis=0, return_index=True)[1]
+    tokens = torch.from_numpy(held[distinct])
+    return Cases(tokens[:, own_place], tokens, torch.from_numpy(right[distinct]))
 
 
 @dataclass(frozen=True)
@@ -297,42 +390,9 @@ class Column:
     def __init__(self, prover: LengthProver, runs: TextRuns, layout: Layout, tables: Tables, column: int, until: float):
         self.prover, self.runs, self.layout, self.column, self.until = prover, runs, layout, column, until
         self.place = layout.response + 1 + column
-        self.cases = self._list_cases()
+        self.cases = list_cases(runs, layout, column)
         self.query = QueryPlace(prover.layer, tables, self.place, self.cases)
         self._prepare_paths()
-
-    def _list_cases(self) -> Cases:
-        """Each choice of the symbols in the columns that decide what is right next."""
-        runs, layout, graph = self.runs, self.layout, self.runs.graph
-        held = np.zeros((1, self.place + 1), dtype=np.int64)
-        for place in {at for at in layout.places.values() if at <= self.place}:
-            held[:, place] = -1
-        vertices, right = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
-        first = max(-1, self.column + runs.low)
-        for column in range(first, self.column + 2):
-            edges = layout.layers[column + 1]
-            if column == first:
-                before, after = np.zeros(len(edges), dtype=np.int64), edges
-            else:
-                before, chosen = np.nonzero(vertices[:, None] == graph.source[edges][None])
-                after = edges[chosen]
-            held, vertices = held[before], graph.target[after]
-            for word in (*runs.operands, runs.response):
-                place = layout.places.get((word, column), -1)
-                if 0 <= place <= self.place:
-                    held[:, place] = layout.choice[place, graph.labels[after, word]]
-            right = graph.labels[after, runs.following]
-            if column <= self.column:
-                right = np.zeros_like(right)
-            if len(held) > MOST_CASES:
-                raise ValueError(f"there are more than {MOST_CASES:,} cases at one token of the response")
-            own = held[:, (held >= 0).any(axis=0)]
-            distinct = np.unique(np.column_stack([own, vertices, right]), axis=0, return_index=True)[1]
-            held, vertices, right = held[distinct], vertices[distinct], right[distinct]
-        own = held[:, (held >= 0).any(axis=0)]
-        distinct = np.unique(np.column_stack([own, right]), axis=0, return_index=True)[1]
-        tokens = torch.from_numpy(held[distinct])
-        return Cases(tokens[:, self.place], tokens, torch.from_numpy(right[distinct]))
 
     def _prepare_paths(self) -> None:
         """For the edges of each column: their vertices, and which token they hold at which seen place."""
@@ -406,7 +466,7 @@ class Column:
             from one lead of each, the lowest to first order first.
         """
         tokens = self.query.weight.shape[3] * max(1, len(self.query.open)) * self.prover.layer.heads
-        at_once = max(16, NUMBERS_AT_ONCE // (4 * tokens))
+        at_once = max(16, min(CASES_AT_ONCE, NUMBERS_AT_ONCE // (4 * tokens)))
         lowest, kept, leads, runs = math.inf, [], [], []
         for rows in torch.arange(len(cases.own)).split(at_once):
             if time.perf_counter() > self.until:
@@ -507,23 +567,4 @@ class Column:
 
     def _ask(self, runs: np.ndarray) -> tuple[str, str, str] | None:
         """Ask the model the problems of runs; return the first that it gets wrong."""
-        graph, layout = self.runs.graph, self.layout
-        texts = layout.tokens[:, 0].repeat(len(runs), 1)
-        for (word, column), place in layout.places.items():
-            texts[:, place] = torch.from_numpy(graph.labels[runs[:, column + 1], word])
-        if self.runs.response != self.runs.following:
-            for column in range(layout.columns):
-                texts[:, layout.response + 1 + column] = torch.from_numpy(
-                    graph.labels[runs[:, column + 1], self.runs.following]
-                )
-        texts[:, -1] = torch.from_numpy(graph.labels[runs[:, -1], self.runs.following])
-        texts = texts.unique(dim=0)
-        said = []
-        for some in texts.split(16):
-            logits = self.prover.model(some.to(self.prover.model.device), use_cache=False).logits
-            said.append(logits[:, layout.response : -1].argmax(-1).cpu())
-        wrong = (torch.cat(said) != texts[:, layout.response + 1 :]).any(1)
-        for text in texts[wrong].tolist():
-            if found := self.prover.ask(text[: layout.response + 1], text[layout.response + 1 :]):
-                return found
-        return None
+        return self.prover.ask_runs(self.runs, self.layout, np.unique(runs, axis=0))
