@@ -14,7 +14,6 @@ A file of claims holds the `title` of a paper, the number of `seeds` of its runs
     exact: the test that shows the claim, or its opposite, whatever the scale
     note: what else a reader must know
     tried: what was tried to fit its methods, unless the study's file says so
-    decided_by: the variants of `paper-scale` that would decide it, if not those of `paper`
     also: other studies that judge the same claim, each with those of the fields above that differ. A study with the paper's
         sizes and budget decides, and where the claim's own study leaves it open, one with an `exact` answer; the page says
         what the other studies find
@@ -98,7 +97,6 @@ class Claim:
     exact: str = ""
     note: str = ""
     tried: str = ""
-    decided_by: list[str] = field(default_factory=list)
     also: list[Settings] = field(default_factory=list)
 
     @property
@@ -320,8 +318,8 @@ def sentences(*parts: str) -> str:
 
 
 def deciding_runs(claim: Claim) -> str:
-    """Return the command that trains the paper's own runs of a claim, and roughly what they cost; "" if it has none."""
-    experiments = claim.decided_by or [name for name in dict.fromkeys(claim.variants.values()) if name]
+    """Return the command that trains the papers' runs that also judge a claim, and roughly their cost; "" if none do."""
+    experiments = [name for one in claim.alternatives if one.study == PAPER_RUNS for name in one.variants]
     if not experiments:
         return ""
     hours = round(sum(core_hours(experiment) for experiment in experiments))
