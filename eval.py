@@ -87,7 +87,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     add("--ask", metavar="QUESTION", help='print the answer to a question such as "653+49"; - reads it from standard input')
     described = (
         "check all neighbourhoods: exit status 0 only if the model is proved exact for every length, or, with --lengths and "
-        "without a window, for each of these"
+        "without a window, for each of these (not again for those that its certificate.json holds)"
     )
     add("--certify", action="store_true", help=described)
     described = "with --certify --lengths: seconds for each length, which then stays open (default: no limit)"
@@ -152,6 +152,7 @@ def parse_lengths(text: str, least: int = 1) -> list[int]:
     try:
         if ":" in text:
             start, stop, *step = map(int, text.split(":"))
+            check_integer("STEP", min(step, default=1), 1)
             lengths = range(start, stop + 1, *step)
         else:
             lengths = [int(part) for part in text.split(",")]
@@ -293,6 +294,9 @@ def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
             removed = "" if kept else remove_certificate(own_folder(checkpoint))
             raise ValueError(f"{checkpoint.name}: {error}{removed}{advice}") from error
         check_certifiable(checkpoint)
+        if options.lengths is not None:
+            sizes = [checkpoint.task.operand_lengths(length) for length in parse_lengths(options.lengths)]
+            check_lengths(model, checkpoint.task, sizes)
     folder = output_folder(options)
     say_earlier(folder / CERTIFICATES_FILE)
     rows, single = [], len(checkpoints) == 1

@@ -4,6 +4,7 @@ import operator
 from typing import SupportsIndex, TypeGuard
 
 import numpy as np
+import torch
 
 
 def check_integer(name: str, value: object, least: int, most: int | None = None) -> None:
@@ -18,7 +19,7 @@ def check_integer(name: str, value: object, least: int, most: int | None = None)
 
 def is_integer(value: object) -> TypeGuard[SupportsIndex]:
     """Whether a value is an integer of Python, numpy or torch; True and False are none."""
-    if isinstance(value, bool | np.bool):
+    if isinstance(value, bool | np.bool) or (isinstance(value, torch.Tensor) and value.dtype == torch.bool):
         return False
     try:
         operator.index(value)  # type: ignore[arg-type]

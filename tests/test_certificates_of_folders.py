@@ -278,16 +278,16 @@ def test_only_the_checkpoints_own_question_writes_into_its_folder(adder, tmp_pat
     assert (adder / "certificate.json").read_bytes() == before
 
 
-def constructed(folder: Path) -> Path:
-    """A model with full attention that adds numbers of up to 2 digits exactly, in a folder without a recipe."""
-    construct_addition(bits=2).save_pretrained(folder / "constructed")
+def constructed(folder: Path, bits: int = 2) -> Path:
+    """A model with full attention that adds numbers of up to 2 digits (6 with 3 bits), in a folder without a recipe."""
+    construct_addition(bits).save_pretrained(folder / "constructed")
     build_tokenizer().save_pretrained(folder / "constructed")
     return folder / "constructed"
 
 
 def test_lengths_that_are_settled_are_not_tried_again(tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
-    folder = constructed(tmp_path)
+    folder = constructed(tmp_path, bits=3)
     tried, prove = [], LengthProver.verdict
     answers = {1: "proved", 2: "open", 3: "open"}
 
@@ -359,3 +359,61 @@ def test_what_other_code_proved_is_proved_again(tmp_path):
     change_json(out / "certificate.json", lengths=[{**one, "cases": 7, "code": "other"}])
     evaluation.main(words)
     assert json.loads((out / "certificate.json").read_text())["lengths"][0]["cases"] == one["cases"]
+
+
+DAMAGED_VERDICTS = {
+    "length": ["7", 0, True, [1]],
+    "verdict": ["maybe", None],
+    "cases": ["many", -1],
+    "lead": ["low"],
+    "budget": ["all"],
+    "problem": [3],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in DAMAGED_VERDICTS.items() for value in values])
+def test_damaged_verdicts_are_refused_by_cards_and_proved_again(name, value, tmp_path):
+    folder = constructed(tmp_path)
+    (folder / "recipe.yaml").write_text("task: addition\n")
+    words = [str(folder), "--certify", "--output_dir", str(tmp_path / "out"), "--budget", "60", "--lengths"]
+    evaluation.main([*words, "1"])
+    stated = json.loads((folder / "certificate.json").read_text())
+    (one,) = stated["lengths"]
+    change_json(folder / "certificate.json", lengths=[{**one, "verdict": "open"} | {name: value}])
+    refuses_certificate(folder, "field lengths|lengths .* is not what is known")
+    evaluation.main([*words, "1"])
+    (again,) = json.loads((folder / "certificate.json").read_text())["lengths"]
+    assert {**again, "seconds": 0} == {**one, "seconds": 0}
+    change_json(folder / "certificate.json", lengths=[one, one])
+    refuses_certificate(folder, "field lengths")
+
+
+def test_no_length_is_proved_if_one_is_too_long(tmp_path, capsys):
+    folder = constructed(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        evaluation.main(
+            [str(folder), "--task", "addition", "--certify", "--lengths", "1,3", "--output_dir", str(tmp_path / "out")]
+        )
+    assert stop.value.code == 2
+    out, err = capsys.readouterr()
+    assert "proved" not in out and "operands of 2 digits" in err and not (tmp_path / "out" / "certificate.json").exists()
+
+
+def test_verdicts_of_a_file_are_told_apart_from_those_that_are_proved_now(tmp_path, capsys):
+    folder, out = constructed(tmp_path), tmp_path / "out"
+    words = [str(folder), "--task", "addition", "--certify", "--output_dir", str(out), "--lengths"]
+    evaluation.main([*words, "1"])
+    assert "says so" not in capsys.readouterr().out
+    evaluation.main([*words, "1:2"])
+    told = [line for line in capsys.readouterr().out.splitlines() if "proved: " in line]
+    assert [line.endswith(f"({out}/certificate.json says so)") for line in told] == [True, False]
+
+
+def test_a_card_tells_no_proved_lengths_of_a_folder_that_cannot_be_certified(tmp_path):
+    folder = constructed(tmp_path)
+    (folder / "recipe.yaml").write_text("task: addition\n")
+    evaluation.main([str(folder), "--certify", "--lengths", "1", "--output_dir", str(tmp_path / "out")])
+    assert "proved" in model_card(folder)
+    change_json(folder / "config.json", return_dict=False)
+    change_json(folder / "certificate.json", files=hash_files(folder))
+    refuses_certificate(folder, "return_dict")

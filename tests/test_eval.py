@@ -147,7 +147,7 @@ def test_lengths_include_both_ends(text, lengths):
     assert parse_lengths(text) == lengths
 
 
-@pytest.mark.parametrize("text", ["", "0:5", "5:1", "1:9:0", "1:2:3:4", "3,,4"])
+@pytest.mark.parametrize("text", ["", "0:5", "5:1", "1:9:0", "5:1:-1", "1:2:3:4", "3,,4"])
 def test_bad_lengths_are_refused_with_examples(text):
     with pytest.raises(ValueError, match="10:200:10"):
         parse_lengths(text)

@@ -100,13 +100,13 @@ def read_certificate(checkpoint: Checkpoint) -> dict[str, object] | None:
 
     Raises:
         ValueError: it cannot be read, does not fit the folder, says something else than the check finds, or says
-            "certified" of a folder with what no certificate is about (`check_certifiable`).
+            "certified", or which lengths are proved, of a folder with what no certificate is about (`check_certifiable`).
     """
     if checkpoint.fault:
         raise ValueError(checkpoint.fault)
     if checkpoint.certificate is None:
         return None
-    if checkpoint.certificate["certified"]:
+    if checkpoint.certificate["certified"] or checkpoint.certificate["lengths"]:
         check_certifiable(checkpoint)
     file, model, task = checkpoint.folder / CERTIFICATE_FILE, checkpoint.model, checkpoint.task
     try:

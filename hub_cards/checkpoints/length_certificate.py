@@ -6,10 +6,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from longhand.data.certificates import Certificate, hash_weights
 from longhand.data.certificates.check import Failure
 from longhand.data.certificates.up_to_length import LengthProver, LengthVerdict, hash_bound
+from longhand.data.checks import check_integer
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint, hash_files
 from longhand.hub_cards.commands import read_object, write_atomically
 from longhand.hub_cards.result_rows import Row, hardware
@@ -70,6 +72,31 @@ def is_settled(verdict: LengthVerdict, budget: float | None) -> bool:
     return budget is not None and verdict.budget is not None and verdict.budget >= budget
 
 
+VERDICTS = ("proved", "refuted", "open")
+
+
+def read_verdicts(stated: Sequence[Mapping[str, Any]]) -> list[LengthVerdict]:
+    """The verdicts that a certificate holds.
+
+    Raises:
+        TypeError, ValueError: they are no verdicts of different lengths.
+    """
+    verdicts = [LengthVerdict(**values) for values in stated]
+    for one in verdicts:
+        check_integer("length", one.length, 1)
+        for name in ("cases", "open", "boxes"):
+            check_integer(name, getattr(one, name), 0)
+        numbers = [number for number in (one.lead, one.budget, one.seconds) if number is not None]
+        if any(isinstance(number, bool) or not isinstance(number, int | float) for number in numbers):
+            raise ValueError(f"lead, budget and seconds must be numbers, got {numbers}")
+        texts = [text for text in (one.problem, one.answer, one.right, one.code) if text is not None]
+        if one.verdict not in VERDICTS or not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"verdict {one.verdict!r} with {texts} is none of {', '.join(VERDICTS)} with texts")
+    if len({one.length for one in verdicts}) < len(verdicts):
+        raise ValueError("a length stands twice")
+    return verdicts
+
+
 def known_verdicts(file: Path, weights: str, task: Mapping[str, object]) -> list[LengthVerdict]:
     """The verdicts that a certificate holds already, if it is of the same weights and task and the same code found them."""
     if not file.is_file():
@@ -78,7 +105,7 @@ def known_verdicts(file: Path, weights: str, task: Mapping[str, object]) -> list
         stated = read_object(file)
         if stated.get("weights") != weights or stated.get("task") != task:
             return []
-        verdicts = [LengthVerdict(**verdict) for verdict in stated.get("lengths") or []]
+        verdicts = read_verdicts(stated.get("lengths") or [])
     except (ValueError, TypeError):
         return []
     return [verdict for verdict in verdicts if verdict.code == hash_bound()]
@@ -90,7 +117,8 @@ def certify_lengths(
     """Prove or refute lengths, one after the other, print each verdict, and write the certificate after each.
 
     Lengths that the certificate in the file has proved or refuted for the same weights by the same code, or that stayed open
-    in as many seconds, are not tried again, so that a run that was stopped goes on.
+    in as many seconds, are not tried again, so that a run that was stopped goes on. Their lines name the file: whoever made
+    it answers for it.
 
     Args:
         file: where the certificate is written.
@@ -109,15 +137,19 @@ def certify_lengths(
     files = hash_files(folder) if folder is not None else None
     known = known_verdicts(file, checkpoint.weights, checkpoint.task.describe())
     found = {verdict.length: verdict for verdict in known if is_settled(verdict, budget)}
-    for length in lengths:
+    earlier = [length for length in dict.fromkeys(lengths) if length in found]
+    for length in dict.fromkeys(lengths):
         if length not in found:
             found[length] = prover.verdict(length, budget)
             certificate = conclude(checkpoint, [found[place] for place in sorted(found)], files)
             write_atomically(file, json.dumps(asdict(certificate), indent=2) + "\n")
-        print(f"{checkpoint.name}, {length:4}  {describe_verdict(found[length])}", flush=True)
+        source = f" ({file} says so)" if length in earlier else ""
+        print(f"{checkpoint.name}, {length:4}  {describe_verdict(found[length])}{source}", flush=True)
     certificate = conclude(checkpoint, [found[place] for place in sorted(found)], files)
     write_atomically(file, json.dumps(asdict(certificate), indent=2) + "\n")
     print(f"\n{checkpoint.name}: {certificate.statement}")
+    if earlier:
+        print(f"not tried again, since {file} holds the same code's verdict: {ranges(earlier)}. Without this file all are.")
     print(f"wrote {file} after {time.perf_counter() - began:.1f} seconds")
     row: Row = {"model": checkpoint.name, "certified": False, "weights": checkpoint.weights}
     row |= {"lengths": [asdict(found[length]) for length in lengths], "hardware": hardware(checkpoint.model.device)}
@@ -127,7 +159,7 @@ def certify_lengths(
 def conclude(checkpoint: Checkpoint, found: list[LengthVerdict], files: dict[str, str] | None) -> Certificate:
     """What verdicts say together."""
     task, model = checkpoint.task, checkpoint.model
-    by_verdict = {name: [one.length for one in found if one.verdict == name] for name in ("proved", "refuted", "open")}
+    by_verdict = {name: [one.length for one in found if one.verdict == name] for name in VERDICTS}
     proved, dtype = by_verdict["proved"], str(model.dtype).removeprefix("torch.")
     described = ", ".join(f"{name} {value}" for name, value in task.describe().items())
     what, unit = task.sized_problems
@@ -168,8 +200,8 @@ def find_other_verdict(stated: Row, checkpoint: Checkpoint) -> str | None:
     """
     prover = LengthProver(checkpoint.model, checkpoint.task)
     try:
-        verdicts = [LengthVerdict(**one) for one in stated["lengths"]]
-    except TypeError:
+        verdicts = read_verdicts(stated["lengths"])
+    except (TypeError, ValueError):
         return "field lengths: it does not hold verdicts of single lengths"
     # What follows from the verdicts: the statement, the proof and all counts.
     expected = asdict(conclude(checkpoint, verdicts, stated["files"]))
