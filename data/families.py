@@ -533,7 +533,7 @@ _ENCODER_DEFAULTS: Any = PairwiseBertConfig()  # type: ignore[call-arg]
 
 
 def check_derives(config: PreTrainedConfig) -> None:
-    """Raise ValueError for a model to which every call gives ids or maps: no certificate speaks of those."""
+    """Raise ValueError for a model to which every call gives ids or maps: a certificate speaks of those that a rule derives."""
     if getattr(config, "takes_structure", False):
         raise ValueError(
             "every call gives the model its ids or maps ('given'), and a certificate speaks of those that a rule derives"
@@ -552,7 +552,7 @@ class Encoder(Family):
         return build_encoder_tokenizer(task.tokens, task.padded_width)
 
     def older_tokenizers(self, task):
-        """That of checkpoints before 0.3.0, which padded no numbers."""
+        """The tokenizer of checkpoints before 0.3.0, which padded no numbers."""
         return [build_encoder_tokenizer(task.tokens)]
 
     def config_options(self, task, arguments=None):

@@ -461,7 +461,7 @@ def flush_of(examples: Sequence[Example], words: Words, sign: str, direction: st
 
 
 def symbols_of(examples: Sequence[Example], words: Words, direction: str) -> str:
-    """The symbols of answers that are texts; read from the end, the first one is not what pads."""
+    """The symbols of answers that are texts; read from the end, the first symbol is not the one that pads."""
     symbols = "".join(sorted({symbol for example in examples for symbol in example.answer}))
     if direction == ONES_FIRST and symbols[0] == words.alphabet[0]:
         return symbols[1:] + symbols[0] if len(symbols) > 1 else "_" + symbols

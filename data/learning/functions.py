@@ -29,7 +29,7 @@ class Refused(ValueError):
 
 
 class OutOfTime(BaseException):
-    """The seconds are over. It is no Exception, so that a function that catches those does not go on."""
+    """The seconds are over. It is no Exception, so that a function that catches exceptions does not go on."""
 
 
 class AskedFunction:

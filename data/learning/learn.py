@@ -151,7 +151,7 @@ def words_of(function: Callable[..., object], base: int, alphabet: str | None) -
 
 
 def fragments_of(function: Callable[..., object], alphabet: str, are_numbers: bool) -> tuple[str, ...]:
-    """The constants in a function's code as words; of numbers those of two digits or more, and their neighbours."""
+    """The constants in a function's code as words: texts, and numbers of two or more digits with their neighbours."""
     fragments = set()
     for constant in constants_of(function):
         if are_numbers and isinstance(constant, int) and constant >= len(alphabet):

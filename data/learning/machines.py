@@ -513,7 +513,7 @@ def _two_of_many(reading: Reading, machine: Machine, most: int) -> str:
 
 
 def _too_many(reading: Reading, first: Word, second: Word, behind: Word, most: int) -> str:
-    """That more states are needed than are legal, and two of them: those behind two words, which a third one tells apart."""
+    """A sentence that more states are needed than are legal. It names two words whose states a third word tells apart."""
     asked: AskedFunction = reading.asked
     return (
         f"what must be remembered grows with the width: more than {most} states are needed, such as two for "

@@ -19,7 +19,7 @@ MOST_CLASSES = 64
 """Classes of columns above, and states of the pass from below. Both are multiplied in the table."""
 
 MOST_ROUNDS = 12
-"""Counterexamples after which it is given up."""
+"""The search for two passes ends after so many counterexamples."""
 
 PROBES = 60
 """Random words that tell classes and states apart, besides all words of one column."""

@@ -9,24 +9,24 @@ from longhand.data.learning.words import Word
 from longhand.modeling.transducer import RESERVED
 
 MOST_SYMBOLS = 256
-"""Symbols of an alphabet; what a pass writes has no more."""
+"""Most symbols of an alphabet, and most symbols that a pass writes."""
 
 CAUSAL_WORDS = 400
-"""Words of which all beginnings are asked, before anything is learned."""
+"""Words whose beginnings are all asked before anything is learned."""
 
 
 class NotSequential(Exception):
     """A function is not sequential in a reading; the message shows why.
 
     Attributes:
-        counts: whether it has to count, which it has to in every direction.
+        counts: whether a machine has to count, in whatever direction it reads.
     """
 
     counts: bool = False
 
 
 def is_written(symbol: str) -> bool:
-    """Whether a symbol may stand in what a pass writes."""
+    """Whether a pass may write a symbol."""
     return symbol not in RESERVED and symbol.isprintable() and not symbol.isspace()
 
 
@@ -109,7 +109,7 @@ class Reading:
         return self._numbers[value]
 
     def check_beginnings(self, generator) -> None:
-        """Check that what is written for the first columns of a word is what is written for these columns alone.
+        """Check that the first columns of a word are answered as these columns alone are answered.
 
         Raises:
             NotSequential: it is not; the message shows two problems.

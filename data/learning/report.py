@@ -110,5 +110,5 @@ def count_of(number: int, noun: str, ending: str = "s") -> str:
 
 
 def states_written(reason: str) -> str:
-    """That the states are written, why, and what it costs, in words."""
+    """A sentence that says that the states are written, why, and at which cost."""
     return f"; the states are written in a pass of their own, {reason}, which costs one symbol more for each column"

@@ -188,7 +188,7 @@ class NeighbourhoodBatch(Listed):
         return names, f"{names[self.tokens[row]]!r} that sees {sees or 'nothing'}"
 
     def practise(self, leads: np.ndarray, practice: Practice) -> None:
-        """Those that are `WEAK` are learned in short problems in which they occur, or by themselves without a task."""
+        """Neighbourhoods that are `WEAK` are learned in short problems, or by themselves if there is no task."""
         weak = self.take(np.flatnonzero(~(leads >= WEAK)))
         if self.task is not None and self.graph is not None and weak.paths is not None:
             practice.problems += problems_of(self.task, self.graph, weak.paths)

@@ -21,7 +21,7 @@ class TextRuns(NamedTuple):
         last_first: whether an operand's last column comes first in the text.
         padding: how many columns an operand has beyond the length.
         zero_on_top: whether a problem of a length may have 0 as the last symbol of all operands.
-        low: the first column, counted from a token's own, that decides what is right next; the last one is 1.
+        low: the first column, counted from a token's own, that decides the right next token; the last one is 1.
     """
 
     graph: Graph
