@@ -533,7 +533,7 @@ _ENCODER_DEFAULTS: Any = PairwiseBertConfig()  # type: ignore[call-arg]
 
 
 def check_derives(config: PreTrainedConfig) -> None:
-    """Raise ValueError for a model to which every call gives ids or maps: a certificate speaks of those that a rule derives."""
+    """Raise ValueError for a model to which every call gives ids or maps; certificates are about derived ones."""
     if getattr(config, "takes_structure", False):
         raise ValueError(
             "every call gives the model its ids or maps ('given'), and a certificate speaks of those that a rule derives"
