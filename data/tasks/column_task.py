@@ -279,7 +279,7 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
     def text_runs(self, ordered):
         table, graph = _transducer(self)
         if len(table.passes) > 1:
-            raise ValueError(f"the task {self.name!r} makes {len(table.passes)} passes, and one is known")
+            raise ValueError(f"the task {self.name!r} makes {len(table.passes)} passes, and a proof of one length knows one")
         (own,), operands = table.passes, self.operands
         words = tuple(range(operands, 2 * operands))
         seen = 2 * operands

@@ -244,7 +244,7 @@ class Task(Lengths, ABC):
         Raises:
             ValueError: problems of one length have no single layout of columns.
         """
-        raise ValueError(f"the task {self.name!r} has no texts of columns, one layout for each length")
+        raise ValueError(f"problems of one length of the task {self.name!r} have no single layout of columns")
 
     def drawn_lengths(self, digits: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Lengths (count, operands) with which `draw` would draw these operands; they differ if a format pads."""
