@@ -7,7 +7,14 @@ from test_studies import measured
 
 from longhand.hub_cards.research import study_pages
 from longhand.hub_cards.research.study import load_study
-from longhand.hub_cards.research.study_pages import describe_lengths, first_refuted, proof_line, proofs_block, verdict_line
+from longhand.hub_cards.research.study_pages import (
+    describe_lengths,
+    first_refuted,
+    proof_line,
+    proofs_block,
+    verdict_line,
+    wrong_from_end,
+)
 
 NONE = {"worst_tried": 64, "worst_problem": "1+2=", "worst_answer": None, "worst_right": None}
 WRONG = {"worst_tried": 64, "worst_problem": "4+5=", "worst_answer": "8$", "worst_right": "9$"}
@@ -61,7 +68,15 @@ def test_a_line_of_proofs_tells_short_wrong_problems_from_those_beyond_training(
     line = proof_line("table", (1, 5), tests, rows)
     assert (line["proved"], line["open"], line["refuted"]) == ("2 to 3, 5", "4", "1, 6 to 7")
     assert "`1+0=`" in line["first refuted"] and "`6+0=`" in line["first refuted beyond the trained ones"]
+    assert line["first wrong tokens, from the end"] == "2"
     assert (line["reach by samples"], line["seconds of a proof"], line["boxes"]) == ("5", "4 to 10", "20 to 50")
+
+
+@pytest.mark.parametrize(
+    ("answer", "right", "place"), [("90$", "91$", 2), ("911", "91$", 1), ("8", "91$", 3), ("9", "91$", 2)]
+)
+def test_the_first_wrong_token_is_counted_from_the_end_of_what_is_right(answer, right, place):
+    assert wrong_from_end(answer, right) == place
 
 
 @pytest.mark.parametrize("names", [[], ["1-10-seed0", "1-30-seed2"]])

@@ -16,10 +16,13 @@ OVERVIEW = read_settings(Path(__file__).with_name("overview.yaml"))
 
 LONGEST_OF_TASKS = 2000
 
+MARKED = 1.09
+"""Where the lengths stand at which the table is proved or refuted, above the curves."""
+
 
 @plots.house_style
 def plot_addition(
-    certified: list[Row], absolute: list[Row], refuted: Row | None, proved: list[int], sizes: tuple[int, int], file: Path
+    certified: list[Row], absolute: list[Row], refuted: list[int], proved: list[int], sizes: tuple[int, int], file: Path
 ) -> None:
     """Draw exact match of sums against digits: the certified window and paper 1's learned table.
 
@@ -28,7 +31,7 @@ def plot_addition(
     Args:
         certified: rows of the recipe with a window, also for very long sums.
         absolute: rows of the learned table of coupled ids.
-        refuted: of the shortest length at which a sum is known that the table gets wrong, in any seed.
+        refuted: the lengths at which a sum is known that the table gets wrong, in any seed.
         proved: the lengths at which every sum is proved of the table.
         sizes: shortest and longest trained length of both.
     """
@@ -36,7 +39,7 @@ def plot_addition(
     window, table = (median_line("", rows) for rows in (certified, absolute))
     longest = max(window.x)
     plots.scale_lengths(axes, [sizes[0], int(longest)])
-    axes.set(xlabel="digits of both operands", ylabel="exact match", ylim=(-0.05, 1.14), xlim=(0.9, 6 * longest))
+    axes.set(xlabel="digits of both operands", ylabel="exact match", ylim=(-0.05, 1.16), xlim=(0.9, 6 * longest))
     axes.spines["left"].set_bounds(0, 1)
     plots.shade_trained(axes, sizes, "both trained on {} digits")
     # The model is certified for every length, so its line begins with the first one and does not end.
@@ -46,13 +49,11 @@ def plot_addition(
     reached = f"learned table (paper 1, four additions):\n{table.y[-1]:.2f} at {table.x[-1]} digits, the end of its table"
     note(axes, reached, (table.x[-1], table.y[-1]), (10, -34), ORANGE, fontsize=10, arrowprops=LEADER)
     if proved:
-        axes.plot(proved, [1.05] * len(proved), color=GREEN, marker="|", linestyle="", zorder=5)
-        note(axes, "every sum proved", (proved[0], 1.05), (0, 9), GREEN, fontsize=10, ha="left")
-    if refuted is not None:
-        (length,) = [x for x in table.x if x >= refuted["length"]][:1] or table.x[-1:]
-        axes.plot([length], [table.y[list(table.x).index(length)]], color=ORANGE, marker="x", markersize=11, zorder=6)
-        said = f"the shortest wrong sum\nknown: {refuted['length']} digits"
-        note(axes, said, (length, 1), (-45, -75), ORANGE, fontsize=10, ha="center", arrowprops=LEADER)
+        axes.plot(proved, [MARKED] * len(proved), color=GREEN, marker="|", linestyle="", zorder=5)
+        note(axes, "every sum proved", (proved[0], MARKED), (0, 9), GREEN, fontsize=10, ha="left")
+    if refuted:
+        axes.plot(refuted, [MARKED] * len(refuted), color=ORANGE, marker="x", markersize=6, linestyle="", zorder=6)
+        note(axes, "x: a wrong sum of the table is known", (max(refuted), MARKED), (8, -3), ORANGE, fontsize=10)
     size = OVERVIEW["published"]["addition"]
     axes.vlines(size, 0, 1, color=PINK, linestyle="--", linewidth=1.4, zorder=1)
     note(axes, f"paper 1, as published: 40 -> {size} digits", (size, 0.42), (6, 0), PINK, fontsize=10)

@@ -19,8 +19,8 @@ from longhand.hub_cards.research.study_pages import (
     PROVED_LENGTHS,
     draw_checkpoints,
     draw_study,
-    first_refuted,
     fits,
+    is_refuted,
     proofs_block,
     read_lengths,
     read_searched,
@@ -93,7 +93,8 @@ def draw_overview() -> None:
     long = results["addition"] + read_rows("studies/addition/long")
     # Without changes, the study's runs to 30 digits are those of the recipe.
     verdicts = [row for row in read_lengths(load_study(PROVED_LENGTHS)) if row["model"].startswith("1-30-")]
-    refuted = first_refuted([*read_searched(load_study("addition-absolute")), *verdicts])
+    known = [*read_searched(load_study("addition-absolute")), *verdicts]
+    refuted = sorted({row["length"] for row in known if is_refuted(row)})
     proved = [row["length"] for row in verdicts if row["verdict"] == "proved"]
     plot_addition(long, results["addition-absolute"], refuted, proved, sizes["addition"], FOLDER / "accuracy.png")
     study = load_study("tasks")

@@ -356,6 +356,7 @@ def proof_line(model: str, trained: tuple[int, int], tests: Sequence[Row], rows:
     reached = generalizable_length(list(tests))
     proved = [row for row in rows if row["verdict"] == "proved"]
     beyond = [row for row in rows if row["verdict"] == "refuted" and row["length"] > trained[1]]
+    from_end = [wrong_from_end(row["answer"], row["right"]) for row in rows if row["verdict"] == "refuted"]
     return {
         "model": model,
         "trained on": describe_sizes(trained),
@@ -363,6 +364,7 @@ def proof_line(model: str, trained: tuple[int, int], tests: Sequence[Row], rows:
         **{name: describe_lengths(own, tested) for name, own in lengths.items()},
         "first refuted": first_problem(rows),
         "first refuted beyond the trained ones": first_problem(beyond),
+        "first wrong tokens, from the end": describe_range(from_end),
         "seconds of a proof": describe_range([row["seconds"] for row in proved]),
         "cases": describe_range([row["cases"] for row in proved]),
         "boxes": describe_range([row["boxes"] for row in proved]),
@@ -373,6 +375,12 @@ def first_problem(rows: Sequence[Row]) -> str:
     """Return the wrong problem of the shortest length that is refuted, in words; empty if none is."""
     first = first_refuted(rows)
     return "" if first is None else _problem(first) or "drawn, not noted"
+
+
+def wrong_from_end(answer: str, right: str) -> int:
+    """Return which token of the right answer a wrong one has otherwise first, counted from the end: 1 is the last token."""
+    same = [given == wanted for given, wanted in zip(answer, right, strict=False)]
+    return len(right) - [*same, False].index(False)
 
 
 def describe_range(values: Sequence[float]) -> str:
