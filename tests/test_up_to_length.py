@@ -375,6 +375,25 @@ def test_a_wrong_problem_is_asked_again_at_longer_lengths_with_one_column_repeat
     assert prover.verdict(2).cases
 
 
+@pytest.mark.parametrize(("length", "column", "more"), [(2, 1, 1), (2, 2, 2), (3, 2, 1), (3, 3, 2)])
+def test_split_cases_are_complete(length, column, more):
+    model, task = small_model(**RECIPE)
+    runs = task.text_runs(ordered=True)
+    layout = LengthProver(model, task).layout(runs, length)
+    assert up_to_length.further_columns(runs, layout, column) in (0, more)
+    cases = up_to_length.list_cases(runs, layout, column, more)
+    always = (cases.held >= 0).all(0)
+    known = {(*held, right) for held, right in zip(cases.held[:, always].tolist(), cases.right.tolist(), strict=True)}
+    texts = texts_of(task, 3)[::97] if length == 3 else texts_of(task, length)
+    held = torch.from_numpy(layout.choice)[torch.arange(texts.shape[1] - 1), texts[:, :-1]]
+    place = layout.response + 1 + column
+    held = held[:, : place + 1].where(held[:, : place + 1] >= 0, 0)[:, always]
+    seen = {(*own, right) for own, right in zip(held.tolist(), texts[:, place + 1].tolist(), strict=True)}
+    assert seen <= known
+    # All problems of a length have no other cases.
+    assert length == 3 or seen == known
+
+
 def test_what_has_no_time_stays_open():
     found = LengthProver(construct_addition(bits=2), build_task("addition")).verdict(2, budget=1e-9)
     assert found.verdict == "open" and found.open == found.cases and found.budget == 1e-9

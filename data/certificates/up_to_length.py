@@ -14,6 +14,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -54,6 +55,9 @@ NUMBERS_AT_ONCE = 2**24
 
 CASES_AT_ONCE = 512
 """Cases that are bounded at once, at most: a budget of seconds ends between them."""
+
+SPLIT_CASES = 10_000
+"""Most cases into which those of one token are split by the symbols of further columns."""
 
 MOST_BOXES = 100_000
 """Most boxes of one case that are looked at."""
@@ -230,7 +234,12 @@ class LengthProver:
                 total = total.add(Found(open=len(cases.own), lead=lead))
                 continue
             most = FEW_BOXES if total.open else MOST_BOXES
-            total = total.add(Column(self, runs, layout, tables, column, until).look_in_boxes(cases, most))
+            looking = Column(self, runs, layout, tables, column, until, more := further_columns(runs, layout, column))
+            if more:
+                found, cases = looking.look()
+                total = total.add(replace(found, open=0, lead=math.inf))
+            if not total.wrong:
+                total = total.add(looking.look_in_boxes(cases, most))
             if total.wrong:
                 return total
         return total
@@ -333,14 +342,30 @@ def stretched(problems: np.ndarray, runs: TextRuns, layout: Layout) -> np.ndarra
     return np.array(legal[:ASKED], dtype=np.int64).reshape(-1, columns)
 
 
-def list_cases(runs: TextRuns, layout: Layout, own_column: int) -> Cases:
-    """Each choice of the symbols in the columns that decide what is right next to the token of one column, -1 for `=`."""
+def further_columns(runs: TextRuns, layout: Layout, column: int) -> int:
+    """By how many further columns cases are split: by all, or all but one, if then one column stays open at most."""
+    below, above = column + runs.low, max(0, layout.length - column - 2)
+    for more in (below, below - 1):
+        if more > 0 and below - more + above <= 1:
+            # More than `MOST_CASES` are refused.
+            with suppress(ValueError):
+                if len(list_cases(runs, layout, column, more).own) <= SPLIT_CASES:
+                    return more
+    return 0
+
+
+def list_cases(runs: TextRuns, layout: Layout, own_column: int, more: int = 0) -> Cases:
+    """Each choice of the symbols in the columns that decide what is right next to the token of one column, -1 for `=`.
+
+    Args:
+        more: further columns below them, of which each choice of the symbols is a case of its own.
+    """
     graph, own_place = runs.graph, layout.response + 1 + own_column
     held = np.zeros((1, own_place + 1), dtype=np.int64)
     for place in {at for at in layout.places.values() if at <= own_place}:
         held[:, place] = -1
     vertices, right = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
-    first = max(-1, own_column + runs.low)
+    first = max(-1, own_column + runs.low - more)
     for column in range(first, own_column + 2):
         edges = layout.layers[column + 1]
         if column == first:
@@ -387,10 +412,23 @@ class Found:
 class Column:
     """The proof at the token of the response in one column, -1 for `=`."""
 
-    def __init__(self, prover: LengthProver, runs: TextRuns, layout: Layout, tables: Tables, column: int, until: float):
+    def __init__(
+        self,
+        prover: LengthProver,
+        runs: TextRuns,
+        layout: Layout,
+        tables: Tables,
+        column: int,
+        until: float,
+        more: int = 0,
+    ):
+        """
+        Args:
+            more: see `list_cases`.
+        """
         self.prover, self.runs, self.layout, self.column, self.until = prover, runs, layout, column, until
         self.place = layout.response + 1 + column
-        self.cases = list_cases(runs, layout, column)
+        self.cases = list_cases(runs, layout, column, more)
         self.query = QueryPlace(prover.layer, tables, self.place, self.cases)
         self._prepare_paths()
 
