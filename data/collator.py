@@ -29,6 +29,9 @@ from longhand.modeling.relations import NOT_RELATED, with_levels
 from longhand.modeling.settling import IGNORED
 from longhand.modeling.vocabulary import PAD
 
+LARGEST_NUMBER = 2**31 - 1
+"""Ids, multipliers and tokens above this are refused: sums and products of two of them fit into 64 bits."""
+
 
 class CollatorOptions(TypedDict, total=False):
     """Attributes of a `CouplingCollator` that may take the place of a configuration's."""
@@ -83,7 +86,9 @@ class CouplingCollator:
         for name in ("max_position_ids", "max_multiplier", "start"):
             number = getattr(self, name)
             if number is not None:
-                check_integer(name, number, least=1)
+                check_integer(name, number, 1, LARGEST_NUMBER)
+        for number in self.level_position_ids or ():
+            check_integer("each of level_position_ids", number, 1, LARGEST_NUMBER)
         if sampling == "multiplier" and self.max_multiplier is None:
             raise ValueError("position_sampling 'multiplier' needs max_multiplier")
         if sampling not in ("fixed", "multiplier") and self.max_position_ids is None and self.level_position_ids is None:
@@ -326,7 +331,7 @@ def collate_rows(rows: list[Mapping[str, object]], pad_token_id: int = PAD) -> B
         ValueError: there is no row; a row lacks a column that another one has; or values are no whole numbers, too small, or
             of another shape than the row's `input_ids` ask for. The message has the column, the row and what would fit.
     """
-    check_integer("pad_token_id", pad_token_id, least=0)
+    check_integer("pad_token_id", pad_token_id, 0, LARGEST_NUMBER)
     if not isinstance(rows, Sequence) or not rows or not all(isinstance(row, Mapping) for row in rows):
         got = " ".join(f"{rows!r:.60}".split())
         raise ValueError(f"rows must be a list of at least one row, {{column: values}}, got {got}")

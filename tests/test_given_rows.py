@@ -184,7 +184,7 @@ def test_what_is_no_list_of_rows_is_refused(rows):
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("filler", [None, 1.5, "0"])
+@pytest.mark.parametrize("filler", [None, 1.5, "0", True, -1, 10**30])
 def test_padding_is_a_whole_number(filler):
     with pytest.raises(ValueError, match="pad_token_id"):
         longhand.collate_rows([ROW], pad_token_id=filler)
@@ -254,7 +254,8 @@ def test_training_on_ids_of_another_rule_says_once_that_generate_plans_by_the_mo
         ({"position_sampling": "multiplier"}, "position_sampling 'multiplier' needs max_multiplier"),
         ({"max_position_ids": 9.5}, "max_position_ids must be an integer"),
         ({"position_sampling": "multiplier", "max_multiplier": 0}, "must be an integer"),
-        *(({"start": start}, "start must be an integer") for start in (0, "x", 1.0)),
+        *(({"start": start}, "start must be an integer") for start in (0, "x", 1.0, True, 10**30)),
+        *(({"level_position_ids": (9, level)}, "level_position_ids must be an integer") for level in (0, 9.5, True)),
         (
             {"position_sampling": "randomized", "max_position_ids": 9},
             "'randomized' needs the coupling rule",
