@@ -149,7 +149,8 @@ def certify_lengths(
     write_atomically(file, json.dumps(asdict(certificate), indent=2) + "\n")
     print(f"\n{checkpoint.name}: {certificate.statement}")
     if earlier:
-        print(f"not tried again, since {file} holds the same code's verdict: {ranges(earlier)}. Without this file all are.")
+        print(f"not tried again, since {file} holds verdicts of the same code: {ranges(earlier)}")
+        print("remove this file to try each length, above all if the checkpoint is of others")
     print(f"wrote {file} after {time.perf_counter() - began:.1f} seconds")
     row: Row = {"model": checkpoint.name, "certified": False, "weights": checkpoint.weights}
     row |= {"lengths": [asdict(found[length]) for length in lengths], "hardware": hardware(checkpoint.model.device)}
