@@ -56,7 +56,7 @@ NUMBERS_AT_ONCE = 2**24
 CASES_AT_ONCE = 512
 """Cases that are bounded at once, at most: a budget of seconds ends between them."""
 
-SPLIT_CASES = 10_000
+SPLIT_CASES = 20_000
 """Most cases into which those of one token are split by the symbols of further columns."""
 
 MOST_BOXES = 100_000
@@ -347,18 +347,21 @@ def further_columns(runs: TextRuns, layout: Layout, column: int) -> int:
     below, above = column + runs.low, max(0, layout.length - column - 2)
     for more in (below, below - 1):
         if more > 0 and below - more + above <= 1:
-            # More than `MOST_CASES` are refused.
+            # Too many are refused.
             with suppress(ValueError):
-                if len(list_cases(runs, layout, column, more).own) <= SPLIT_CASES:
-                    return more
+                list_cases(runs, layout, column, more, SPLIT_CASES)
+                return more
     return 0
 
 
-def list_cases(runs: TextRuns, layout: Layout, own_column: int, more: int = 0) -> Cases:
+def list_cases(runs: TextRuns, layout: Layout, own_column: int, more: int = 0, most: int = MOST_CASES) -> Cases:
     """Each choice of the symbols in the columns that decide what is right next to the token of one column, -1 for `=`.
 
     Args:
         more: further columns below them, of which each choice of the symbols is a case of its own.
+
+    Raises:
+        ValueError: there are more than `most` cases, some of them perhaps alike.
     """
     graph, own_place = runs.graph, layout.response + 1 + own_column
     held = np.zeros((1, own_place + 1), dtype=np.int64)
@@ -381,8 +384,8 @@ def list_cases(runs: TextRuns, layout: Layout, own_column: int, more: int = 0) -
         right = graph.labels[after, runs.following]
         if column <= own_column:
             right = np.zeros_like(right)
-        if len(held) > MOST_CASES:
-            raise ValueError(f"there are more than {MOST_CASES:,} cases at one token of the response")
+        if len(held) > most:
+            raise ValueError(f"there are more than {most:,} cases at one token of the response")
         own = held[:, (held >= 0).any(axis=0)]
         distinct = np.unique(np.column_stack([own, vertices, right]), axis=0, return_index=True)[1]
         held, vertices, right = held[distinct], vertices[distinct], right[distinct]
@@ -552,6 +555,8 @@ class Column:
         """
         total = Found()
         for row in range(len(cases.own)):
+            if time.perf_counter() > self.until:
+                return total.add(Found(open=len(cases.own) - row))
             found = self._look_at_case(cases.take(torch.tensor([row])), FEW_BOXES if total.open else most)
             total = total.add(found)
             if total.wrong:
