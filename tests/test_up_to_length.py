@@ -318,6 +318,9 @@ def test_a_form_is_nowhere_in_a_box_less_than_its_bound():
     bound = least_of_form(form, wide)
     assert (bound <= value + 1e-12).all()
     assert (bound[-50:] > -1e-9).all() and (bound > 3 * value - 1e-9).float().mean() > 0.9
+    form[0, 1, 2], form[1, 3, 3] = torch.inf, torch.nan
+    damaged = least_of_form(form, wide)
+    assert (damaged[:2] == -torch.inf).all() and torch.equal(damaged[2:], bound[2:])
 
 
 def test_inverse_roots_are_as_far_from_their_first_terms_as_is_said():

@@ -104,15 +104,21 @@ def _fit(x: Tensor, reach: Tensor, values: Tensor, at: Tensor, activation: str, 
 
 
 def least_of_form(form: Tensor, wide: Tensor) -> Tensor:
-    """What a symmetric form (..., coordinates, coordinates) is at least if each coordinate is at most so wide (Lemma 21)."""
+    """What a symmetric form (..., coordinates, coordinates) is at least if each coordinate is at most so wide (Lemma 21).
+
+    A form with an entry that is not finite has no bound: it is -inf.
+    """
     scaled = form * wide.unsqueeze(-1) * wide.unsqueeze(-2)
+    finite = scaled.isfinite().all(-1).all(-1)
+    # Eigenvectors are found of finite matrices only.
+    scaled = torch.where(finite[..., None, None], scaled, 0.0)
     diagonal = scaled.diagonal(dim1=-2, dim2=-1)
     others = scaled.abs().sum(-1) - diagonal.abs()
     by_rows = (diagonal - others).clamp(max=0).sum(-1)
     values, vectors = torch.linalg.eigh(scaled)
     apart = (scaled - vectors * values.unsqueeze(-2) @ vectors.transpose(-2, -1)).abs().sum((-2, -1))
     by_values = (values.clamp(max=0) * vectors.abs().sum(-2).square()).sum(-1) - apart
-    return torch.maximum(by_rows, by_values)
+    return torch.where(finite, torch.maximum(by_rows, by_values), -torch.inf)
 
 
 class Boxes(NamedTuple):
