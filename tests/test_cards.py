@@ -32,7 +32,8 @@ def certify_by_hand(folder, monkeypatch, certified=True):
     """A certificate with numbers of its own, for the words of cards: no check contradicts it."""
     monkeypatch.setattr(certificates, "find_difference", lambda *_, **__: None)
     numbers = {"predictions": 140321, "neighbourhoods": 6217, "wrong": 0 if certified else 17}
-    numbers |= {"margin": 2.71828, "bound": 0.0177, "ratio": 153.6, "failures": [], "statement": "A statement.", "proof": []}
+    numbers |= {"margin": 2.71828, "bound": 0.0177, "ratio": 153.6, "failures": [], "statement": "A statement."}
+    numbers |= {"proof": ["A step."] if certified else []}
     weights = hash_weights(CoupledGPTForCausalLM.from_pretrained(folder))
     return write_certificate(folder, weights, certified=certified, **numbers)
 

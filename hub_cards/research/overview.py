@@ -50,7 +50,8 @@ def plot_addition(
     note(axes, reached, (table.x[-1], table.y[-1]), (10, -34), ORANGE, fontsize=10, arrowprops=LEADER)
     if proved:
         axes.plot(proved, [MARKED] * len(proved), color=GREEN, marker="|", linestyle="", zorder=5)
-        note(axes, "proved", (proved[-1], MARKED), (5, -4), GREEN, fontsize=10, ha="left")
+        # Under the curve, where no cross stands.
+        note(axes, "|: every sum is right, proved", (proved[-1], MARKED), (-3, -36), GREEN, fontsize=10, ha="left")
     if refuted:
         axes.plot(refuted, [MARKED] * len(refuted), color=ORANGE, marker="x", markersize=6, linestyle="", zorder=6)
         note(axes, "x: a wrong sum of the table is known", (max(refuted), MARKED), (8, -3), ORANGE, fontsize=10)
