@@ -3,8 +3,10 @@
 import json
 
 import pytest
+import torch
 from test_studies import measured
 
+from longhand.data import Addition
 from longhand.hub_cards.research import study_pages
 from longhand.hub_cards.research.study import load_study
 from longhand.hub_cards.research.study_pages import (
@@ -15,6 +17,8 @@ from longhand.hub_cards.research.study_pages import (
     verdict_line,
     wrong_from_end,
 )
+from longhand.hub_cards.research.theories import wrong_tokens
+from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 NONE = {"worst_tried": 64, "worst_problem": "1+2=", "worst_answer": None, "worst_right": None}
 WRONG = {"worst_tried": 64, "worst_problem": "4+5=", "worst_answer": "8$", "worst_right": "9$"}
@@ -85,9 +89,32 @@ def test_the_table_of_proofs_has_a_line_for_each_model_that_was_measured(names, 
     folder = tmp_path / "proved-lengths"
     (folder / "lengths").mkdir(parents=True)
     tests = [measured(name, 1, 1.0) for name in names]
-    rows = [{"model": name, "hardware": "abacus", "lengths": [proof(1, "proved"), proof(2, "open")]} for name in names]
+    rows = [
+        {"model": name, "weights": "", "hardware": "abacus", "lengths": [proof(1, "proved"), proof(2, "open")]}
+        for name in names
+    ]
     for file, own in (("results.jsonl", tests), ("lengths/certificates.jsonl", rows)):
         (folder / file).write_text("".join(json.dumps(row) + "\n" for row in own))
     table = proofs_block()
     assert all(table.count(name) == 1 for name in names) and ("No results" in table) == (not names)
     assert len(study_pages.read_searched(load_study("proved-lengths"))) == 3 * len(names)
+
+
+def test_a_head_spreads_over_as_many_tokens_as_share_its_weights():
+    assert wrong_tokens.spread(torch.full((7,), 1 / 7)) == pytest.approx(7)
+    assert wrong_tokens.spread(torch.tensor([0.0, 1.0, 0.0])) == pytest.approx(1)
+
+
+def test_heads_are_asked_at_the_token_that_writes_the_first_wrong_one():
+    task = Addition()
+    sizes = {"position_encoding": "learned", "max_position_ids": 20, "num_attention_heads": 2, "num_hidden_layers": 1}
+    model = CoupledGPTForCausalLM(CoupledGPTConfig(**task.family.config_options(task), **sizes)).eval()
+    model.set_attn_implementation("eager")
+    tokenizer = task.family.tokenizer(task)
+    verdict = {"length": 2, "problem": "27+35=", "answer": "270$", "right": "260$"}
+    rows = list(wrong_tokens.wrong_token_rows(verdict, model, tokenizer))
+    with torch.no_grad():
+        (weights,) = model(tokenizer("27+35=2", return_tensors="pt").input_ids, output_attentions=True).attentions
+    assert [row["head"] for row in rows] == list(range(model.config.num_attention_heads))
+    assert [row["from_the_end"] for row in rows] == [3] * len(rows)
+    assert [row["heaviest"] for row in rows] == pytest.approx(weights[0, :, -1].amax(-1).tolist())

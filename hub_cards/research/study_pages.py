@@ -270,11 +270,13 @@ def is_by_class(rows: list[Row]) -> bool:
 def read_lengths(study: Study) -> list[Row]:
     """Return a row for each length of a study's models that was to be proved; none if none was.
 
-    Its fields are `model`, `hardware` and those of `LengthVerdict`: `length`, `verdict` (proved, refuted or open), ...
+    Its fields are `model`, `weights`, `hardware` and those of `LengthVerdict`: `length`, `verdict` (proved, refuted or
+    open), ...
     """
     file = STUDY_RESULTS / study.name / LENGTHS_FILE
     rows = read_results(file) if file.exists() else []
-    return [{"model": row["model"], "hardware": row["hardware"], **one} for row in rows for one in row["lengths"]]
+    of_model = ("model", "weights", "hardware")
+    return [{**{name: row[name] for name in of_model}, **one} for row in rows for one in row["lengths"]]
 
 
 def read_searched(study: Study) -> list[Row]:
