@@ -73,6 +73,7 @@ def is_settled(verdict: LengthVerdict, budget: float | None) -> bool:
 
 
 VERDICTS = ("proved", "refuted", "open")
+"""What is known of all problems of one length; see `LengthVerdict`."""
 
 
 def read_verdicts(stated: Sequence[Mapping[str, Any]]) -> list[LengthVerdict]:

@@ -323,7 +323,8 @@ def deciding_runs(claim: Claim) -> str:
     if not experiments:
         return ""
     hours = round(sum(core_hours(experiment) for experiment in experiments))
-    cost = f"about {hours:,} core-hour{'s' * (hours != 1)} a seed"
+    unit = "core-hour" if hours == 1 else "core-hours"
+    cost = f"about {hours:,} {unit} a seed"
     return f"`research {PAPER_RUNS} --only {' '.join(experiments)}` decides it, {cost}"
 
 

@@ -81,9 +81,15 @@ def seeds_that_fit(rows: list[Row], sizes: tuple[int, int]) -> tuple[int, int]:
 
 def fitted_reach(rows: list[Row], sizes: tuple[int, int]) -> str:
     """Return the generalizable length of a variant that fits its trained sizes, with >= if nothing longer was tested."""
-    reached = generalizable_length(rows)
-    sign = ">= " * (reached == max(row["length"] for row in rows))
-    return f"{sign}{reached}" if fits(rows, sizes) else "not fitted"
+    return describe_reach(rows) if fits(rows, sizes) else "not fitted"
+
+
+def describe_reach(rows: Sequence[Row]) -> str:
+    """Return the generalizable length of a run or a variant, with >= if nothing longer was tested."""
+    reached = generalizable_length(list(rows))
+    if reached == max(row["length"] for row in rows):
+        return f">= {reached}"
+    return str(reached)
 
 
 def unfitted(study: Study, tests: list[Row]) -> list[str]:
@@ -132,11 +138,12 @@ def seeds_table(study: Study, rows: list[Row]) -> str:
         rows: of last checkpoints; every variant has the same seeds and sizes.
     """
     variants = group_variants(rows)
-    first, *_ = (name for name in study.variants if name in variants)
+    measured = [name for name in study.variants if name in variants]
+    first = measured[0]
     longest = study.trained_sizes(first)[1]
     sizes = sorted({row["length"] for row in rows if row["length"] > longest})
     lines = []
-    for name in (name for name in study.variants if name in variants):
+    for name in measured:
         line = {"variant": name}
         for size in sizes:
             own, other = (_matches_by_seed(variants[one], size) for one in (name, first))
@@ -355,14 +362,13 @@ def proof_line(model: str, trained: tuple[int, int], tests: Sequence[Row], rows:
     """
     tested = [row["length"] for row in rows]
     lengths = {name: [row["length"] for row in rows if row["verdict"] == name] for name in ("proved", "open", "refuted")}
-    reached = generalizable_length(list(tests))
     proved = [row for row in rows if row["verdict"] == "proved"]
     beyond = [row for row in rows if row["verdict"] == "refuted" and row["length"] > trained[1]]
     from_end = [wrong_from_end(row["answer"], row["right"]) for row in rows if row["verdict"] == "refuted"]
     return {
         "model": model,
         "trained on": describe_sizes(trained),
-        "reach by samples": f"{'>= ' * (reached == max(row['length'] for row in tests))}{reached}",
+        "reach by samples": describe_reach(tests),
         **{name: describe_lengths(own, tested) for name, own in lengths.items()},
         "first refuted": first_problem(rows),
         "first refuted beyond the trained ones": first_problem(beyond),
