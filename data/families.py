@@ -509,7 +509,9 @@ class Decoder(Family):
 
 def legal_rules(task) -> tuple[str, ...]:
     """The coupling rules that a model of the task may have. The table of a column task is for the task's own alone."""
-    return task.couplings if task.transducer else tuple(dict.fromkeys((*task.couplings, *any_text_rules())))
+    if task.transducer:
+        return task.couplings
+    return tuple(dict.fromkeys((*task.couplings, *task.further_couplings, *any_text_rules())))
 
 
 def planned_position_ids(coupling: str | CouplingRule, examples: Examples, lengths: np.ndarray) -> np.ndarray:

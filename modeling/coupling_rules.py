@@ -124,6 +124,37 @@ def multi_operand_addition(input_ids: Tensor, columns: int) -> Plan:
     return Plan(ids.unsqueeze(1), int(width.max()) + 1)
 
 
+@coupling_rule(levels=1, capacity=lambda ids: f"operands of {ids - 3} digits, padded to {ids - 2}")
+def multi_operand_addition_marked_top(input_ids: Tensor, columns: int) -> Plan:
+    """Plan like `multi_operand_addition`, with the begin token in the column above the top one. With start 4:
+
+        $ 0 6 5 3 + 0 0 4 9 = 2 0 7 0 $
+        4 5 6 7 8 9 5 6 7 8 9 8 7 6 5 0
+
+    Paper 1's rules give the begin token no column. There, a head that looks for the next column finds none at the top one,
+    and spreads over all other tokens. Here it finds the begin token, so each token of the response has a next column.
+
+    Args:
+        input_ids: as for `multi_operand_addition`.
+        columns: as for `multi_operand_addition`.
+
+    Returns:
+        A `Plan` of one level. Ids 1 to W + 2 are used.
+
+    Raises:
+        ValueError: as `multi_operand_addition`.
+    """
+    begin, plus, equals = padded_operand_markers(input_ids).split(1, dim=1)
+    width = plus - begin - 1
+    column = torch.arange(columns, device=input_ids.device)
+    query = (column - begin - 1) % (width + 1) + 2
+    response = width - (column - equals - 1) + 1
+    ids = torch.where(column <= equals, query, response)
+    ids = torch.where(column == begin, 1, ids)
+    in_text = (column >= begin) & (column <= equals + width)
+    return Plan(torch.where(in_text, ids, 0).unsqueeze(1), int(width.max()) + 1)
+
+
 @coupling_rule(
     levels=2,
     capacity=lambda ids: f"{ids - 1} operands, running sums of {ids - 2} digits",

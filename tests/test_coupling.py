@@ -16,6 +16,7 @@ from longhand.modeling.relations import ONLY_QUERY, coupled_pair_map
 from longhand.modeling.vocabulary import ALL_TOKENS, PAD, UNKNOWN
 
 RULES = list(COUPLING_RULES)
+PADDED_SUM_RULES = ("multi_operand_addition", "multi_operand_addition_marked_top")
 ADDITION_RULES = ["addition", "addition_all_reversed", "addition_plain"]
 SUBTRACTION_RULES = ["subtraction", "signed_subtraction"]
 MULTIPLICATION_RULES = [
@@ -135,8 +136,19 @@ def test_marked_top_puts_a_digit_or_a_marker_in_the_columns_that_digits_of_a_pro
     assert (by_digit[: first + 2] == 0).all() and (by_digit[len(text) - 1 :] == second + 1).all()
 
 
+@pytest.mark.parametrize("text", ["$01+09=", "$065+049=", "$0653+0049+0871="])
+def test_marked_top_of_sums_puts_the_begin_token_above_the_top_column(text):
+    columns = len(text) + text.index("+")
+    plain, marked = (ids_of(rule, text, columns)[0] for rule in PADDED_SUM_RULES)
+    assert marked.tolist() == [1, *(plain[1:] + (plain[1:] > 0)).tolist()]
+    # Each token that predicts one of the response finds a token of the next column, the end token's too.
+    for place in range(len(text) - 1, columns - 1):
+        assert (marked[:place] == marked[place] - 1).any()
+
+
 def test_response_lengths_of_a_batch_are_the_longest_ones():
-    assert COUPLING_RULES["multi_operand_addition"].plan(encode("$065+049=", "$6+5+4+3="), 9).response_length == 4
+    for rule in PADDED_SUM_RULES:
+        assert COUPLING_RULES[rule].plan(encode("$065+049=", "$6+5+4+3="), 9).response_length == 4
     assert COUPLING_RULES["multiplication"].plan(encode("..$6*5=", "$65*49="), 7).response_length == 5
 
 
@@ -227,7 +239,7 @@ def test_shifted_ids_wrap_on_the_ring_and_zero_stays():
 
 LARGEST = {
     **dict.fromkeys(ADDITION_RULES, "${0}+1="),
-    "multi_operand_addition": "$1{0}+1{0}=",
+    **dict.fromkeys(PADDED_SUM_RULES, "$1{0}+1{0}="),
     **dict.fromkeys(SUBTRACTION_RULES, "${0}-{0}="),
     **dict.fromkeys(STRING_RULES, "${0}="),
     "division": "${0}/7=",
@@ -276,9 +288,9 @@ MALFORMED = [
 FORMS = {
     **dict.fromkeys(ADDITION_RULES, MALFORMED),
     **dict.fromkeys(MULTIPLICATION_RULES, (*(text.replace("+", "*") for text in MALFORMED), "$65+49=", "$65*+9=")),
-    "multi_operand_addition": [text for text in MALFORMED if text != "$65+3+4="]
+    **dict.fromkeys(PADDED_SUM_RULES, [text for text in MALFORMED if text != "$65+3+4="]
     + ["$653+49=", "$65+149=", "$65+49+1=", "$65+49+123=", "$65+49+=", "$+65+49=", "$65++49=", "$65+49-12=", "$65+49*12=",
-       "$65+4912=", "$65+49", "$65=49+12=", "$65+49+1$="],
+       "$65+4912=", "$65+49", "$65=49+12=", "$65+49+1$="]),
     **dict.fromkeys(FLAT_BOARDS, (
         "$=", "$M_", "M=", "$M_=", "$M__=", "$M_>_M=", "$M__M_=", "$653+49=", "$M_$M_=", "$$M__=", ".M_MM=", "$M?MM=",
     )),

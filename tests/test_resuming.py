@@ -45,9 +45,11 @@ def stop(*_, **__):
         ([*SMALL, *LEARNED, "--practise_worst", "8"], 13, FreshBatches, 10),
         # Those that were found at step 8 are practised in batch 8 already, the first one of the resumed run.
         ([*SMALL, *LEARNED, "--practise_worst", "8", "--eval_steps", "4", "--max_steps", "12"], 10, FreshBatches, 8),
+        # Factors of scores grow before and behind the step at which it is cut off.
+        ([*SMALL, *LEARNED, "--qk_norm", "True", "--sharper_scores", "3"], 13, FreshBatches, 10),
         (ENCODER.split(), 4, FreshBatches, 3),
     ],
-    ids=["schedule", "muon", "worst", "worst at once", "encoder"],
+    ids=["schedule", "muon", "worst", "worst at once", "sharper scores", "encoder"],
 )
 def test_a_run_that_is_cut_off_and_moved_resumes_bit_for_bit(words, at, kind, resumed, tmp_path, monkeypatch, capsys):
     whole, cut = tmp_path / "whole", tmp_path / "cut"

@@ -295,6 +295,10 @@ class MultiOperandAddition(LongestOperandLengths, DecoderTask):
         return "+".join(["653", "49", "871", "8", "20", "999", "5", "46", "7", "10"][: self.operands])
 
     @property
+    def further_couplings(self):
+        return ("multi_operand_addition_marked_top",)
+
+    @property
     def prompt_format(self):
         numbers = [number.zfill(4) for number in self.example_question.split("+")]
         pattern = rf"0[0-9]+(?:\+0[0-9]+){{{self.operands - 1}}}="

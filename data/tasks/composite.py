@@ -130,6 +130,10 @@ class CompositeTask(TaskOfTasks):
         return (self.coupling,)
 
     @property
+    def further_couplings(self) -> tuple[str, ...]:
+        return ()
+
+    @property
     def rule(self) -> CouplingRule:
         return COUPLING_RULES[self.coupling]
 

@@ -53,6 +53,11 @@ class DecoderTask(Task):
         return (self.coupling, *joining_rules(self.coupling))
 
     @property
+    def further_couplings(self) -> tuple[str, ...]:
+        """Names of further rules that read this format. Their windows see other tokens, of which nothing is proved."""
+        return ()
+
+    @property
     def end_token(self) -> int:
         return SEPARATE_EOS if self.separate_eos else BOS
 

@@ -43,6 +43,7 @@ TRAINED_ON = (
     ("position_sampling", "position ids in training"),
     ("max_steps", "optimizer steps, at most"),
     ("batch_size", "examples per step"),
+    ("sharper_scores", "factors of scores, multiplied in the course of training by"),
     ("practise_worst", "worst problems of the trained lengths, searched and practised at every validation"),
     ("learning_rate", "largest learning rate"),
     ("muon_learning_rate", "largest learning rate of Muon, for the matrices of layers"),

@@ -136,6 +136,13 @@ class RunArguments(TrainingArguments):
         least=1,
         most=1000,
     )
+    sharper_scores: float | None = usual(
+        None,
+        "by how much the factors of the scores are multiplied in the course of training, evenly between a quarter and three "
+        "quarters of the steps; for a decoder with qk_norm",
+        above=1,
+        most=100,
+    )
     test_worst: float | None = usual(
         None, "seconds to search each tested length of the finished model for the worst problem", above=0
     )
@@ -577,6 +584,8 @@ def parse_run(arguments: list[str]) -> Run:
     }
     training = make(RunArguments, {**values, "output_dir": str(folder / CHECKPOINTS_FOLDER)})
     _check_values(data, training)
+    if training.sharper_scores and not getattr(config, "qk_norm", False):
+        raise ValueError("sharper_scores multiplies the factors of scores, which only a decoder with --qk_norm True has")
     _derive(training, data)
     collator = family.training_collator(config, positions)
     plugins = {"plugin": {plugin.name: plugin.sha256 for plugin in given.plugins}} if given.plugins else {}

@@ -27,6 +27,7 @@ from longhand.hub_cards.result_rows import Row
 from longhand.hub_cards.training.arguments import BEST, Run
 from longhand.hub_cards.training.muon import MuonBeside, layer_matrices
 from longhand.hub_cards.training.run_folder import STATE_FILE, write_hashes
+from longhand.hub_cards.training.sharper_scores import SharperScores
 from longhand.hub_cards.training.worst_practice import PractiseWorst
 
 
@@ -301,6 +302,9 @@ def trainer_of(
     if training.until_certified:
         assert isinstance(batches, FreshBatches), "a fixed training set is refused where practice is asked for"
         trainer.add_callback(UntilCertified(run, model, batches))
+    if training.sharper_scores:
+        # Before the search for the worst problems, which asks the model that goes on to be trained.
+        trainer.add_callback(SharperScores(training.sharper_scores))
     if training.practise_worst:
         assert isinstance(batches, FreshBatches), "a fixed training set is refused where practice is asked for"
         trainer.add_callback(PractiseWorst(run, batches, training.practise_worst))
