@@ -131,8 +131,8 @@ def multi_operand_addition_marked_top(input_ids: Tensor, columns: int) -> Plan:
         $ 0 6 5 3 + 0 0 4 9 = 2 0 7 0 $
         4 5 6 7 8 9 5 6 7 8 9 8 7 6 5 0
 
-    Paper 1's rules give the begin token no column. There, a head that looks for the next column finds none at the top one,
-    and spreads over all other tokens. Here it finds the begin token, so each token of the response has a next column.
+    The rule is this package's own, not paper 1's, which gives the begin token no column. Without one, a head that looks for
+    the next column finds none at the top one, and spreads over all other tokens. Here, the head finds the begin token.
 
     Args:
         input_ids: as for `multi_operand_addition`.

@@ -40,7 +40,11 @@ class Sums(ColumnTask):
 TABLE = ChainMap({"columns": Sums().rule}, COUPLING_RULES)
 """The rules, with the rule `columns` for the table of a task."""
 
-TASK_OF = {rule: task for task in [*FURTHER_FORMATS, *FORMATS] for rule in getattr(task, "couplings", ())}
+TASK_OF = {
+    rule: task
+    for task in [*FURTHER_FORMATS, *FORMATS]
+    for rule in (*getattr(task, "couplings", ()), *getattr(task, "further_couplings", ()))
+}
 TASK_OF |= {
     "addition_all_reversed": Addition(zero_padding=False, order="all_reversed"),
     "columns": Sums(),
