@@ -77,7 +77,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "931a85738c50cd2b296485123552a5734d9f8de721f37e9fd8008c2df05bcac9",
+    "coupled_gpt": "2460177ac547d6fb37a6ef729804f2467cef59471ec41a202dfe3a0864e842a2",
     "pairwise_bert": "dcff68eba39c8ac4bba8c9047eb06d29ac2a67e2ac3f129b2cb8773e8202659c",
 }
 
