@@ -3,7 +3,7 @@
 import json
 import shutil
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +16,10 @@ from longhand.data import Addition
 from longhand.data.certificates import Certificate, LengthProver, hash_weights
 from longhand.data.certificates import certificate as certificate_module
 from longhand.data.tokenization import build_tokenizer
+from longhand.hub_cards.checkpoints import length_certificate
 from longhand.hub_cards.checkpoints.checkpoint import hash_files
-from longhand.hub_cards.checkpoints.load import read_checkpoint
+from longhand.hub_cards.checkpoints.length_certificate import conclude, read_verdicts
+from longhand.hub_cards.checkpoints.load import load_checkpoint, read_checkpoint
 from longhand.hub_cards.publishing.publications import model_publication
 from longhand.hub_cards.research.theories.constructions import construct_addition
 from longhand.hub_cards.result_rows import read_results
@@ -417,3 +419,26 @@ def test_a_card_tells_no_proved_lengths_of_a_folder_that_cannot_be_certified(tmp
     change_json(folder / "config.json", return_dict=False)
     change_json(folder / "certificate.json", files=hash_files(folder))
     refuses_certificate(folder, "return_dict")
+
+
+def forge_second_length(folder):
+    """Call the second length of a certificate refuted, with all that follows from it."""
+    checkpoint = load_checkpoint(str(folder))
+    first, second = read_verdicts(json.loads((folder / "certificate.json").read_text())["lengths"])
+    forged = replace(second, verdict="refuted", problem="01+01=", answer="1$", right="2$")
+    certificate = conclude(checkpoint, [first, forged], hash_files(folder))
+    (folder / "certificate.json").write_text(json.dumps(asdict(certificate)))
+
+
+@pytest.mark.parametrize("seconds", [60.0, 0.0])
+def test_a_card_proves_lengths_again_in_the_seconds_that_it_has(seconds, tmp_path, monkeypatch):
+    folder = constructed(tmp_path)
+    (folder / "recipe.yaml").write_text("task: addition\n")
+    evaluation.main([str(folder), "--certify", "--lengths", "1:2", "--output_dir", str(tmp_path / "out")])
+    monkeypatch.setattr(length_certificate, "AGAIN_SECONDS", seconds)
+    assert "1 to 2 digits" in model_card(folder)
+    forge_second_length(folder)
+    if seconds:
+        refuses_certificate(folder, "length 2: it is called refuted")
+    else:
+        assert "Refuted: 2" in model_card(folder), "whoever made the certificate answers for what takes too long"

@@ -96,7 +96,8 @@ def _compare(before: dict[str, object], now: dict[str, str]) -> list[str]:
 def read_certificate(checkpoint: Checkpoint) -> dict[str, object] | None:
     """Return the certificate of a checkpoint, after a new check of the model; None if there is none.
 
-    The check is made once in a process (`find_difference`), and takes seconds.
+    The check is made once in a process (`find_difference`), and takes seconds. Of a certificate of single lengths, as many
+    lengths are proved again as a limit of seconds allows (`find_other_verdict`).
 
     Raises:
         ValueError: it cannot be read, does not fit the folder, says something else than the check finds, or says

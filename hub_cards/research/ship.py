@@ -1,6 +1,7 @@
 """Put a finished run into the zoo, the folder of checkpoints that come with this package.
 
-A run whose recipe says `until_certified` must be certified.
+A run whose recipe says `until_certified` must be certified. Of another run, the verdicts of single lengths are taken over
+that `eval.py RUN --certify --lengths ...` wrote into its folder.
 
 The command certifies and describes the shipped files anew, takes over the run's results, and writes the gallery. Shipped
 checkpoints contain no code, so a change of the package does not change them. If a certificate no longer fits the package, as
@@ -17,12 +18,14 @@ import argparse
 import json
 import shutil
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
 from transformers.utils import logging
 
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER, certify_checkpoint
-from longhand.hub_cards.checkpoints.checkpoint import ANSWER_FILES, CERTIFICATE_FILE, PLOT_FILE
+from longhand.hub_cards.checkpoints.checkpoint import ANSWER_FILES, CERTIFICATE_FILE, PLOT_FILE, hash_files
+from longhand.hub_cards.checkpoints.length_certificate import AGAIN_SECONDS, conclude, known_verdicts
 from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo, load_checkpoint, read_checkpoint, zoo
 from longhand.hub_cards.commands import (
     OneLineParser,
@@ -96,11 +99,12 @@ def _write(folder: Path, made: Path) -> None:
     config.pop("auto_map", None)
     write_atomically(made / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
     shipped = load_checkpoint(str(made))
-    fits = not _demands_certificate(made)
-    if not fits:
-        fits = certify_checkpoint(shipped, made / CERTIFICATE_FILE, made, show_proof=False)["certified"]
-    if not fits:
-        raise ValueError(f"{folder} is not certified, but its recipe says until_certified")
+    if _demands_certificate(made):
+        if not certify_checkpoint(shipped, made / CERTIFICATE_FILE, made, show_proof=False)["certified"]:
+            raise ValueError(f"{folder} is not certified, but its recipe says until_certified")
+    elif verdicts := known_verdicts(folder / CERTIFICATE_FILE, shipped.weights, shipped.task.describe()):
+        certificate = conclude(shipped, verdicts, hash_files(made))
+        write_atomically(made / CERTIFICATE_FILE, json.dumps(asdict(certificate), indent=2) + "\n")
     # The package has it already; `unpack` puts it beside what is pushed.
     (made / VERIFIER.name).unlink(missing_ok=True)
     rows = last_rows(read_results(folder / RESULTS_FILE))
@@ -112,8 +116,13 @@ def _demands_certificate(folder: Path) -> bool:
     return read_recipe(folder / RECIPE_FILE).get("until_certified") is True
 
 
-def check(name: str) -> None:
+def check(name: str) -> str:
     """Check a checkpoint of the zoo from its bytes: load it, compare every hash, and certify what has a certificate.
+
+    Of a certificate of single lengths, the first ones are proved again, see `read_certificate`.
+
+    Returns:
+        What was done, in words.
 
     Raises:
         ValueError: something does not fit; the message names it.
@@ -125,6 +134,11 @@ def check(name: str) -> None:
         raise ValueError(f"{folder} must hold a certificate just if its recipe says until_certified: ship it again")
     if not read.rows or read.name != name or not all((folder / file).is_file() for file in (PLOT_FILE, CARD_FILE)):
         raise ValueError(f"{folder} must hold a picture, {CARD_FILE} and results of {name}: ship it again")
+    if certified:
+        return "certified again"
+    if read.certificate is None:
+        return "checked, without a certificate,"
+    return f"checked, as many of its lengths proved again as {AGAIN_SECONDS:.0f} seconds allow,"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -139,9 +153,7 @@ def main(arguments: list[str] | None = None) -> None:
         options = parser.parse_args(arguments)
         if options.check:
             for name in options.runs or list_zoo():
-                check(name)
-                done = "certified again" if _demands_certificate(Path(zoo(name))) else "checked, without a certificate,"
-                print(f"{name}: {done} from its files")
+                print(f"{name}: {check(name)} from its files")
             return
         for run in options.runs:
             print(f"\nshipped {ship(Path(run))}\n")
