@@ -205,6 +205,13 @@ def test_a_model_that_accepts_other_prompts_than_its_task_writes_is_not_certifie
         certify(model, Addition())
 
 
+@pytest.mark.parametrize("task", [task() for task in TASKS.values() if getattr(task(), "further_couplings", ())])
+def test_a_rule_whose_windows_see_other_tokens_than_the_tasks_is_not_certified(task):
+    for rule in task.further_couplings:
+        with pytest.raises(CannotCertify, match=f"coupling rule '{rule}'"):
+            certify(untrained(task, coupling=rule), task)
+
+
 def certifiable() -> list[tuple[Task, str]]:
     """Every task that can be certified, with each of its coupling rules that can."""
     pairs = []

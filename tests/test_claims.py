@@ -160,10 +160,31 @@ def test_what_was_learned_has_its_numbers_from_results(monkeypatch):
     before = learned_lines()
     read = claims.read_results
     monkeypatch.setattr(claims, "read_results", lambda file: [{**row, "exact_match": 1.0} for row in read(file)])
-    assert before.count("\n- ") == learned_lines().count("\n- ") == 9 and learned_lines() != before
+    assert before.count("\n- ") == learned_lines().count("\n- ") > 0 and learned_lines() != before
     monkeypatch.setattr(claims, "read_results", lambda file: [])
     with pytest.raises(NotRunError):
         learned_lines()
+
+
+@pytest.mark.parametrize(("lengths", "longest"), [([], 0), ([2, 3], 0), ([1, 2, 3], 3), ([3, 1, 2, 5], 3)])
+def test_all_lengths_are_proved_up_to_the_first_that_is_not(lengths, longest):
+    assert claims.longest_proved(lengths) == longest
+
+
+def test_runs_that_are_wrong_at_a_trained_length_of_two_digits_or_more_are_counted_once(monkeypatch):
+    study = load_study("proved-lengths")
+    _, longest = study.trained_sizes("1-10")
+    refuted = [
+        ("1-10-seed0", 1),
+        ("1-10-seed0", longest + 1),
+        ("1-10-seed1", 2),
+        ("1-10-seed1", longest),
+        ("1-10-worst-seed2", 2),
+    ]
+    rows = [{"model": model, "length": length, "verdict": "refuted"} for model, length in refuted]
+    rows.append({"model": "1-10-seed2", "length": 5, "verdict": "open"})
+    monkeypatch.setattr(claims, "read_lengths", lambda study: rows)
+    assert claims.count_refuted(study, "1-10") == 1
 
 
 def test_open_verdicts_name_runs_of_the_papers_that_exist_and_cost_more_where_they_are_larger():

@@ -23,9 +23,11 @@ of the study `paper-scale`. A variant may differ in its sizes and budget, in the
 `settings.yaml` says which are which.
 """
 
+import itertools
 import re
 import textwrap
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
@@ -44,7 +46,7 @@ from longhand.hub_cards.research.predicates import (
     read_field,
 )
 from longhand.hub_cards.research.study import STUDY_RESULTS, Study, list_studies, load_study
-from longhand.hub_cards.research.study_pages import is_by_class
+from longhand.hub_cards.research.study_pages import is_by_class, is_refuted, read_lengths, read_shipped_lengths
 from longhand.hub_cards.research.tables import render_table
 from longhand.hub_cards.result_rows import (
     RESULTS_FILE,
@@ -421,6 +423,10 @@ def learned_number(value: str = "", where: Settings | None = None, size: int = 0
         NotRunError: it is not among the results.
         NotFittedError: the variant does not fit its trained sizes.
     """
+    if source.pop("proved", False):
+        return longest_proved(row["length"] for row in read_shipped_lengths() if row["verdict"] == "proved")
+    if variant := source.pop("refuted", None):
+        return count_refuted(load_study(source["study"]), variant)
     wanted = {name: source.pop(name) for name in ("reach", "match", "worst", "certified") if name in source}
     if "certified" in wanted:
         source["rows"] = "certificates/certificates.jsonl"
@@ -435,6 +441,20 @@ def learned_number(value: str = "", where: Settings | None = None, size: int = 0
     if what == "reach":
         return generalizable_length(evidence.runs(variant))
     return sum(row["certified"] for row in evidence.select({"model": variant}, fitted=False))
+
+
+def longest_proved(lengths: Iterable[int]) -> int:
+    """Return the longest length up to which each one, from 1 on, is among these; 0 if 1 is not."""
+    known = set(lengths)
+    return next(length for length in itertools.count() if length + 1 not in known)
+
+
+def count_refuted(study: Study, variant: str) -> int:
+    """Return how many runs of a variant are known to be wrong at a trained length of two digits or more."""
+    shortest, longest = study.trained_sizes(variant)
+    rows = [row for row in read_lengths(study) if row["model"].rpartition("-seed")[0] == variant]
+    wrong = [row for row in rows if max(2, shortest) <= row["length"] <= longest and is_refuted(row)]
+    return len({row["model"] for row in wrong})
 
 
 def claims_blocks() -> dict[str, str]:

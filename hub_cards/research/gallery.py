@@ -8,12 +8,13 @@ import pyarrow as pa
 
 from longhand.data import TASKS, Task, make_generator
 from longhand.data.columns import example_columns
+from longhand.hub_cards.checkpoints.length_certificate import ranges
 from longhand.hub_cards.checkpoints.load import list_zoo
 from longhand.hub_cards.publishing.dataset import COLUMNS
 from longhand.hub_cards.publishing.examples import ENVIRONMENT, count, family_card
 from longhand.hub_cards.recipes import list_recipes
 from longhand.hub_cards.research.study import list_studies, load_study
-from longhand.hub_cards.research.study_pages import fitted_reach, results_by_variant
+from longhand.hub_cards.research.study_pages import PROVED_TABLE, fitted_reach, read_shipped_lengths, results_by_variant
 from longhand.hub_cards.research.tables import fill_cells, render_table
 from longhand.hub_cards.training.arguments import parse_run
 
@@ -44,6 +45,9 @@ def reached() -> dict[str, str]:
             if proved := sum(row["certified"] for row in checks.get(variant, [])):
                 said = f"**every size, proved** ({proved} of {count(len(checks[variant]), 'run')})"
             found[run.recipe] = f"{said}, in {run.arguments['max_steps']:,} steps" if changed else said
+    proved = ranges(row["length"] for row in read_shipped_lengths() if row["verdict"] == "proved")
+    samples = f"; by samples {found[PROVED_TABLE]}" if PROVED_TABLE in found else ""
+    found[PROVED_TABLE] = f"**{proved}, proved** (the shipped table){samples}"
     return found
 
 

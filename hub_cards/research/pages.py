@@ -24,8 +24,10 @@ from longhand.hub_cards.research.study_pages import (
     proofs_block,
     read_lengths,
     read_searched,
+    read_shipped_lengths,
     read_tests,
     results_by_variant,
+    shipped_proof_block,
     study_block,
     verdict_block,
 )
@@ -65,6 +67,7 @@ def all_blocks(pages: str) -> dict[str, str]:
     blocks = {name: filled_table(name, read_results(file)) for name, file in files.items()} | claims_blocks()
     blocks["verdicts"] = verdict_block()
     blocks["proofs"] = proofs_block()
+    blocks["proved-table"] = shipped_proof_block()
     named = r"<!-- results (studies/([\w-]+)(?:/(?!runs|labels|seeds)([\w-]+))?(?:/(runs|labels|seeds))?) -->"
     for block, name, evaluation, kind in re.findall(named, pages):
         blocks[block] = study_block(load_study(name), STUDY_RESULTS / name, evaluation, kind)
@@ -92,10 +95,10 @@ def draw_overview() -> None:
         sizes |= {variant: study.trained_sizes(variant) for variant in study.variants}
     long = results["addition"] + read_rows("studies/addition/long")
     # Without changes, the study's runs to 30 digits are those of the recipe.
-    verdicts = [row for row in read_lengths(load_study(PROVED_LENGTHS)) if row["model"].startswith("1-30-")]
+    verdicts = [row for row in read_lengths(load_study(PROVED_LENGTHS)) if row["model"].startswith("1-30-seed")]
     known = [*read_searched(load_study("addition-absolute")), *verdicts]
     refuted = sorted({row["length"] for row in known if is_refuted(row)})
-    proved = [row["length"] for row in verdicts if row["verdict"] == "proved"]
+    proved = [row["length"] for row in read_shipped_lengths() if row["verdict"] == "proved"]
     plot_addition(long, results["addition-absolute"], refuted, proved, sizes["addition"], FOLDER / "accuracy.png")
     study = load_study("tasks")
     tables = {

@@ -8,8 +8,13 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from pathlib import Path
 from statistics import median
+from typing import cast
 
 from longhand.data.tasks.registry import find_task
+from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE
+from longhand.hub_cards.checkpoints.length_certificate import ranges
+from longhand.hub_cards.checkpoints.load import zoo
+from longhand.hub_cards.commands import read_object
 from longhand.hub_cards.evaluation.plots import describe_sizes, median_line, plot_checkpoints, plot_lines, plot_results
 from longhand.hub_cards.research.study import STUDY_RESULTS, Study, load_study
 from longhand.hub_cards.research.tables import TABLES, TableLine, filled_table, render_table
@@ -44,6 +49,10 @@ LENGTHS_FILE = Path("lengths", CERTIFICATES_FILE)
 
 PROVED_LENGTHS = "proved-lengths"
 """The study whose models are proved length by length."""
+
+
+PROVED_TABLE = "addition-absolute-proved"
+"""The shipped learned table whose certificate says which lengths are proved."""
 
 
 def describe_tests(rows: list[Row], what: str) -> str:
@@ -406,3 +415,29 @@ def proofs_block() -> str:
     tests = group_by(read_tests(STUDY_RESULTS / study.name), itemgetter("model"))
     sizes = {model: study.trained_sizes(model.rpartition("-seed")[0]) for model in proofs}
     return render_table([proof_line(model, sizes[model], tests[model], rows) for model, rows in proofs.items()])
+
+
+def read_shipped_lengths() -> list[Row]:
+    """Return a row for each length that the certificate of the shipped learned table speaks of, with its `LengthVerdict`."""
+    return cast(list[Row], read_object(Path(zoo(PROVED_TABLE), CERTIFICATE_FILE))["lengths"])
+
+
+def shipped_proof_block() -> str:
+    """Return the table of the shipped learned table: what is proved of the lengths that were sampled, and the samples."""
+    rows = {row["length"]: row for row in read_shipped_lengths()}
+    tests = last_rows(read_results(Path(zoo(PROVED_TABLE), RESULTS_FILE)))
+    lines = []
+    for test in tests:
+        row = rows.get(test["length"], {})
+        known = {"verdict": row["verdict"], "cases": f"{row['cases']:,}", "boxes": f"{row['boxes']:,}"} if row else {}
+        seconds = f"{row['seconds']:,.0f}" if row else ""
+        lines.append(
+            {"digits": str(test["length"]), **known, "seconds": seconds, "exact match": f"{test['exact_match']:.3f}"}
+        )
+    columns = ("digits", "verdict", "cases", "boxes", "seconds", "exact match")
+    table = render_table([{column: line.get(column, "") for column in columns} for line in lines])
+    proved = [row for row in rows.values() if row["verdict"] == "proved"]
+    total = sum(row["seconds"] for row in proved)
+    counted = f"{sum(row['cases'] for row in proved):,} cases and {sum(row['boxes'] for row in proved):,} boxes"
+    said = f"Proved: {ranges(row['length'] for row in proved)} digits, {counted}, in {total / 60:,.0f} minutes of one core."
+    return f"{table}\n{said} Samples: {describe_tests(tests, 'problems per size')}\n"
