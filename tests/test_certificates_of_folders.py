@@ -5,6 +5,7 @@ import shutil
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -421,13 +422,19 @@ def test_a_card_tells_no_proved_lengths_of_a_folder_that_cannot_be_certified(tmp
     refuses_certificate(folder, "return_dict")
 
 
-def forge_second_length(folder):
-    """Call the second length of a certificate refuted, with all that follows from it."""
-    checkpoint = load_checkpoint(str(folder))
-    first, second = read_verdicts(json.loads((folder / "certificate.json").read_text())["lengths"])
-    forged = replace(second, verdict="refuted", problem="01+01=", answer="1$", right="2$")
-    certificate = conclude(checkpoint, [first, forged], hash_files(folder))
+def write_verdicts(folder, verdicts):
+    """Give a folder the certificate that follows from verdicts."""
+    certificate = conclude(load_checkpoint(str(folder)), verdicts, hash_files(folder))
     (folder / "certificate.json").write_text(json.dumps(asdict(certificate)))
+
+
+def stated_verdicts(folder):
+    return read_verdicts(json.loads((folder / "certificate.json").read_text())["lengths"])
+
+
+def refute(verdict):
+    """Call a length refuted that is proved."""
+    return replace(verdict, verdict="refuted", problem="01+01=", answer="1$", right="2$")
 
 
 @pytest.mark.parametrize("seconds", [60.0, 0.0])
@@ -437,8 +444,36 @@ def test_a_card_proves_lengths_again_in_the_seconds_that_it_has(seconds, tmp_pat
     evaluation.main([str(folder), "--certify", "--lengths", "1:2", "--output_dir", str(tmp_path / "out")])
     monkeypatch.setattr(length_certificate, "AGAIN_SECONDS", seconds)
     assert "1 to 2 digits" in model_card(folder)
-    forge_second_length(folder)
+    first, second = stated_verdicts(folder)
+    write_verdicts(folder, [first, refute(second)])
     if seconds:
         refuses_certificate(folder, "length 2: it is called refuted")
     else:
         assert "Refuted: 2" in model_card(folder), "whoever made the certificate answers for what takes too long"
+
+
+def test_a_card_proves_short_lengths_first_whatever_their_order(tmp_path, monkeypatch):
+    folder = constructed(tmp_path)
+    (folder / "recipe.yaml").write_text("task: addition\n")
+    evaluation.main([str(folder), "--certify", "--lengths", "1:2", "--output_dir", str(tmp_path / "out")])
+    first, second = stated_verdicts(folder)
+    # There is time for one length.
+    monkeypatch.setattr(length_certificate, "AGAIN_SECONDS", 60.0)
+    times = iter([0.0, 1.0, 100.0])
+    monkeypatch.setattr(length_certificate, "time", SimpleNamespace(perf_counter=lambda: next(times, 100.0)))
+    write_verdicts(folder, [second, refute(first)])
+    with pytest.raises(
+        ValueError, match="length 1: it is called refuted, but a new proof finds it proved: remove it and run"
+    ):
+        model_card(folder)
+
+
+@pytest.mark.parametrize("seconds", [60.0, 0.0])
+def test_a_card_tells_no_lengths_that_other_code_proved(seconds, tmp_path, monkeypatch):
+    folder = constructed(tmp_path)
+    (folder / "recipe.yaml").write_text("task: addition\n")
+    evaluation.main([str(folder), "--certify", "--lengths", "1:2", "--output_dir", str(tmp_path / "out")])
+    monkeypatch.setattr(length_certificate, "AGAIN_SECONDS", seconds)
+    first, second = stated_verdicts(folder)
+    write_verdicts(folder, [first, replace(second, code="0" * 64)])
+    refuses_certificate(folder, "other code .* the lengths 2: remove it")

@@ -110,15 +110,18 @@ def read_certificate(checkpoint: Checkpoint) -> dict[str, object] | None:
     if checkpoint.certificate["certified"] or checkpoint.certificate["lengths"]:
         check_certifiable(checkpoint)
     file, model, task = checkpoint.folder / CERTIFICATE_FILE, checkpoint.model, checkpoint.task
+    again = f"run eval.py {checkpoint.folder} --certify again"
     try:
         if checkpoint.certificate["lengths"] is not None:
+            # The command takes over what the file says, as long as there is one.
+            again = f"remove it and run eval.py {checkpoint.folder} --certify --lengths ... again"
             different = find_other_verdict(checkpoint.certificate, checkpoint)
         else:
             different = find_difference(checkpoint.certificate, model, task)
     except CannotCertify as error:
         raise ValueError(f"{file} does not hold ({error}): remove it") from error
     if different is not None:
-        raise ValueError(f"{file}, {different}: run eval.py {checkpoint.folder} --certify again")
+        raise ValueError(f"{file}, {different}: {again}")
     return checkpoint.certificate
 
 

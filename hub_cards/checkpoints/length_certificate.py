@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -200,8 +201,9 @@ def conclude(checkpoint: Checkpoint, found: list[LengthVerdict], files: dict[str
 def find_other_verdict(stated: Row, checkpoint: Checkpoint) -> str | None:
     """Prove the lengths of a certificate again, and say what the certificate has otherwise; None if there is nothing.
 
-    The lengths are proved in the order of the certificate until `AGAIN_SECONDS` are over. The verdicts of further lengths,
-    which may have taken hours, stand as they are: whoever made the certificate answers for them.
+    The lengths are proved from the shortest on until `AGAIN_SECONDS` are over. The verdicts of longer ones, which may have
+    taken hours, stand as they are: whoever made the certificate answers for them. So none may be of other code, which is
+    refused for every length.
 
     Raises:
         CannotCertify: as `LengthProver`.
@@ -216,8 +218,11 @@ def find_other_verdict(stated: Row, checkpoint: Checkpoint) -> str | None:
     for name, value in expected.items():
         if stated.get(name) != value:
             return f"field {name}: it does not follow from the verdicts of single lengths"
+    if other := [one.length for one in verdicts if one.code != hash_bound()]:
+        return f"field lengths: other code than this version's found the verdicts of the lengths {ranges(other)}"
     until = time.perf_counter() + AGAIN_SECONDS
-    for one in verdicts:
+    # A certificate may name its lengths in any order. A long one would take all seconds.
+    for one in sorted(verdicts, key=attrgetter("length")):
         left = until - time.perf_counter()
         if left <= 0:
             return None
