@@ -117,14 +117,18 @@ def _refuse_parts_elsewhere(model: "LonghandPreTrainedModel", _: tuple) -> None:
         raise ValueError(f"{name} cannot be offloaded in parts: give preload_module_classes=[{name!r}], or load it whole")
 
 
-def _says_certified(file: str) -> bool:
-    """Whether a certificate says that something is proved. A file that cannot be read says nothing."""
+def _says_proved(file: str) -> bool:
+    """Whether a certificate says that something is proved, at least of single lengths. A damaged file does not."""
     try:
         with open(file, encoding="utf-8") as stream:
             stated = json.load(stream)
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(stated, dict) and stated.get("certified") is True
+    if not isinstance(stated, dict):
+        return False
+    lengths = stated.get("lengths")
+    verdicts = [one.get("verdict") for one in lengths if isinstance(one, dict)] if isinstance(lengths, list) else []
+    return stated.get("certified") is True or "proved" in verdicts
 
 
 class LonghandPreTrainedModel(PreTrainedModel):
@@ -152,8 +156,9 @@ class LonghandPreTrainedModel(PreTrainedModel):
     def from_pretrained(cls, pretrained_model_name_or_path, *model_args, **kwargs):
         """Load a model as transformers does.
 
-        A certified model says once, before a forward pass below float32, that the certificate does not hold there, and
-        once, before a forward pass with ids or maps of the caller's, that it does not cover them.
+        A model with a certificate by which something is proved says once, before a forward pass below float32, that the
+        certificate does not hold there, and once, before a forward pass with ids or maps of the caller's, that it does not
+        cover them.
 
         Raises:
             ValueError: the configuration ties the output matrix to the embedding, and the checkpoint holds another one.
@@ -191,7 +196,7 @@ class LonghandPreTrainedModel(PreTrainedModel):
             _raise_exceptions_for_connection_errors=False,
             **{name: kwargs[name] for name in _FILE_OPTIONS if name in kwargs},
         )
-        if certificate is not None and _says_certified(certificate):
+        if certificate is not None and _says_proved(certificate):
             model.precision_warning = model.register_forward_pre_hook(_warn_of_reduced_precision)
             model.structure_warning = model.register_forward_pre_hook(_warn_of_given_structure, with_kwargs=True)
         return loaded
@@ -210,7 +215,7 @@ class LonghandPreTrainedModel(PreTrainedModel):
         return False
 
     def warn_of_structure(self, names: list[str]) -> None:
-        """Say once of a certified model that its certificate does not cover these arguments of the caller's."""
+        """Say once that the certificate of a model that has one does not cover these arguments of the caller's."""
         if self.structure_warning is None:
             return
         self.structure_warning.remove()

@@ -1,5 +1,6 @@
 """What loading says or refuses: reduced precision under a certificate, and tied weights that differ."""
 
+import json
 import subprocess
 import sys
 
@@ -40,10 +41,12 @@ def test_every_setting_of_torch_below_float32_is_seen():
     ("kind", "name", "tokens"),
     [
         (CoupledGPTForCausalLM, "addition-tiny", [17, 6, 5, 3, 10, 0, 4, 9, 13]),
+        # Only single lengths are proved.
+        (CoupledGPTForCausalLM, "addition-absolute-proved", [17, 0, 6, 5, 3, 10, 0, 0, 4, 9, 13]),
         (PairwiseBertForTokenClassification, "encoder-addition-settling", [*[16] * 6, 6, 10, *[16] * 6, 4]),
     ],
 )
-def test_certified_model_below_float32_says_so_once(kind, name, tokens, monkeypatch):
+def test_a_proved_model_below_float32_says_so_once(kind, name, tokens, monkeypatch):
     said: list[str] = []
     monkeypatch.setattr("longhand.modeling.pretrained.logger.warning", said.append)
     model = kind.from_pretrained(longhand.zoo(name)).eval()
@@ -53,6 +56,26 @@ def test_certified_model_below_float32_says_so_once(kind, name, tokens, monkeypa
     for _ in range(2):
         model(torch.tensor([tokens]))
     assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("stated", "count"),
+    [
+        ({"certified": False, "lengths": [{"verdict": "refuted"}, {"verdict": "proved"}]}, 1),
+        ({"certified": False, "lengths": [{"verdict": "refuted"}, {"verdict": "open"}]}, 0),
+        ({"certified": False, "lengths": None}, 0),
+        ({"certified": False, "lengths": ["proved"]}, 0),
+        ({"certified": False, "lengths": "proved"}, 0),
+    ],
+)
+def test_a_model_of_which_nothing_is_proved_says_nothing(stated, count, tmp_path, monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr("longhand.modeling.pretrained.logger.warning", said.append)
+    CoupledGPTForCausalLM(CoupledGPTConfig(intermediate_size=8)).save_pretrained(tmp_path)
+    (tmp_path / "certificate.json").write_text(json.dumps(stated))
+    model = CoupledGPTForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16).eval()
+    model(torch.tensor([[17, 6, 5, 3, 10, 0, 4, 9, 13]]))
+    assert len(said) == count
 
 
 def test_tied_weights_that_differ_are_refused(tmp_path):

@@ -77,8 +77,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "2460177ac547d6fb37a6ef729804f2467cef59471ec41a202dfe3a0864e842a2",
-    "pairwise_bert": "dcff68eba39c8ac4bba8c9047eb06d29ac2a67e2ac3f129b2cb8773e8202659c",
+    "coupled_gpt": "88677bae3f3c44ea9e9cf9c9029c28edb54afc7f5b3be7fd0584b6cadd667298",
+    "pairwise_bert": "d744bd496c1cc081127752ac2ddb2a120dea748bd34491bce66d191e21c7bc0c",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
