@@ -477,3 +477,13 @@ def test_a_card_tells_no_lengths_that_other_code_proved(seconds, tmp_path, monke
     first, second = stated_verdicts(folder)
     write_verdicts(folder, [first, replace(second, code="0" * 64)])
     refuses_certificate(folder, "other code .* the lengths 2: remove it")
+
+
+def test_a_card_tells_no_lengths_that_the_model_cannot_take(tmp_path, monkeypatch):
+    folder = constructed(tmp_path)
+    (folder / "recipe.yaml").write_text("task: addition\n")
+    evaluation.main([str(folder), "--certify", "--lengths", "1", "--output_dir", str(tmp_path / "out")])
+    monkeypatch.setattr(length_certificate, "AGAIN_SECONDS", 0.0)
+    (first,) = stated_verdicts(folder)
+    write_verdicts(folder, [first, replace(first, length=3)])
+    refuses_certificate(folder, "length 3: the model cannot take it .*operands of 2 digits")

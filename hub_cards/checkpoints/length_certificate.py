@@ -9,12 +9,13 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from longhand.data.batches import check_lengths
 from longhand.data.certificates import Certificate, hash_weights
 from longhand.data.certificates.check import Failure
 from longhand.data.certificates.up_to_length import LengthProver, LengthVerdict, hash_bound
 from longhand.data.checks import check_integer
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint, hash_files
-from longhand.hub_cards.commands import read_object, write_atomically
+from longhand.hub_cards.commands import one_line, read_object, write_atomically
 from longhand.hub_cards.result_rows import Row, hardware
 
 STATEMENT = (
@@ -202,8 +203,8 @@ def find_other_verdict(stated: Row, checkpoint: Checkpoint) -> str | None:
     """Prove the lengths of a certificate again, and say what the certificate has otherwise; None if there is nothing.
 
     The lengths are proved from the shortest on until `AGAIN_SECONDS` are over. The verdicts of longer ones, which may have
-    taken hours, stand as they are: whoever made the certificate answers for them. So none may be of other code, which is
-    refused for every length.
+    taken hours, stand as they are: whoever made the certificate answers for them. So none may be of other code or too
+    long for the model, which is said of every length.
 
     Raises:
         CannotCertify: as `LengthProver`.
@@ -220,6 +221,11 @@ def find_other_verdict(stated: Row, checkpoint: Checkpoint) -> str | None:
             return f"field {name}: it does not follow from the verdicts of single lengths"
     if other := [one.length for one in verdicts if one.code != hash_bound()]:
         return f"field lengths: other code than this version's found the verdicts of the lengths {ranges(other)}"
+    longest = max((one.length for one in verdicts), default=1)
+    try:
+        check_lengths(checkpoint.model, checkpoint.task, [checkpoint.task.operand_lengths(longest)])
+    except ValueError as error:
+        return f"length {longest}: the model cannot take it ({one_line(error)})"
     until = time.perf_counter() + AGAIN_SECONDS
     # A certificate may name its lengths in any order. A long one would take all seconds.
     for one in sorted(verdicts, key=attrgetter("length")):
