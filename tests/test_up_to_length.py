@@ -9,7 +9,7 @@ from longhand.data.certificates import CannotCertify, LengthProver, far_boxes, u
 from longhand.data.certificates.attention_error import changes_of_inverse_root
 from longhand.data.certificates.far_boxes import VALUES, Boxes, FarBoxes, fit, least_of_form
 from longhand.data.certificates.up_to_length import Column
-from longhand.hub_cards.checkpoints.load import load_checkpoint
+from longhand.hub_cards.checkpoints.load import load_checkpoint, zoo
 from longhand.hub_cards.research.theories.constructions import construct_addition
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.vocabulary import EQUALS
@@ -505,7 +505,7 @@ NOISY = 20
 
 def noisy_tables():
     """The shipped table, which is proved, with noise in its weights: about so much that some sums go wrong."""
-    checkpoint = load_checkpoint("addition-absolute-proved")
+    checkpoint = load_checkpoint(zoo("addition-absolute-proved"))
     model, task = checkpoint.model, checkpoint.task
     weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     generator = torch.Generator().manual_seed(0)
