@@ -144,15 +144,13 @@ def multi_operand_addition_marked_top(input_ids: Tensor, columns: int) -> Plan:
     Raises:
         ValueError: as `multi_operand_addition`.
     """
-    begin, plus, equals = padded_operand_markers(input_ids).split(1, dim=1)
-    width = plus - begin - 1
-    column = torch.arange(columns, device=input_ids.device)
-    query = (column - begin - 1) % (width + 1) + 2
-    response = width - (column - equals - 1) + 1
-    ids = torch.where(column <= equals, query, response)
-    ids = torch.where(column == begin, 1, ids)
-    in_text = (column >= begin) & (column <= equals + width)
-    return Plan(torch.where(in_text, ids, 0).unsqueeze(1), int(width.max()) + 1)
+    plan = multi_operand_addition(input_ids, columns)
+    begin = padded_operand_markers(input_ids)[:, :1]
+    ids = plan.position_ids[:, 0]
+    # Every other id makes room for the begin token's.
+    ids = torch.where(ids > 0, ids + 1, 0)
+    ids = torch.where(torch.arange(columns, device=input_ids.device) == begin, 1, ids)
+    return Plan(ids.unsqueeze(1), plan.response_length)
 
 
 @coupling_rule(

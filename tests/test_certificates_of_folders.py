@@ -428,6 +428,14 @@ def write_verdicts(folder, verdicts):
     (folder / "certificate.json").write_text(json.dumps(asdict(certificate)))
 
 
+def with_proved_lengths(tmp_path):
+    """The folder of a model, with the certificate that the command writes of the lengths 1 and 2."""
+    folder = constructed(tmp_path)
+    (folder / "recipe.yaml").write_text("task: addition\n")
+    evaluation.main([str(folder), "--certify", "--lengths", "1:2", "--output_dir", str(tmp_path / "out")])
+    return folder
+
+
 def stated_verdicts(folder):
     return read_verdicts(json.loads((folder / "certificate.json").read_text())["lengths"])
 
@@ -439,9 +447,7 @@ def refute(verdict):
 
 @pytest.mark.parametrize("seconds", [60.0, 0.0])
 def test_a_card_proves_lengths_again_in_the_seconds_that_it_has(seconds, tmp_path, monkeypatch):
-    folder = constructed(tmp_path)
-    (folder / "recipe.yaml").write_text("task: addition\n")
-    evaluation.main([str(folder), "--certify", "--lengths", "1:2", "--output_dir", str(tmp_path / "out")])
+    folder = with_proved_lengths(tmp_path)
     monkeypatch.setattr(length_certificate, "AGAIN_SECONDS", seconds)
     assert "1 to 2 digits" in model_card(folder)
     first, second = stated_verdicts(folder)
@@ -453,9 +459,7 @@ def test_a_card_proves_lengths_again_in_the_seconds_that_it_has(seconds, tmp_pat
 
 
 def test_a_card_proves_short_lengths_first_whatever_their_order(tmp_path, monkeypatch):
-    folder = constructed(tmp_path)
-    (folder / "recipe.yaml").write_text("task: addition\n")
-    evaluation.main([str(folder), "--certify", "--lengths", "1:2", "--output_dir", str(tmp_path / "out")])
+    folder = with_proved_lengths(tmp_path)
     first, second = stated_verdicts(folder)
     # There is time for one length.
     monkeypatch.setattr(length_certificate, "AGAIN_SECONDS", 60.0)
@@ -470,9 +474,7 @@ def test_a_card_proves_short_lengths_first_whatever_their_order(tmp_path, monkey
 
 @pytest.mark.parametrize("seconds", [60.0, 0.0])
 def test_a_card_tells_no_lengths_that_other_code_proved(seconds, tmp_path, monkeypatch):
-    folder = constructed(tmp_path)
-    (folder / "recipe.yaml").write_text("task: addition\n")
-    evaluation.main([str(folder), "--certify", "--lengths", "1:2", "--output_dir", str(tmp_path / "out")])
+    folder = with_proved_lengths(tmp_path)
     monkeypatch.setattr(length_certificate, "AGAIN_SECONDS", seconds)
     first, second = stated_verdicts(folder)
     write_verdicts(folder, [first, replace(second, code="0" * 64)])

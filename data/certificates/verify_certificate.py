@@ -77,7 +77,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "88677bae3f3c44ea9e9cf9c9029c28edb54afc7f5b3be7fd0584b6cadd667298",
+    "coupled_gpt": "04436a2550a2a10c17f2e125a9673bc9a4bbd66ed6b022f46a19c6e772828c38",
     "pairwise_bert": "d744bd496c1cc081127752ac2ddb2a120dea748bd34491bce66d191e21c7bc0c",
 }
 
