@@ -17,7 +17,7 @@ from transformers.utils import logging
 
 from longhand.data import Task, build_task
 from longhand.data.batches import check_lengths
-from longhand.data.certificates import CannotCertify, LengthProver, coverings
+from longhand.data.proofs import CannotCertify, LengthProver, coverings
 from longhand.data.checks import check_integer
 from longhand.data.tasks.plugins import add_plugin_option, load_plugin
 from longhand.data.tasks.registry import find_task

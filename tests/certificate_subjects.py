@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from longhand.data import Addition
-from longhand.data.certificates import check_neighbourhoods
+from longhand.data.proofs import check_neighbourhoods
 from longhand.data.tasks.task import Task
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.transducer import table_of

@@ -72,7 +72,7 @@ def small_encoder(tmp_path_factory) -> Path:
     import torch
 
     from longhand.data import EncoderAddition
-    from longhand.data.certificates import hash_weights
+    from longhand.data.proofs import hash_weights
     from longhand.hub_cards.recipes import write_recipe
     from longhand.hub_cards.result_rows import write_results
     from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification

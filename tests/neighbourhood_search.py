@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from longhand.data.certificates.verify_certificate import RELATED, TOKENS, pairs_of
+from longhand.data.proofs.verify_certificate import RELATED, TOKENS, pairs_of
 from longhand.modeling.relations import NOT_RELATED, coupled_pair_map
 from longhand.modeling.settling import NO_STATE
 from longhand.modeling.transducer import table_of

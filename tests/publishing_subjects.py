@@ -9,7 +9,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
-from longhand.data.certificates import hash_weights
+from longhand.data.proofs import hash_weights
 from longhand.hub_cards.checkpoints.checkpoint import hash_files
 from longhand.hub_cards.checkpoints.load import read_checkpoint
 from longhand.hub_cards.publishing.cards import render_card

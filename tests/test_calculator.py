@@ -12,8 +12,8 @@ from longhand import eval as evaluation
 from longhand import train as training
 from longhand.data import Calculator, FreshBatches, build_tokenizer, load_task_dataset, make_generator
 from longhand.data.batches import PRACTICE_EVERY
-from longhand.data.certificates import Check, check_neighbourhoods, covering, coverings
-from longhand.data.certificates.certificate import _conclude
+from longhand.data.proofs import Check, check_neighbourhoods, covering, coverings
+from longhand.data.proofs.certificate import _conclude
 from longhand.data.tasks.composite import LargeSums
 from longhand.data.tasks.covering import Practice, Problems
 from longhand.data.tasks.plugins import load_plugin

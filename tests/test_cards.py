@@ -11,7 +11,7 @@ from publishing_subjects import make_best, measure, model_card, save_model, writ
 
 import longhand
 from longhand.data import TASKS, EncoderAddition
-from longhand.data.certificates import hash_weights
+from longhand.data.proofs import hash_weights
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.eval import load_checkpoint
 from longhand.hub_cards import push as command

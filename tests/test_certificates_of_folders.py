@@ -14,8 +14,8 @@ from publishing_subjects import model_card, model_files
 
 from longhand import eval as evaluation
 from longhand.data import Addition
-from longhand.data.certificates import Certificate, LengthProver, hash_weights
-from longhand.data.certificates import certificate as certificate_module
+from longhand.data.proofs import Certificate, LengthProver, hash_weights
+from longhand.data.proofs import certificate as certificate_module
 from longhand.data.tokenization import build_tokenizer
 from longhand.hub_cards.checkpoints import length_certificate
 from longhand.hub_cards.checkpoints.checkpoint import hash_files

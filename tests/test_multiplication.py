@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from longhand.data import Multiplication, make_generator
-from longhand.data.certificates import CannotCertify, check_neighbourhoods, covering
+from longhand.data.proofs import CannotCertify, check_neighbourhoods, covering
 from longhand.data.digits import multiply_digits
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from longhand.data import MultiplicationScratchpad, make_generator
-from longhand.data.certificates import verify_certificate
+from longhand.data.proofs import verify_certificate
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.vocabulary import decode
 

@@ -23,7 +23,7 @@ from longhand.data import (
     Parity,
     make_generator,
 )
-from longhand.data.certificates import hash_weights
+from longhand.data.proofs import hash_weights
 from longhand.data.families import DECODER
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.recipes import list_recipes

@@ -11,7 +11,7 @@ from refusals import refusal
 from safetensors.torch import load_file, save_file
 
 from longhand import eval as evaluation
-from longhand.data.certificates import hash_weights
+from longhand.data.proofs import hash_weights
 from longhand.hub_cards import push
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
 from longhand.hub_cards.checkpoints.load import read_checkpoint

@@ -14,8 +14,8 @@ from transformers import AutoModelForTokenClassification, AutoTokenizer
 
 from longhand import train
 from longhand.data import make_generator
-from longhand.data.certificates import verify_certificate
-from longhand.data.certificates.verify_certificate import find_task, list_neighbourhoods
+from longhand.data.proofs import verify_certificate
+from longhand.data.proofs.verify_certificate import find_task, list_neighbourhoods
 from longhand.data.tasks.registry import build_task
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.modeling.settling import Cases, cases_at, draw_states, find_labels, pass_targets

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from test_commands import held_elsewhere
 
-from longhand.data.certificates.check import coverings
+from longhand.data.proofs.check import coverings
 from longhand.eval import check_options, parse_arguments
 from longhand.hub_cards.evaluation.plots import WIDTH
 from longhand.hub_cards.recipes import list_recipes, load_recipe, write_recipe

@@ -8,7 +8,7 @@ import pytest
 import torch
 from toys_of_far_tokens import BOXES, FIRST, SITES, Toy, load
 
-from longhand.data.certificates.far_boxes import Ratios, Spread
+from longhand.data.proofs.lengths.far_boxes import Ratios, Spread
 
 
 class Term(NamedTuple):

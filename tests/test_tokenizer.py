@@ -8,7 +8,7 @@ from transformers import AutoTokenizer, pipeline
 
 import longhand
 from longhand.data import build_task, build_tokenizer, check_characters
-from longhand.data.certificates.verify_certificate import Refused, check_tokenizer
+from longhand.data.proofs.verify_certificate import Refused, check_tokenizer
 from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.modeling.vocabulary import BOS, ENCODER_TOKENS, PAD, SEPARATE_EOS, TOKENS, UNKNOWN

@@ -9,8 +9,8 @@ from refusals import refusal as refused
 from longhand import train
 from longhand.data import Addition, CouplingCollator, FreshBatches
 from longhand.data.batches import PRACTICE_EVERY
-from longhand.data.certificates import certificate as certificate_module
-from longhand.data.certificates import hash_weights
+from longhand.data.proofs import certificate as certificate_module
+from longhand.data.proofs import hash_weights
 from longhand.data.splits import SPLITS
 from longhand.data.tasks.covering import Practice, Problems
 from longhand.eval import load_checkpoint

@@ -5,10 +5,11 @@ import pytest
 import torch
 
 from longhand.data import build_task
-from longhand.data.certificates import CannotCertify, LengthProver, far_boxes, up_to_length
-from longhand.data.certificates.attention_error import changes_of_inverse_root
-from longhand.data.certificates.far_boxes import VALUES, Boxes, FarBoxes, fit, least_of_form
-from longhand.data.certificates.up_to_length import Column
+from longhand.data.proofs import CannotCertify, LengthProver
+from longhand.data.proofs.lengths import far_boxes, up_to_length
+from longhand.data.proofs.lengths.attention_error import changes_of_inverse_root
+from longhand.data.proofs.lengths.far_boxes import VALUES, Boxes, FarBoxes, fit, least_of_form
+from longhand.data.proofs.lengths.up_to_length import Column
 from longhand.hub_cards.checkpoints.load import load_checkpoint, zoo
 from longhand.hub_cards.research.theories.constructions import construct_addition
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM

@@ -27,8 +27,8 @@ from test_settling import GRIDS, PRODUCTS, SUMS, build
 from longhand import eval as evaluation
 from longhand import train
 from longhand.data import Copy
-from longhand.data.certificates import Certificate, certify, verify_certificate
-from longhand.data.certificates.verify_certificate import (
+from longhand.data.proofs import Certificate, certify, verify_certificate
+from longhand.data.proofs.verify_certificate import (
     Refused,
     check_folder,
     find_task,
@@ -250,7 +250,7 @@ def test_the_command_is_installed_and_the_pages_of_proofs_and_of_releases_have_t
     """If this fails, the verifier or a file in modeling/ has changed: run .ci/code."""
     root = VERIFIER.parents[2]
     assert tomllib.loads((root / "pyproject.toml").read_text())["project"]["scripts"]["longhand-verify"] == (
-        "longhand.data.certificates.verify_certificate:main"
+        "longhand.data.proofs.verify_certificate:main"
     )
     line = f"{sha256(VERIFIER.read_bytes()).hexdigest()}  {VERIFIER.name}"
     assert line in (root / "hub_cards" / "PROOF.md").read_text().splitlines()

@@ -17,9 +17,9 @@ from test_column_tasks import all_problems, seen, widths
 from test_settling import GRIDS, MAPS, PRODUCTS, SUMS
 
 from longhand.data import ColumnTask
-from longhand.data.certificates import Check, coverings, verify_certificate
-from longhand.data.certificates.certificate import _conclude, longest_operands
-from longhand.data.certificates.verify_certificate import (
+from longhand.data.proofs import Check, coverings, verify_certificate
+from longhand.data.proofs.certificate import _conclude, longest_operands
+from longhand.data.proofs.verify_certificate import (
     RELATED,
     Refused,
     check_prompt_format,

@@ -11,9 +11,9 @@ from test_rounding import computed_leads, permuted
 from test_settling import GRIDS, MAPS, PRODUCTS, SUMS, lively
 
 from longhand.data import Multiplication
-from longhand.data.certificates import verify_certificate
-from longhand.data.certificates.network_rounding import DecoderRounding, EncoderRounding
-from longhand.data.certificates.verify_certificate import RELATED, Network, bound_leads
+from longhand.data.proofs import verify_certificate
+from longhand.data.proofs.windows.networks import DecoderRounding, EncoderRounding
+from longhand.data.proofs.verify_certificate import RELATED, Network, bound_leads
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
 from longhand.hub_cards.checkpoints.load import unpack
 from longhand.hub_cards.research import worked_example

@@ -15,11 +15,11 @@ from types import ModuleType, SimpleNamespace
 import torch
 from torch import Tensor
 
-from longhand.data import certificates
-from longhand.data.certificates import attention_error
+from longhand.data.proofs import lengths
+from longhand.data.proofs.lengths import attention_error
 
 FIRST, BOXES = "attention_error", "far_boxes"
-PARENT = certificates.__name__
+PARENT = lengths.__name__
 ROUNDING_FACTOR = attention_error.ROUNDING_FACTOR
 TOKENS = 2
 """Tokens that may stand at a place."""
@@ -34,7 +34,7 @@ SITES += ("sum", "norm", "inner", "activation", "product", "down", "end")
 
 def load(changed: str = "", old: str = "", new: str = "") -> tuple[ModuleType, ModuleType]:
     """The two modules of the bounds as new modules, one of them with another text in place of a term."""
-    folder = Path(certificates.__file__).parent
+    folder = Path(lengths.__file__).parent
     names = [f"{PARENT}.{name}" for name in (FIRST, BOXES)]
     kept = {name: sys.modules[name] for name in names}
     try:

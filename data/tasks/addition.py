@@ -17,9 +17,9 @@ from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import NUMBER, NUMBER_ONES_FIRST, ONES_FIRST, AnswerReader
 from longhand.data.tasks.registry import register_task
-from longhand.data.tasks.search import ABSENT, ENDING, HERE, NEXT, Columns, Graph, Number, grow
+from longhand.data.machines.columns import ABSENT, ENDING, HERE, NEXT, Columns, Graph, Number, grow
 from longhand.data.tasks.task import Task
-from longhand.data.tasks.text_runs import TextRuns
+from longhand.data.machines.texts import TextRuns
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, EQUALS, FIRST_HINT, HINTS, PLUS
 

@@ -12,8 +12,8 @@
             total = sum(symbols) + carry
             return total % 16, total // 16
 
-`Transducer` (modeling/transducer.py) is the task as a table. `column_windows.py` finds the least window that suffices, and
-`search.py` what a certificate must cover.
+`Transducer` (modeling/transducer.py) is the task as a table. `machines/windows.py` finds the least window that suffices, and
+`machines/columns.py` what a certificate must cover.
 """
 
 import math
@@ -29,7 +29,7 @@ from longhand.data.digits import uniform_words
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.lengths import LongestOperandLengths
 from longhand.data.splits import PARTITIONED_DIGITS, make_generator
-from longhand.data.tasks.column_windows import (
+from longhand.data.machines.windows import (
     columns_needed,
     guessed_passes,
     runs_of,
@@ -41,8 +41,8 @@ from longhand.data.tasks.column_windows import (
 from longhand.data.tasks.covering import SEARCHED, Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AnswerReader
-from longhand.data.tasks.search import Graph
-from longhand.data.tasks.text_runs import TextRuns
+from longhand.data.machines.columns import Graph
+from longhand.data.machines.texts import TextRuns
 from longhand.modeling.transducer import Pass, Transducer, read_transducer, table_of
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER
 

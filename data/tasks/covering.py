@@ -13,7 +13,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from longhand.data.formatting import Batch
-from longhand.data.tasks.search import ABSENT, Found, Graph, find_neighbourhoods, number_rows
+from longhand.data.machines.columns import ABSENT, Found, Graph, find_neighbourhoods, number_rows
 from longhand.modeling import PairwiseBertForTokenClassification
 from longhand.modeling.relations import NOT_RELATED, Neighbours, Window, coupled_pair_map, is_listed
 from longhand.modeling.settling import IGNORED, NO_STATE, Cases

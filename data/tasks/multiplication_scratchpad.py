@@ -14,7 +14,7 @@ from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import NUMBER, ONES_FIRST
 from longhand.data.tasks.registry import register_task
-from longhand.data.tasks.search import ABSENT, HERE, NEXT, Columns, Graph, Number, grow
+from longhand.data.machines.columns import ABSENT, HERE, NEXT, Columns, Graph, Number, grow
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PLUS, TIMES
 

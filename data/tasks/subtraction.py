@@ -14,8 +14,8 @@ from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
-from longhand.data.tasks.search import ABSENT, HERE, NEXT, Columns, Graph
-from longhand.data.tasks.text_runs import TextRuns
+from longhand.data.machines.columns import ABSENT, HERE, NEXT, Columns, Graph
+from longhand.data.machines.texts import TextRuns
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, MINUS, PAD
 

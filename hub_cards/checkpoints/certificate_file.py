@@ -15,7 +15,7 @@ from typing import Any
 from transformers import GenerationConfig, PreTrainedConfig
 
 from longhand.data import Task
-from longhand.data.certificates import CannotCertify, Certificate, Failure, certify, find_difference, verify_certificate
+from longhand.data.proofs import CannotCertify, Certificate, Failure, certify, find_difference, verify_certificate
 from longhand.hub_cards.checkpoints.checkpoint import (
     CERTIFICATE_FILE,
     OUTPUTS,

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from longhand.data.batches import check_lengths
-from longhand.data.certificates import Certificate, hash_weights
-from longhand.data.certificates.check import Failure
-from longhand.data.certificates.up_to_length import LengthProver, LengthVerdict, hash_bound
+from longhand.data.proofs import Certificate, hash_weights
+from longhand.data.proofs.check import Failure
+from longhand.data.proofs.lengths.up_to_length import LengthProver, LengthVerdict, hash_bound
 from longhand.data.checks import check_integer
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint, hash_files
 from longhand.hub_cards.commands import one_line, read_object, write_atomically

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 from longhand.data import Task
 from longhand.data.batches import evaluation_draw
-from longhand.data.certificates import LengthProver
+from longhand.data.proofs import LengthProver
 from longhand.data.collator import IGNORED
 from longhand.data.families import LONG_PROMPT, to_device
 from longhand.data.formatting import Batch

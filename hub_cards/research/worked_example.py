@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from longhand.data.certificates import verify_certificate as verifier
+from longhand.data.proofs import verify_certificate as verifier
 from longhand.hub_cards.checkpoints.load import zoo
 
 TEXT = "$653+049=2070$"

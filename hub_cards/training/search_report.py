@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 
 from longhand.data import Task, make_generator
 from longhand.data.batches import Batches
-from longhand.data.certificates import Check, covering, coverings
+from longhand.data.proofs import Check, covering, coverings
 from longhand.hub_cards.training.arguments import Run
 from longhand.hub_cards.training.trainer import BatchTrainer
 

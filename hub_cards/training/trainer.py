@@ -21,7 +21,7 @@ from longhand.data import (
     preprocess_logits,
 )
 from longhand.data.batches import check_lengths
-from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, check_thoroughly, coverings
+from longhand.data.proofs import CannotCertify, Check, check_neighbourhoods, check_thoroughly, coverings
 from longhand.hub_cards.commands import one_line
 from longhand.hub_cards.result_rows import Row
 from longhand.hub_cards.training.arguments import BEST, Run

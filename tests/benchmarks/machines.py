@@ -24,10 +24,10 @@ from transformers.utils import logging
 
 from longhand import train
 from longhand.data import ColumnPass, ColumnTask, register_task
-from longhand.data.certificates import certify
-from longhand.data.tasks import column_windows, search
+from longhand.data.proofs import certify
+from longhand.data.machines import columns, windows
 from longhand.data.tasks.column_task import tables_of
-from longhand.data.tasks.written_states import STATES, easiest_layout
+from longhand.data.machines.states import STATES, easiest_layout
 from longhand.hub_cards.training.arguments import parse_run
 
 MOST_NEIGHBOURHOODS = 10_000
@@ -147,7 +147,7 @@ if __name__ == "__main__":
     options = parser.parse_args()
     torch.set_num_threads(1)
     logging.disable_progress_bar()
-    search.MOST_NEIGHBOURHOODS = column_windows.MOST_NEIGHBOURHOODS = MOST_NEIGHBOURHOODS
+    columns.MOST_NEIGHBOURHOODS = windows.MOST_NEIGHBOURHOODS = MOST_NEIGHBOURHOODS
     for number in range(options.first, options.first + options.count):
         if time.process_time() > 60 * options.minutes:
             break

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import PreTrainedModel
 
-from longhand.data.certificates.rounding import (
+from longhand.data.proofs.windows.rounding import (
     ACTIVATIONS,
     LARGEST,
     MOST_TERMS,

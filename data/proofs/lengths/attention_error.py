@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from longhand.data.certificates.rounding import (
+from longhand.data.proofs.windows.rounding import (
     BENT,
     FUNCTION,
     LARGEST,

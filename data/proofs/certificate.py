@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from longhand.data.certificates.check import Check, Failure, check_neighbourhoods, coverings
-from longhand.data.certificates.rounding import CLEAR
+from longhand.data.proofs.check import Check, Failure, check_neighbourhoods, coverings
+from longhand.data.proofs.windows.rounding import CLEAR
 from longhand.data.splits import make_generator
 from longhand.data.tasks.covering import Practice
 from longhand.data.tasks.decoder_task import DecoderTask

@@ -26,8 +26,9 @@ from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
-from longhand.data.certificates import attention_error, far_boxes, rounding
-from longhand.data.certificates.attention_error import (
+from longhand.data.proofs.lengths import attention_error, far_boxes
+from longhand.data.proofs.windows import rounding
+from longhand.data.proofs.lengths.attention_error import (
     ROUNDING_FACTOR,
     AttendedLayer,
     Bounds,
@@ -36,13 +37,13 @@ from longhand.data.certificates.attention_error import (
     Tables,
     check_bounded,
 )
-from longhand.data.certificates.check import CannotCertify
-from longhand.data.certificates.far_boxes import Boxes, FarBoxes
+from longhand.data.proofs.check import CannotCertify
+from longhand.data.proofs.lengths.far_boxes import Boxes, FarBoxes
 from longhand.data.families import DECODER
-from longhand.data.tasks import text_runs
+from longhand.data.machines import texts
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.task import Task
-from longhand.data.tasks.text_runs import TextRuns
+from longhand.data.machines.texts import TextRuns
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.inputs import read_format
 from longhand.modeling.vocabulary import EQUALS, decode
@@ -109,7 +110,7 @@ class LengthVerdict:
 @cache
 def hash_bound() -> str:
     """SHA-256 of the code of the bound and of the search: what other code proved may be wrong."""
-    modules = (attention_error, far_boxes, rounding, text_runs, sys.modules[__name__])
+    modules = (attention_error, far_boxes, rounding, texts, sys.modules[__name__])
     texts = [Path(str(module.__file__)).read_bytes() for module in modules]
     return hashlib.sha256(b"".join(texts)).hexdigest()
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longhand.data.tasks.search import Graph
+from longhand.data.machines.columns import Graph
 
 
 class TextRuns(NamedTuple):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, pad, relu
 
-from longhand.data.certificates.attention_error import (
+from longhand.data.proofs.lengths.attention_error import (
     MOST_CHANGE,
     NORMS_FACTOR,
     ROUNDING_FACTOR,
@@ -25,7 +25,7 @@ from longhand.data.certificates.attention_error import (
     QueryPlace,
     changes_of_inverse_root,
 )
-from longhand.data.certificates.rounding import BENT, FUNCTION, LARGEST, TINY
+from longhand.data.proofs.windows.rounding import BENT, FUNCTION, LARGEST, TINY
 
 MOST_COORDINATES = 16
 """Coordinates of a box."""
