@@ -17,8 +17,8 @@ from transformers.utils import logging
 
 from longhand.data import Task, build_task
 from longhand.data.batches import check_lengths
-from longhand.data.proofs import CannotCertify, LengthProver, coverings
 from longhand.data.checks import check_integer
+from longhand.data.proofs import CannotCertify, LengthProver, coverings
 from longhand.data.tasks.plugins import add_plugin_option, load_plugin
 from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, check_certifiable, own_folder

@@ -13,11 +13,11 @@ from certificate_subjects import damaged, load, slightly_wrong, untrained
 
 from longhand import eval as evaluation
 from longhand.data import TASKS, Addition, Copy, CouplingCollator, Multiplication, MultiplicationScratchpad, make_generator
+from longhand.data.families import DECODER
+from longhand.data.machines import columns
+from longhand.data.metrics import count_matches, right_tokens
 from longhand.data.proofs import CannotCertify, Check, certify, check_neighbourhoods, covering, hash_weights
 from longhand.data.proofs.certificate import ROUNDING_FACTOR, _conclude
-from longhand.data.families import DECODER
-from longhand.data.metrics import count_matches, right_tokens
-from longhand.data.machines import columns
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.result_rows import read_results
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM

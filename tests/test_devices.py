@@ -8,8 +8,8 @@ from position_subjects import DECODERS, ENCODERS, build, encode, tokenizer
 import longhand
 from longhand.data import TASKS
 from longhand.data.batches import check_lengths, draw_batch
-from longhand.data.proofs import certify
 from longhand.data.families import to_device
+from longhand.data.proofs import certify
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.evaluation.measure import evaluate_lengths
 from longhand.modeling import parallel_greedy

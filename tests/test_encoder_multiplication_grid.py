@@ -13,8 +13,8 @@ from publishing_subjects import model_card
 from longhand import eval as evaluation
 from longhand import train
 from longhand.data import FreshBatches, make_generator
-from longhand.data.proofs import check_neighbourhoods
 from longhand.data.collator import collate_labels
+from longhand.data.proofs import check_neighbourhoods
 from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicationGrid, multiply_in_grid
 from longhand.data.tasks.reader import digits_of
 from longhand.hub_cards.publishing.examples import encoder_example, family_card

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from longhand.data import Multiplication, make_generator
-from longhand.data.proofs import CannotCertify, check_neighbourhoods, covering
 from longhand.data.digits import multiply_digits
+from longhand.data.proofs import CannotCertify, check_neighbourhoods, covering
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.relations import NOT_RELATED, coupled_pair_map

@@ -23,8 +23,8 @@ from longhand.data import (
     Parity,
     make_generator,
 )
-from longhand.data.proofs import hash_weights
 from longhand.data.families import DECODER
+from longhand.data.proofs import hash_weights
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.recipes import list_recipes
 from longhand.hub_cards.research.theories.constructions import run as construct

@@ -12,11 +12,11 @@ from publishing_subjects import model_card
 from longhand import eval as evaluation
 from longhand import train
 from longhand.data import make_generator
-from longhand.data.proofs import CannotCertify, certify, check_neighbourhoods, covering
-from longhand.data.proofs.windows.networks import EncoderRounding
-from longhand.data.proofs.verify_certificate import Refused, verify
 from longhand.data.collator import collate_labels
 from longhand.data.families import ENCODER
+from longhand.data.proofs import CannotCertify, certify, check_neighbourhoods, covering
+from longhand.data.proofs.verify_certificate import Refused, verify
+from longhand.data.proofs.windows.networks import EncoderRounding
 from longhand.data.tasks.encoder_addition import EncoderAddition
 from longhand.data.tasks.encoder_multiplication import EncoderMultiplication
 from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicationGrid

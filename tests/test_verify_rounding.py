@@ -12,8 +12,8 @@ from test_settling import GRIDS, MAPS, PRODUCTS, SUMS, lively
 
 from longhand.data import Multiplication
 from longhand.data.proofs import verify_certificate
-from longhand.data.proofs.windows.networks import DecoderRounding, EncoderRounding
 from longhand.data.proofs.verify_certificate import RELATED, Network, bound_leads
+from longhand.data.proofs.windows.networks import DecoderRounding, EncoderRounding
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
 from longhand.hub_cards.checkpoints.load import unpack
 from longhand.hub_cards.research import worked_example

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from longhand.data.tasks.covering import Sight
 from longhand.data.machines.columns import ABSENT, MOST_NEIGHBOURHOODS, Columns, Conflict, Found, Graph, TooMany
+from longhand.data.tasks.covering import Sight
 from longhand.modeling.transducer import Pass, Transducer
 from longhand.modeling.vocabulary import EQUALS, GREATER
 

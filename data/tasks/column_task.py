@@ -28,7 +28,8 @@ import numpy as np
 from longhand.data.digits import uniform_words
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.lengths import LongestOperandLengths
-from longhand.data.splits import PARTITIONED_DIGITS, make_generator
+from longhand.data.machines.columns import Graph
+from longhand.data.machines.texts import TextRuns
 from longhand.data.machines.windows import (
     columns_needed,
     guessed_passes,
@@ -38,11 +39,10 @@ from longhand.data.machines.windows import (
     with_windows,
     words_over,
 )
+from longhand.data.splits import PARTITIONED_DIGITS, make_generator
 from longhand.data.tasks.covering import SEARCHED, Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AnswerReader
-from longhand.data.machines.columns import Graph
-from longhand.data.machines.texts import TextRuns
 from longhand.modeling.transducer import Pass, Transducer, read_transducer, table_of
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER
 

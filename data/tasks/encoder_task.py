@@ -14,10 +14,10 @@ from longhand.data.digits import number_lengths
 from longhand.data.families import ENCODER
 from longhand.data.formatting import LabelledTokens, close_up
 from longhand.data.lengths import rows_of_groups
+from longhand.data.machines.columns import ABSENT, MARKER, Columns, Graph, Number, find_neighbourhoods, grow, number_rows
 from longhand.data.splits import make_generator, problem_keys
 from longhand.data.tasks.covering import SEARCHED, CoveringCases, agree, hide_labels
 from longhand.data.tasks.reader import NUMBER, AnswerReader, digits_of, read_numbers
-from longhand.data.machines.columns import ABSENT, MARKER, Columns, Graph, Number, find_neighbourhoods, grow, number_rows
 from longhand.data.tasks.task import Task
 from longhand.modeling.settling import NO_STATE
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, NOT_KNOWN, PAD, PAD_LABEL, STATES, TIMES

@@ -9,11 +9,11 @@ import numpy as np
 
 from longhand.data.formatting import lay_out
 from longhand.data.lengths import AnyNumberOfOperands
+from longhand.data.machines.columns import number_rows
 from longhand.data.tasks.covering import CoveringNeighbourhoods, NeighbourhoodBatch, seen_in_problems
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AS_WRITTEN
 from longhand.data.tasks.registry import register_task
-from longhand.data.machines.columns import number_rows
 from longhand.modeling.coupling_rules import flat_board_ids
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EMPTY_CELL, EQUALS, GREATER, MINE

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from longhand.data.batches import check_lengths
+from longhand.data.checks import check_integer
 from longhand.data.proofs import Certificate, hash_weights
 from longhand.data.proofs.check import Failure
 from longhand.data.proofs.lengths.up_to_length import LengthProver, LengthVerdict, hash_bound
-from longhand.data.checks import check_integer
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint, hash_files
 from longhand.hub_cards.commands import one_line, read_object, write_atomically
 from longhand.hub_cards.result_rows import Row, hardware

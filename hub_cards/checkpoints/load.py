@@ -23,8 +23,8 @@ from safetensors import safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from longhand.data import TASKS, Task
-from longhand.data.proofs import hash_weights, verify_certificate
 from longhand.data.checks import check_integer
+from longhand.data.proofs import hash_weights, verify_certificate
 from longhand.data.tasks.plugins import require_plugins
 from longhand.data.tasks.registry import register_table, task_from_recipe, task_named
 from longhand.hub_cards.checkpoints.certificate_file import copy_verifier, read_certificate, with_certificate

@@ -20,10 +20,10 @@ from transformers import PreTrainedModel
 
 from longhand.data import Task
 from longhand.data.batches import evaluation_draw
-from longhand.data.proofs import LengthProver
 from longhand.data.collator import IGNORED
 from longhand.data.families import LONG_PROMPT, to_device
 from longhand.data.formatting import Batch
+from longhand.data.proofs import LengthProver
 from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.encoder_task import EncoderTask

@@ -26,8 +26,11 @@ from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
+from longhand.data.families import DECODER
+from longhand.data.machines import texts
+from longhand.data.machines.texts import TextRuns
+from longhand.data.proofs.check import CannotCertify
 from longhand.data.proofs.lengths import attention_error, far_boxes
-from longhand.data.proofs.windows import rounding
 from longhand.data.proofs.lengths.attention_error import (
     ROUNDING_FACTOR,
     AttendedLayer,
@@ -37,13 +40,10 @@ from longhand.data.proofs.lengths.attention_error import (
     Tables,
     check_bounded,
 )
-from longhand.data.proofs.check import CannotCertify
 from longhand.data.proofs.lengths.far_boxes import Boxes, FarBoxes
-from longhand.data.families import DECODER
-from longhand.data.machines import texts
+from longhand.data.proofs.windows import rounding
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.task import Task
-from longhand.data.machines.texts import TextRuns
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.inputs import read_format
 from longhand.modeling.vocabulary import EQUALS, decode
