@@ -111,8 +111,8 @@ class LengthVerdict:
 def hash_bound() -> str:
     """SHA-256 of the code of the bound and of the search: what other code proved may be wrong."""
     modules = (attention_error, far_boxes, rounding, texts, sys.modules[__name__])
-    texts = [Path(str(module.__file__)).read_bytes() for module in modules]
-    return hashlib.sha256(b"".join(texts)).hexdigest()
+    contents = [Path(str(module.__file__)).read_bytes() for module in modules]
+    return hashlib.sha256(b"".join(contents)).hexdigest()
 
 
 class Layout(NamedTuple):
