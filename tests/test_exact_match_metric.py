@@ -4,6 +4,8 @@ import sys
 from pathlib import Path
 
 import evaluate
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from huggingface_hub import HfApi
@@ -130,6 +132,121 @@ def test_the_reward_of_a_completion_is_whether_the_metric_counts_it():
     assert longhand.exact_match_reward(conversations, references) == rewards
 
 
+REFUSED_IDS = {
+    "a text": ["0702"],
+    "texts of one sign": ["1", "2"],
+    "a text among ids": [1, "2"],
+    "a number in bytes": [b"1"],
+    "a fraction": [1.9],
+    "no number": [float("nan")],
+    "no end": [float("inf")],
+    "nothing": [None],
+    "a truth": [True],
+    "complex": [1j],
+    "a float that stands for its neighbours": [2.0**53 + 2],
+    "more than 64 bits": [2**63],
+    "far more than 64 bits": [2**70],
+    "a day": np.array(["2026-01-01"], "datetime64[D]"),
+    "two axes": [[1]],
+    "logits": np.zeros((1, 1, 11), np.float32),
+    "lists of several lengths": [[1], [1, 2]],
+    "one id": 1,
+    "bytes": b"12",
+    "a mapping": {"ids": [1]},
+    "a set": {1},
+    "no sequence": None,
+}
+"""What is no sequence of token ids, nor a text."""
+
+REFUSED_ROWS = {"a text": "12", "bytes": b"12", "a number": 12, "nothing": None, "a mapping": {"a": 1}, "a set": {"12"}}
+"""What stands in place of a list of sequences."""
+
+
+def feed(metric, way, predictions, references, **lengths):
+    """The results, however the sequences are given."""
+    if way == "compute":
+        return metric.compute(predictions=predictions, references=references, **lengths)
+    if way == "add_batch":
+        metric.add_batch(predictions=predictions, references=references, **lengths)
+    else:
+        for place, (prediction, reference) in enumerate(zip(predictions, references, strict=True)):
+            metric.add(prediction=prediction, reference=reference, **{name: own[place] for name, own in lengths.items()})
+    return metric.compute()
+
+
+def refuse(match, call, *args, **kwargs):
+    """Assert that the call is refused in one line."""
+    with pytest.raises(ValueError, match=match) as refused:
+        call(*args, **kwargs)
+    assert "\n" not in str(refused.value)
+
+
+WAYS = ("compute", "add_batch", "add")
+
+
+def test_what_is_no_sequence_is_refused_in_one_line():
+    """Equal on both sides or not: none of them is compared, and what was refused is not counted later."""
+    metric = load()
+    for sequence in REFUSED_IDS.values():
+        for pair in ((sequence, sequence), (sequence, [1]), ([1], sequence)):
+            predictions, references = ([[1], own] for own in pair)
+            for way in ("compute", "add_batch"):
+                refuse("token ids of sequence 1 of .* must be", feed, metric, way, predictions, references)
+            refuse("token ids of sequence 0 of .* must be", feed, metric, "add", predictions[1:], references[1:])
+    assert metric.compute(predictions=[[1]], references=[[1]])["count"] == 1
+
+
+def test_what_is_no_list_of_sequences_is_refused_in_one_line():
+    metric = load()
+    for rows in REFUSED_ROWS.values():
+        for predictions, references in ((rows, rows), (rows, ["13"]), (["13"], rows)):
+            refuse("must be a list of texts, got", longhand.exact_match_reward, predictions, references)
+            refuse("must be a list of texts, or", feed, metric, "add_batch", predictions, references)
+            if predictions is not None or references is not None:
+                refuse("must be a list of texts, or", feed, metric, "compute", predictions, references)
+    assert metric.compute(predictions=["1"], references=["1"])["count"] == 1
+
+
+FORMS = {
+    "lists": list,
+    "tuples": tuple,
+    "arrays": np.array,
+    "small integers": lambda ids: np.array(ids, np.int8),
+    "whole floats": lambda ids: np.array(ids, np.float64),
+    "tensors": torch.tensor,
+    "lists of tensors": lambda ids: [torch.tensor(own) for own in ids],
+    "lists of arrays": lambda ids: [np.array(own) for own in ids],
+    "a column of a table": pd.Series,
+    "an iterator": iter,
+}
+
+
+def test_every_form_of_the_same_ids_has_the_same_results():
+    predictions, references, lengths = [[4, 1, 1], [0, 7, 0]], [[-100, 1, 1], [0, 7, 1]], [2, 3]
+    metric = load()
+    expected = metric.compute(predictions=predictions, references=references, lengths=lengths)
+    for make in FORMS.values():
+        assert metric.compute(predictions=make(predictions), references=make(references), lengths=lengths) == expected
+    for own in (np.array(lengths), torch.tensor(lengths), pd.Series(lengths), np.array(lengths, np.float32)):
+        assert metric.compute(predictions=predictions, references=references, lengths=own) == expected
+
+
+def test_large_ids_differ_from_their_neighbours():
+    metric = load()
+    for id_ in (2**53, 2**62):
+        assert metric.compute(predictions=[[id_]], references=[[id_]])["exact_match"] == 1
+        assert metric.compute(predictions=[[id_ + 1]], references=[[id_]])["exact_match"] == 0
+
+
+def test_texts_are_equal_only_character_for_character():
+    metric = load()
+    for prediction, reference in (("0702", "702"), ("1.0", "1"), ("1e2", "100"), (" 7", "7"), ("-100", "-10")):
+        for way in WAYS:
+            assert feed(metric, way, [prediction], [reference])["exact_match"] == 0
+            assert feed(metric, way, [prediction], [prediction])["exact_match"] == 1
+        assert longhand.exact_match_reward([prediction], [reference]) == [0.0]
+
+
 @pytest.mark.parametrize(
     ("inputs", "named"),
     [
@@ -139,16 +256,44 @@ def test_the_reward_of_a_completion_is_whether_the_metric_counts_it():
         ),
         ({"predictions": [[1], [3]], "references": [[1], [-100]], "lengths": [1, 1]}, "sequence 1"),
         ({"predictions": [[1], []], "references": [[1], []], "lengths": [1, 1]}, "sequence 1"),
-        ({"predictions": [[1]], "references": [[1]], "lengths": []}, "Mismatch"),
-        ({"predictions": [[1.9, 2.2]], "references": [[1, 2]]}, "must be integers"),
+        ({"predictions": [[1]], "references": [[1]], "lengths": []}, "equally many, got 1 and 0"),
+        ({"predictions": [[1]], "references": [[1], [2]]}, "equally many, got 1 and 2"),
+        ({"predictions": ["1", "2"], "references": ["1"]}, "equally many, got 2 and 1"),
         ({"predictions": [[1]], "references": [[1]], "lengths": [-2]}, "at least 0"),
+        ({"predictions": [[1]], "references": [[1]], "lengths": [1.5]}, "lengths must be"),
+        ({"predictions": [[1]], "references": [[1]], "lengths": ["1"]}, "lengths must be"),
+        ({"predictions": [[1]], "references": [[1]], "lengths": 1}, "lengths must be"),
+        ({"predictions": [[1]], "references": [[1]], "lengths": [[1, 2]]}, "lengths must be"),
+        ({"predictions": [[1]]}, "references must be a list"),
+        ({"references": [[1]]}, "predictions must be a list"),
         ({"predictions": ["1"], "references": [[1]]}, "both be texts"),
         ({"predictions": ["1", ""], "references": ["1", ""]}, "sequence 1"),
     ],
 )
 def test_bad_inputs_are_named(inputs, named):
-    with pytest.raises(ValueError, match=named):
-        load().compute(**inputs)
+    metric = load()
+    refuse(named, metric.compute, **inputs)
+    refuse(named, metric.add_batch, **inputs)
+    # Nothing of it stays.
+    assert metric.compute(predictions=[[1]], references=[[1]])["count"] == 1
+
+
+@pytest.mark.parametrize(
+    ("completions", "reference"),
+    [
+        (["1", "2"], ["1"]),
+        (["1"], [1]),
+        ([[1, 2]], ["12"]),
+        ([None], ["1"]),
+        ([b"1"], ["1"]),
+        ([[]], ["1"]),
+        ([[{"role": "assistant"}]], ["1"]),
+        ([[{"role": "assistant", "content": [{"type": "text", "text": "1"}]}]], ["1"]),
+        ([{"content": "1"}], ["1"]),
+    ],
+)
+def test_the_reward_refuses_what_is_no_text_in_one_line(completions, reference):
+    refuse("must be", longhand.exact_match_reward, completions, reference)
 
 
 def test_the_snippet_of_the_card_prints_what_it_says(monkeypatch, capsys):
@@ -177,7 +322,7 @@ def test_what_was_pushed_is_loaded_from_its_space(tmp_path, monkeypatch):
             metric_publication("user/by-length"), api=HfApi(endpoint=hub.endpoint, token=hub.add_token("secret", "user"))
         )
         files = hub.repositories["space", "user/by-length"].head.files
-        own = {"README.md", "requirements.txt", "counting.py", "index.html", "by-length.py"}
+        own = {"README.md", "requirements.txt", "counting.py", "reading.py", "index.html", "by-length.py"}
         assert set(files) == own | {".gitattributes"} and b'evaluate.load("user/by-length")' in files["README.md"]
         environment = os.environ | hub.environment(tmp_path / "home")
         command = [sys.executable, "-c", FROM_THE_HUB, "user/by-length"]

@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-ENDED = -1
-"""The id of a character that a text does not have, since it has ended before."""
+from .reading import check_counts, read_rows, read_text
 
 
 def wilson_interval(right: Any, count: Any) -> tuple[Any, Any]:
@@ -16,13 +15,6 @@ def wilson_interval(right: Any, count: Any) -> tuple[Any, Any]:
     spread = z * np.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
     scale = 1 + z * z / count
     return np.maximum(0.0, (center - spread) / scale), np.minimum(1.0, (center + spread) / scale)
-
-
-def spell(prediction: str, reference: str) -> tuple[list[int], list[int]]:
-    """Return two texts as ids of their characters, both as long as the longer one."""
-    length = max(len(prediction), len(reference))
-    predicted, right = ([*map(ord, text)] + [ENDED] * (length - len(text)) for text in (prediction, reference))
-    return predicted, right
 
 
 def exact_match_reward(completions: list[str | list[dict[str, str]]], reference: list[str], **_: object) -> list[float]:
@@ -36,11 +28,18 @@ def exact_match_reward(completions: list[str | list[dict[str, str]]], reference:
 
     Args:
         completions: texts, or conversations, of which the last message counts.
-        reference: the right texts.
+        reference: the right texts, as many.
+
+    Raises:
+        ValueError: they are no texts, or not equally many.
     """
-    texts = [completion if isinstance(completion, str) else completion[-1]["content"] for completion in completions]
-    spelled = (spell(text, right) for text, right in zip(texts, reference, strict=True))
-    return [float(predicted == right) for predicted, right in spelled]
+    given = {"completions": completions, "reference": reference}
+    texts = {
+        name: [read_text(value, name, number) for number, value in enumerate(read_rows(values, name, "texts"))]
+        for name, values in given.items()
+    }
+    check_counts(**{name: len(values) for name, values in texts.items()})
+    return [float(written == right) for written, right in zip(*texts.values(), strict=True)]
 
 
 def summarize(exact: np.ndarray, right: np.ndarray, counted: np.ndarray, lengths: np.ndarray) -> dict[str, object]:

@@ -6,13 +6,8 @@ import datasets
 import evaluate
 import numpy as np
 
-from .counting import spell, summarize
-
-IGNORED = -100
-"""Reference tokens with this id do not count."""
-
-_NOT_GIVEN = -(2**63)
-"""The length of a problem whose length is not given."""
+from .counting import summarize
+from .reading import IGNORED, check_counts, read_rows, read_sequence, read_whole_numbers
 
 _DESCRIPTION = """
 The share of sequences that are predicted without a single wrong token, in all and by the length of the
@@ -34,8 +29,9 @@ Returns:
     length, shortest first; `low` and `high` are the ends of the interval of `exact_match`.
 
 Raises:
-    ValueError: a sequence is not as long as its prediction, or has no token that counts; an id or a length is no integer,
-        or a length is below 0; only predictions or only references are texts.
+    ValueError: predictions, references and lengths are not equally many; a sequence is not as long as its prediction, or has
+        no token that counts; an id or a length is no integer, or a length is below 0; only one of a prediction and its
+        reference is a text, or a text stands among ids; one text, or one sequence, stands in place of a list of them.
 
 Examples:
 
@@ -48,71 +44,48 @@ Examples:
 """
 
 
-def _spelled(prediction: object, reference: object, length: int) -> tuple[list[int], list[int], int]:
-    """Two texts as ids of characters, and the length of the problem.
-
-    Raises:
-        ValueError: one of them is no text.
-    """
-    if not isinstance(prediction, str) or not isinstance(reference, str):
-        raise ValueError(
-            f"predictions and references must both be texts or both be ids, got {prediction!r} and {reference!r}"
-        )
-    return *spell(prediction, reference), len(reference) if length == _NOT_GIVEN else length
-
-
 class ExactMatchByLength(evaluate.Metric):
     """The metric that `_DESCRIPTION` and `_INPUTS_DESCRIPTION` describe; a loaded metric shows them."""
 
     def _info(self):
-        # Arrow would cut 1.9 to the integer 1 in silence.
-        length = datasets.Value("float64")
-        tokens = datasets.Sequence(length)
+        number = datasets.Value("int64")
+        tokens = datasets.Sequence(number)
         return evaluate.MetricInfo(
             description=_DESCRIPTION,
             citation="",
             inputs_description=_INPUTS_DESCRIPTION,
-            features=datasets.Features({"predictions": tokens, "references": tokens, "lengths": length}),
+            features=datasets.Features({"predictions": tokens, "references": tokens, "lengths": number}),
         )
 
     def compute(self, *, predictions=None, references=None, lengths=None, **options):
-        """The results of these sequences, or of all that were added."""
-        if references is not None and lengths is None:
-            lengths = [_NOT_GIVEN] * len(references)
+        """The results of these sequences and of all that were added."""
         return super().compute(predictions=predictions, references=references, lengths=lengths, **options)
 
     def add_batch(self, *, predictions=None, references=None, lengths=None):
-        """Add sequences, whose lengths may be left out."""
-        lengths = [_NOT_GIVEN] * len(references) if lengths is None else lengths
-        if any(isinstance(one, str) for one in (*predictions, *references)):
-            rows = [_spelled(*row) for row in zip(predictions, references, lengths, strict=True)]
-            predictions, references, lengths = map(list, zip(*rows, strict=True))
-        super().add_batch(predictions=predictions, references=references, lengths=lengths)
+        """Add sequences, whose lengths may be left out. Whatever is refused, nothing of the batch is added."""
+        rows = "texts, or of lists of token ids"
+        predictions, references = read_rows(predictions, "predictions", rows), read_rows(references, "references", rows)
+        check_counts(predictions=len(predictions), references=len(references))
+        read = [read_sequence(*pair, number) for number, pair in enumerate(zip(predictions, references, strict=True))]
+        if lengths is None:
+            # Of a text, what counts is the reference, and not what is written beyond it.
+            sizes = [len(own) if isinstance(own, str) else row[2] for own, row in zip(references, read, strict=True)]
+        else:
+            sizes = read_whole_numbers(lengths, "lengths", 1).tolist()
+            check_counts(references=len(references), lengths=len(sizes))
+            if negative := [size for size in sizes if size < 0]:
+                raise ValueError(f"lengths must be at least 0, got {negative[0]}")
+        super().add_batch(predictions=[row[0] for row in read], references=[row[1] for row in read], lengths=sizes)
 
-    def add(self, **example):
+    def add(self, *, prediction=None, reference=None, lengths=None):
         """Add one sequence, whose length may be left out."""
-        example = {"lengths": _NOT_GIVEN} | example
-        names = ("prediction", "reference", "lengths")
-        if any(isinstance(example.get(name), str) for name in names):
-            example = dict(zip(names, _spelled(*map(example.get, names)), strict=True))
-        super().add(**example)
+        self.add_batch(predictions=[prediction], references=[reference], lengths=None if lengths is None else [lengths])
 
     def _compute(self, predictions, references, lengths) -> dict[str, object]:
-        sizes, predicted_sizes = (np.fromiter(map(len, rows), np.int64) for rows in (references, predictions))
-        if (different := np.flatnonzero(sizes != predicted_sizes)).size:
-            row = different[0]
-            raise ValueError(
-                f"references and predictions must be equally long, got {sizes[row]} and {predicted_sizes[row]} tokens in "
-                f"sequence {row}"
-            )
-        predicted, right = (np.fromiter(chain.from_iterable(rows), np.float64) for rows in (predictions, references))
+        sizes = np.fromiter(map(len, references), np.int64)
+        predicted, right = (np.fromiter(chain.from_iterable(rows), np.int64) for rows in (predictions, references))
         row = np.repeat(np.arange(len(sizes)), sizes)
         counted = right != IGNORED
         tokens = np.bincount(row[counted], minlength=len(sizes))
-        if (nothing := np.flatnonzero(tokens == 0)).size:
-            raise ValueError(f"references must have tokens that count (not {IGNORED}), got none in sequence {nothing[0]}")
         wrong = np.bincount(row[counted & (predicted != right)], minlength=len(sizes))
-        lengths = np.where(np.equal(lengths, _NOT_GIVEN), tokens, lengths)
-        if (np.concatenate([predicted, right, lengths]) % 1).any() or (lengths < 0).any():
-            raise ValueError("predictions, references and lengths must be integers, and lengths must be at least 0")
-        return summarize(wrong == 0, tokens - wrong, tokens, lengths.astype(np.int64))
+        return summarize(wrong == 0, tokens - wrong, tokens, np.array(lengths, np.int64))
