@@ -15,6 +15,7 @@ from longhand.modeling import (
 if TYPE_CHECKING:
     from longhand.data import CouplingCollator, collate_rows, compute_metrics, preprocess_logits
     from longhand.hub_cards.checkpoints.load import zoo
+    from longhand.hub_cards.checkpoints.solver import load
     from longhand.hub_cards.metrics.exact_match_by_length.counting import exact_match_reward
 
 __version__ = "0.2.0"
@@ -31,12 +32,13 @@ __all__ = [
     "collate_rows",
     "compute_metrics",
     "exact_match_reward",
+    "load",
     "preprocess_logits",
     "zoo",
 ]
 
 _ON_DEMAND = dict.fromkeys(("CouplingCollator", "collate_rows", "compute_metrics", "preprocess_logits"), "longhand.data")
-_ON_DEMAND |= {"zoo": "longhand.hub_cards.checkpoints.load"}
+_ON_DEMAND |= {"load": "longhand.hub_cards.checkpoints.solver", "zoo": "longhand.hub_cards.checkpoints.load"}
 _ON_DEMAND |= {"exact_match_reward": "longhand.hub_cards.metrics.exact_match_by_length.counting"}
 
 if not TYPE_CHECKING:

@@ -25,6 +25,7 @@ from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, 
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, Checkpoint, checkpoint_name, file_name
 from longhand.hub_cards.checkpoints.length_certificate import certify_lengths
 from longhand.hub_cards.checkpoints.load import OtherModel, describe_zoo, is_in_zoo, load_checkpoint, locate
+from longhand.hub_cards.checkpoints.solver import answers_of
 from longhand.hub_cards.commands import OneLineParser, holding, interruptible, refusing_in_one_line
 from longhand.hub_cards.evaluation.measure import (
     check_attentions,
@@ -84,7 +85,8 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("checkpoints", nargs="+", metavar="MODEL", help=described)
     parser.add_argument("--list", action=ListZoo, nargs=0, help="list the certified checkpoints that come with the package")
     add = parser.add_argument_group("what to do, if not to measure accuracy").add_argument
-    add("--ask", metavar="QUESTION", help='print the answer to a question such as "653+49"; - reads it from standard input')
+    described = 'print the answer to a question such as "653+49"; - reads a question a line from standard input'
+    add("--ask", metavar="QUESTION", help=described)
     described = (
         "check all neighbourhoods: exit status 0 only if the model is proved exact for every length, or, with --lengths and "
         "without a window, for each of these (not again for those that its certificate.json holds)"
@@ -266,10 +268,14 @@ def search_other(source: str, options: argparse.Namespace) -> None:
         print(line)
 
 
-def ask(checkpoints: list[Checkpoint], question: str) -> None:
-    """Print the answer of each checkpoint."""
+def ask(checkpoints: list[Checkpoint], questions: list[str]) -> None:
+    """Print the answers of each checkpoint, an answer a line.
+
+    Raises:
+        ValueError: see `answers_of`; nothing was printed of that checkpoint.
+    """
     for checkpoint in checkpoints:
-        print(checkpoint.answer(question))
+        print(*answers_of(checkpoint, questions), sep="\n")
         if checkpoint.certificate and checkpoint.certificate["certified"]:
             print("its certificate says: exact at every length; --certify checks that", file=sys.stderr)
 
@@ -425,8 +431,7 @@ def run(options: argparse.Namespace) -> None:
             search_other(error.pretrained, options)
             return
         if options.ask is not None:
-            # A shell takes no argument of 128 KiB and more.
-            ask(checkpoints, sys.stdin.read().strip("\n") if options.ask == "-" else options.ask)
+            ask(checkpoints, sys.stdin.read().strip("\n").split("\n") if options.ask == "-" else [options.ask])
             return
         held.enter_context(holding(output_folder(options)))
         if options.certify:

@@ -1,8 +1,8 @@
 """The families of models, decoders and encoders: all that a task's models are, apart from how the task writes its text."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -60,11 +60,51 @@ HARMLESS_FLAGS = (
 )
 """Settings that may be True or False: they do not change what greedy decoding writes."""
 
-LONG_PROMPT = 100
-"""Tokens of a prompt whose response is long enough to be decoded in parallel."""
+LARGE_BATCH = 100
+"""Tokens of all prompts of a batch from which on it is decoded in parallel."""
 
 GREEDY_SETTINGS = {"do_sample": False, "pad_token_id": PAD, "bos_token_id": BOS}
 """Settings that must have this value, or none. Transformers hides `pad_token_id` in every prompt that has no mask."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question as a model reads it.
+
+    Attributes:
+        prompt: the text that the tokenizer takes.
+        position_ids: (1, levels, tokens) of prompt and response, where the prompt does not tell them; None if the model
+            derives them.
+    """
+
+    prompt: str
+    position_ids: torch.Tensor | None = None
+
+    @property
+    def layout(self) -> tuple[object, ...]:
+        """Questions of equal layouts can be answered in one batch: without padding, and with the same given ids."""
+        ids = None if self.position_ids is None else tuple(self.position_ids.flatten().tolist())
+        return len(self.prompt), ids
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Questions of one layout as a model's inputs.
+
+    Attributes:
+        input_ids: (questions, tokens) of the prompts.
+        tokens: of a prompt and the longest response.
+        position_ids: see `Question`.
+    """
+
+    input_ids: torch.Tensor
+    tokens: int
+    position_ids: torch.Tensor | None = None
+
+    def split(self, most_tokens: int) -> "list[Questions]":
+        """Batches of at most so many tokens, responses included, or of one question."""
+        rows = max(1, most_tokens // self.tokens)
+        return [replace(self, input_ids=part) for part in self.input_ids.split(rows)]
 
 
 class Family(ABC):
@@ -241,14 +281,43 @@ class Family(ABC):
         """
         return self.collator(config)
 
+    def check_answers(self, task: "Task", model: PreTrainedModel) -> None:  # noqa: B027
+        """Raise ValueError if the model cannot answer questions."""
+
     @abstractmethod
-    def answer(self, task: "Task", model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, question: str) -> str:
-        """The model's answer to a question such as `Task.example_question`.
+    def read(self, task: "Task", model: PreTrainedModel, question: str) -> Question:
+        """A question such as `Task.example_question`, as the model reads it.
 
         Raises:
-            ValueError: the question has unknown characters, is not of the task's form, or is too long for the model; or the
-                model cannot generate.
+            ValueError: the question is not of the task's form.
         """
+
+    @abstractmethod
+    def encode(
+        self, task: "Task", model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, questions: Sequence[Question]
+    ) -> Questions:
+        """Questions of one layout as inputs.
+
+        Raises:
+            ValueError: a question has unknown characters, or is too long for the model.
+        """
+
+    @abstractmethod
+    def answers(
+        self, task: "Task", model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, questions: Questions
+    ) -> list[str]:
+        """The model's answers to a batch of questions.
+
+        Raises:
+            ValueError: the model has no answer to one of them.
+        """
+
+    def answer(self, task: "Task", model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, question: str) -> str:
+        """The model's answer to one question; raises ValueError as `check_answers`, `read`, `encode` and `answers` do."""
+        self.check_answers(task, model)
+        return self.answers(task, model, tokenizer, self.encode(task, model, tokenizer, [self.read(task, model, question)]))[
+            0
+        ]
 
     def right_tokens(self, model: PreTrainedModel, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """`metrics.right_tokens` of a batch of `collator`, from one forward pass."""
@@ -485,26 +554,39 @@ class Decoder(Family):
             level_position_ids=None if levels is None else tuple(levels),
         )
 
-    def answer(self, task, model, tokenizer, question):
-        """Answer by greedy decoding, in parallel if the response is long."""
+    def check_answers(self, task, model):
         self.check_generation(task)
         self.check_greedy(task, model)
-        prompt = task.prompt(question)
-        check_characters(prompt, task.tokens)
-        inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
-        options: dict[str, object] = {"do_sample": False}
-        ids = None if model.config.rule.reads_any_text else task.question_ids(question)
-        if ids is not None:
-            options["position_ids"] = ids.to(model.device)
-            tokens = ids.shape[-1]
+
+    def read(self, task, model, question):
+        return Question(task.prompt(question), None if model.config.rule.reads_any_text else task.question_ids(question))
+
+    def encode(self, task, model, tokenizer, questions):
+        for question in questions:
+            check_characters(question.prompt, task.tokens)
+        input_ids = tokenizer([question.prompt for question in questions], return_attention_mask=False, return_tensors="pt")[
+            "input_ids"
+        ]
+        position_ids = questions[0].position_ids
+        if position_ids is None:
+            tokens = input_ids.shape[1] + model.config.rule.plan(input_ids, 1).response_length
         else:
-            tokens = inputs["input_ids"].shape[1] + model.config.rule.plan(inputs["input_ids"], 1).response_length
+            tokens = position_ids.shape[-1]
         task.check_answered(tokens)
-        if inputs["input_ids"].shape[1] > LONG_PROMPT and model.model.position_encoding.windowed:
+        return Questions(input_ids, tokens, position_ids)
+
+    def answers(self, task, model, tokenizer, questions):
+        """Answers by greedy decoding, in parallel if the batch is large."""
+        options: dict[str, object] = {"do_sample": False}
+        if questions.position_ids is not None:
+            options["position_ids"] = questions.position_ids.to(model.device)
+        if questions.input_ids.numel() > LARGE_BATCH and model.model.position_encoding.windowed:
             options |= {"custom_generate": parallel_greedy, **dict.fromkeys(OUTPUTS, False)}
         with torch.inference_mode():
-            output = model.generate(**inputs, **options)
-        return task.reader.read(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))
+            input_ids = questions.input_ids.to(model.device)
+            output = model.generate(input_ids, attention_mask=torch.ones_like(input_ids), **options)
+        responses = output[:, input_ids.shape[1] :]
+        return [task.reader.read(text) for text in tokenizer.batch_decode(responses, skip_special_tokens=True)]
 
 
 def legal_rules(task) -> tuple[str, ...]:
@@ -692,15 +774,25 @@ class Encoder(Family):
             raise ValueError("a start of ids is for decoders: encoders of tasks have no coupled ids")
         return collate_labels
 
-    def answer(self, task, model, tokenizer, question):
-        """Answer from one forward pass."""
-        prompt = task.prompt(question)
-        task.check_answered(len(prompt))
-        inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
+    def read(self, task, model, question):
+        return Question(task.prompt(question))
+
+    def encode(self, task, model, tokenizer, questions):
+        task.check_answered(len(questions[0].prompt))
+        input_ids = tokenizer([question.prompt for question in questions], return_attention_mask=False, return_tensors="pt")[
+            "input_ids"
+        ]
+        return Questions(input_ids, input_ids.shape[1])
+
+    def answers(self, task, model, tokenizer, questions):
+        """Answers from one forward pass."""
         with torch.inference_mode():
-            predicted = model(**inputs).logits[0].argmax(-1).numpy(force=True)
-        tokens = inputs["input_ids"].numpy(force=True)
-        labels, kept = task.answer_labels(tokens, np.where(task.has_label(tokens[0]), predicted, IGNORED)[None])
+            predicted = model(questions.input_ids.to(model.device)).logits.argmax(-1).numpy(force=True)
+        return [self._answer(task, *row) for row in zip(questions.input_ids.numpy(), predicted, strict=True)]
+
+    def _answer(self, task, tokens: np.ndarray, predicted: np.ndarray) -> str:
+        """The answer in the labels that are predicted for the tokens (tokens,) of one problem."""
+        labels, kept = task.answer_labels(tokens[None], np.where(task.has_label(tokens), predicted, IGNORED)[None])
         answer = labels[kept].tolist()
         if len(task.labels) - 1 in answer:
             raise ValueError("the model has no answer: its labels had not settled after one pass more than there are labels")

@@ -6,15 +6,17 @@
 import copy
 import hashlib
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tqdm.auto import tqdm
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.dynamic_module_utils import custom_object_save
 
 from longhand.data import Task
+from longhand.data.families import Question
 from longhand.data.tasks.plugins import PLUGINS, named_plugins
 from longhand.hub_cards.recipes import RECIPE_FILE, Recipe
 from longhand.hub_cards.result_rows import RESULTS_FILE, Row, read_results
@@ -32,6 +34,25 @@ ANSWER_FILES = (
 
 OUTPUTS = {"return_dict": True, "output_attentions": False, "output_hidden_states": False}
 """Settings of a configuration that say what a model returns, as this package reads it; loading sets them."""
+
+
+PATIENCE = 2.0
+"""Seconds without a progress bar."""
+
+MOST_TOKENS_AT_ONCE = 100_000
+"""Tokens of a batch of questions with their responses."""
+
+
+class RefusedQuestion(ValueError):
+    """A question that is not of the task's form.
+
+    Attributes:
+        question: as it was asked.
+    """
+
+    def __init__(self, message: str, question: str):
+        super().__init__(message)
+        self.question = question
 
 
 @dataclass(frozen=True)
@@ -85,6 +106,45 @@ class Checkpoint:
     def answer(self, question: str) -> str:
         """Return the model's answer to a question, see `Family.answer`."""
         return self.task.family.answer(self.task.part_of(question), self.model, self.tokenizer, question)
+
+    def answers(self, questions: Sequence[str]) -> list[str]:
+        """Return the model's answers to questions of any lengths, those of one layout in one batch.
+
+        A progress bar appears on stderr if it takes long. The time is linear in the tokens of questions and responses, and
+        quadratic in a question's tokens without a window.
+
+        Raises:
+            RefusedQuestion: a question is not of the task's form; the message says which one. No question is answered then.
+            ValueError: as `Family.check_answers`, `Family.encode` and `Family.answers`.
+        """
+        for part in self.task.parts:
+            self.task.family.check_answers(part, self.model)
+        family, layouts = self.task.family, dict[tuple[object, ...], tuple[Task, list[int], list[Question]]]()
+        with tqdm(total=2 * len(questions), unit=" questions", unit_scale=0.5, delay=PATIENCE, leave=False) as bar:
+            for place, text in enumerate(questions):
+                try:
+                    part = self.task.part_of(text)
+                    question = family.read(part, self.model, text)
+                except ValueError as error:
+                    which = f"question {place + 1} of {len(questions)}: " if len(questions) > 1 else ""
+                    raise RefusedQuestion(f"{which}{error}", text) from error
+                _, places, read = layouts.setdefault((part.name, *question.layout), (part, [], []))
+                places.append(place)
+                read.append(question)
+                bar.update()
+            batches = [
+                (part, places, family.encode(part, self.model, self.tokenizer, read))
+                for part, places, read in layouts.values()
+            ]
+            answers = [""] * len(questions)
+            for part, places, encoded in batches:
+                written: list[str] = []
+                for batch in encoded.split(MOST_TOKENS_AT_ONCE):
+                    written += family.answers(part, self.model, self.tokenizer, batch)
+                    bar.update(len(batch.input_ids))
+                for place, answer in zip(places, written, strict=True):
+                    answers[place] = answer
+        return answers
 
     def by_part(self) -> list["Checkpoint"]:
         """Return the checkpoint for each part of its task, to be tested on it."""

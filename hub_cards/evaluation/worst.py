@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from longhand.data import Task
 from longhand.data.batches import evaluation_draw
 from longhand.data.collator import IGNORED
-from longhand.data.families import LONG_PROMPT, to_device
+from longhand.data.families import LARGE_BATCH, to_device
 from longhand.data.formatting import Batch
 from longhand.data.proofs import LengthProver
 from longhand.data.splits import SPLITS, make_generator
@@ -326,7 +326,7 @@ class WorstSearch(ProblemSearch):
         model = cast(CoupledGPTForCausalLM, self.model)
         given = query.to(model.device)
         generate: Callable[..., Tensor] = model.generate
-        if query.shape[1] > LONG_PROMPT and model.model.position_encoding.windowed:
+        if query.shape[1] > LARGE_BATCH and model.model.position_encoding.windowed:
             generate = partial(generate, custom_generate=parallel_greedy, **dict.fromkeys(OUTPUTS, False))
         with torch.no_grad():
             written = generate(given, attention_mask=torch.ones_like(given), do_sample=False)

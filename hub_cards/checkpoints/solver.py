@@ -1,0 +1,134 @@
+"""A model that is asked in Python: `longhand.load("addition")("653+49")` is `"702"`."""
+
+import warnings
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import overload
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from longhand.data.tasks.registry import task_from_recipe
+from longhand.hub_cards.checkpoints.checkpoint import Checkpoint, RefusedQuestion
+from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo, load_checkpoint, locate
+from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
+
+MOST_NAMES = 3
+"""Names of models in a refusal."""
+
+
+class Solver:
+    """A checkpoint that answers questions as a person writes them. `load` makes one.
+
+    Attributes:
+        checkpoint: all that its folder says of it.
+        name: the name of its folder, or its Hub id.
+        model, tokenizer: as `from_pretrained` gives them; the model is on the first GPU of CUDA if there is one.
+        certificate: what its certificate.json states, if it is of these weights; None if there is none.
+    """
+
+    def __init__(self, checkpoint: Checkpoint):
+        self.checkpoint = checkpoint
+
+    @property
+    def name(self) -> str:
+        return self.checkpoint.name
+
+    @property
+    def model(self) -> PreTrainedModel:
+        return self.checkpoint.model
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        return self.checkpoint.tokenizer
+
+    @property
+    def certificate(self) -> dict | None:
+        return self.checkpoint.certificate
+
+    @property
+    def example_question(self) -> str:
+        """A question that the model answers."""
+        return self.checkpoint.task.example_question
+
+    def __repr__(self) -> str:
+        return f"Solver({self.name!r}, task {self.checkpoint.task.name!r}, such as {self.example_question!r})"
+
+    @overload
+    def __call__(self, questions: str) -> str: ...
+
+    @overload
+    def __call__(self, questions: Iterable[str]) -> list[str]: ...
+
+    def __call__(self, questions: str | Iterable[str]) -> str | list[str]:
+        """Answer one question, or any number of questions of any lengths in batches.
+
+        Args:
+            questions: a text such as `"653+49"`, or texts.
+
+        Returns:
+            The answer, or the answers in the order of the questions.
+
+        Raises:
+            TypeError: a question is no text.
+            ValueError: a question is not of the task's form, or too long for the model. No question is answered then. The
+                message names shipped models that would take it.
+        """
+        is_one = isinstance(questions, str)
+        if not is_one and not isinstance(questions, Iterable):
+            raise TypeError(
+                f"questions must be a text such as {self.example_question!r} or a list of texts, got {questions!r}"
+            )
+        texts = [questions] if isinstance(questions, str) else list(questions)
+        for place, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise TypeError(
+                    f"a question must be a text such as {self.example_question!r}, got {text!r} (question {place + 1})"
+                )
+        answers = answers_of(self.checkpoint, texts)
+        return answers[0] if is_one else answers
+
+
+def answers_of(checkpoint: Checkpoint, questions: list[str]) -> list[str]:
+    """`Checkpoint.answers`; the refusal of a question names shipped models that would take it."""
+    try:
+        return checkpoint.answers(questions)
+    except RefusedQuestion as error:
+        if not (names := shipped_for(error.question)):
+            raise
+        raise RefusedQuestion(f"{error}; shipped models that take it: {', '.join(names)}", error.question) from error
+
+
+def shipped_for(question: str) -> list[str]:
+    """The names of a few shipped models whose tasks have questions of this form."""
+    names = []
+    for name in list_zoo():
+        task = task_from_recipe(read_recipe(ZOO_FOLDER / name / RECIPE_FILE))
+        with suppress(ValueError):
+            task.part_of(question).prompt(question)
+            names.append(name)
+    # A name that is longer than another is of a variant.
+    return sorted(names, key=len)[:MOST_NAMES]
+
+
+def load(source: str, *, revision: str | None = None, task: str | None = None, trust_remote_code: bool = False) -> Solver:
+    """Load a model to ask it questions.
+
+        solver = longhand.load("addition")
+        solver("653+49")                          # "702"
+        solver(["653+49", "12345678+1"])          # ["702", "12345679"]
+
+    `transformers.pipeline` is for raw text, such as `653+049=`, in the model's own format.
+
+    Args:
+        source: a shipped model's name (`python eval.py --list`), a folder, or a repository of the Hub.
+        revision: branch, tag or commit on the Hub.
+        task: the task of a checkpoint that names none, or one of several tasks.
+        trust_remote_code: run the plugins that stand beside the checkpoint, if it needs any.
+
+    Raises:
+        ValueError: `source` is none of these, is damaged, or is a model of no family of this package.
+    """
+    checkpoint = load_checkpoint(locate(source), revision, task, trust_remote_code)
+    if checkpoint.fault:
+        warnings.warn(checkpoint.fault, stacklevel=2)
+    return Solver(checkpoint)

@@ -1,0 +1,69 @@
+"""One Python call: every shipped model answers questions of mixed lengths, in any order, as it answers each by itself."""
+
+import io
+import random
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+import longhand
+from longhand import eval as evaluation
+from longhand.data.formatting import Examples
+from longhand.data.splits import make_generator
+from longhand.hub_cards.checkpoints.load import list_zoo
+from longhand.hub_cards.checkpoints.solver import shipped_for
+from longhand.modeling.vocabulary import decode
+
+
+def questions_of(task) -> list[str]:
+    """Example questions, and the prompts of test problems of several sizes as questions."""
+    texts = [task.example_question] * 2
+    for size in ((1,), (2,), (3,), (1, 3), (4, 2)):
+        with suppress(ValueError):
+            lengths = np.array([task.operand_lengths(*size)] * 2)
+            examples = task.examples(make_generator(0, "test"), lengths, "test")
+            if isinstance(examples, Examples):
+                queries = zip(examples.tokens, examples.query_lengths, strict=True)
+                texts += [decode(tokens[1:length], task.tokens) for tokens, length in queries]
+    return texts
+
+
+@pytest.mark.parametrize("name", list_zoo())
+def test_questions_of_mixed_lengths_have_the_answers_that_each_has_by_itself(name):
+    solver = longhand.load(name)
+    questions = [question for part in solver.checkpoint.task.parts for question in questions_of(part)]
+    random.Random(0).shuffle(questions)
+    assert solver(questions) == [solver(question) for question in questions]
+    assert solver([]) == []
+
+
+def test_sums_of_all_lengths_are_right_in_the_order_of_the_questions():
+    draw = random.Random(0)
+    pairs = [(draw.randrange(10 ** draw.randint(1, 30)), draw.randrange(10 ** draw.randint(1, 30))) for _ in range(300)]
+    answers = longhand.load("addition")(f"{first}+{second}" for first, second in pairs)
+    assert answers == [str(first + second) for first, second in pairs]
+
+
+def test_a_refused_question_is_named_with_the_models_that_take_it():
+    solver = longhand.load("addition")
+    with pytest.raises(ValueError, match=r"'653-49'.*subtraction"):
+        solver("653-49")
+    with pytest.raises(ValueError, match=r"2 of 3.*'3\*4'.*multiplication-1"):
+        solver(["1+1", "3*4", "2+2"])
+    for name in ("subtraction", "calculator"):
+        assert name in shipped_for("653-49") and longhand.load(name)("653-49") == "604"
+    for wrong in (653, None, ["1+1", 653], [b"1+1"]):
+        with pytest.raises(TypeError, match="text"):
+            solver(wrong)
+
+
+def test_what_cannot_be_loaded_is_refused():
+    with pytest.raises(ValueError, match="did you mean"):
+        longhand.load("additoin")
+
+
+def test_a_question_a_line_has_an_answer_a_line(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO("653+49\n1+2\n99999+1\n"))
+    evaluation.main(["addition", "--ask", "-"])
+    assert capsys.readouterr().out == "702\n3\n100000\n"
