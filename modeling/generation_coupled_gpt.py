@@ -113,7 +113,7 @@ class CoupledGPTGenerationMixin(GenerationMixin):
                 raise ValueError("generate() takes an attention_mask (batch, tokens), 0 for padding, not one of pairs")
             check_mask(kwargs.get("attention_mask"), *prompt_ids.shape)
             if not self.config.takes_structure:
-                check_prompts(self.config, prompt_ids, whole=False)
+                check_prompts(self.config, prompt_ids, with_response=True)
         if position_ids is not None or pair_map is not None or self.config.takes_structure:
             if prompt is None:
                 raise ValueError("a plan of position_ids or pair_map is for prompt and response: pass input_ids too")

@@ -106,10 +106,10 @@ def check_hidden(input_ids: Tensor, attention_mask: Tensor | None, pad_token_id:
 
 
 @of_values
-def check_unpacked(input_ids: Tensor) -> None:
-    """Raise ValueError if a row (batch, tokens) holds a second example: `$` after an end token."""
+def check_unpacked(input_ids: Tensor, eos_token_id: int) -> None:
+    """Raise ValueError if a row (batch, tokens) holds a second example: `$` after the end token, which nothing follows."""
     first, second = input_ids[:, :-1], input_ids[:, 1:]
-    if (packed := (second == BOS) & ((first == BOS) | (first == SEPARATE_EOS))).any():
+    if (packed := (second == BOS) & (first == eos_token_id)).any():
         row, column = packed.nonzero()[0].tolist()
         raise ValueError(
             f"a row of input_ids must be one example, got another at column {column + 1} of row {row}: pad examples, for "
@@ -183,12 +183,11 @@ class PromptFormat:
                 return "the hints of every number must be the same and follow each other"
         return None
 
-    def fault(self, text: str, end: str = "") -> str | None:
+    def fault(self, text: str) -> str | None:
         """Return what is wrong with a text that begins with a prompt; None if it is legal.
 
         Args:
             text: for a decoder, `$`, the prompt, and the beginning of a response or nothing.
-            end: character that may end a response.
         """
         if _SPECIAL[UNKNOWN] in text:
             return "it holds a character outside the vocabulary"
@@ -199,7 +198,7 @@ class PromptFormat:
         prompt, equals, response = text[1:].partition("=")
         if fault := self.prompt_fault(prompt + equals):
             return fault
-        if response and not re.fullmatch(self.response, response.removesuffix(end)):
+        if response and not re.fullmatch(self.response, response):
             return f"{response.translate(_SHOWN)!r} after the first '=' is not the beginning of a response"
         return None
 
@@ -235,9 +234,9 @@ class PromptFormats:
         """A legal prompt of each format, for messages."""
         return " or ".join(each.shown for each in self.formats)
 
-    def fault(self, text: str, end: str = "") -> str | None:
+    def fault(self, text: str) -> str | None:
         """As `PromptFormat.fault`."""
-        is_legal = any(each.fault(text, end) is None for each in self.formats)
+        is_legal = any(each.fault(text) is None for each in self.formats)
         return None if is_legal else "it is of none of the model's formats"
 
 
@@ -299,14 +298,14 @@ class TaskConfig(PreTrainedConfig):
 
 
 @of_values
-def check_prompts(config, input_ids: Tensor, whole: bool = True) -> None:
+def check_prompts(config, input_ids: Tensor, with_response: bool = False) -> None:
     """Check token ids (batch, tokens), padded or not, against `config.prompt_format`; None there means no check.
 
-    The beginning of a response is legal behind a prompt if it has a response's characters; whether it is right is not
-    checked. The cost is some ten microseconds a row of 100 tokens.
+    The prompt of a decoder ends with the first `=`. What follows it may be anything, such as a response that the model itself
+    has drawn at random and that no problem has. The cost is some ten microseconds a row of 100 tokens.
 
     Args:
-        whole: whether a response may be whole, with its end token.
+        with_response: whether what follows a prompt must be the beginning of a response, by its characters.
 
     Raises:
         ValueError: a row is not legal. The message has the row, what is wrong, and a legal prompt.
@@ -321,12 +320,14 @@ def check_prompts(config, input_ids: Tensor, whole: bool = True) -> None:
         return
     is_encoder = prompt_format.response is None
     characters = _characters(getattr(prompt_format, "tokens", ENCODER_TOKENS if is_encoder else ALL_TOKENS))
-    end = characters[config.eos_token_id] if whole and not is_encoder else ""
     decoded = "".join(map(characters.__getitem__, input_ids.clamp(max=len(characters) - 1).flatten().tolist()))
     rows, columns = input_ids.shape
     for row in range(rows):
         text = decoded[row * columns : (row + 1) * columns].strip(characters[PAD])
-        if fault := prompt_format.fault(text, end):
+        if not (is_encoder or with_response):
+            prompt, equals, _ = text.partition("=")
+            text = prompt + equals
+        if fault := prompt_format.fault(text):
             shown = text.removeprefix("$").translate(_SHOWN)
             raise ValueError(
                 f"row {row} of input_ids, {shown!r}, is no prompt of {_describe(config.task)}: {fault}; a legal prompt is "

@@ -804,7 +804,7 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
                 several examples.
         """
         if input_ids is not None and (labels is not None or self.training) and not self.config.takes_structure:
-            check_unpacked(input_ids)
+            check_unpacked(input_ids, self.config.eos_token_id)
         outputs: BaseModelOutputWithPast = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,

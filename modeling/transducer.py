@@ -229,7 +229,7 @@ class Transducer:
         word = (self.alphabet[1:3] + self.alphabet)[:2]
         return repr(self.sign.join([word] * self.operands) + "=")
 
-    def fault(self, text: str, end: str = "") -> str | None:
+    def fault(self, text: str) -> str | None:
         """Return what is wrong with `$`, a prompt and the beginning of a response or nothing; None if it is legal."""
         if not text.startswith("$"):
             return "it does not begin with '$'"
@@ -240,7 +240,7 @@ class Transducer:
             return f"it is not of the form {self.form}"
         if len(widths := sorted(set(map(len, words)), reverse=True)) > 1:
             return f"its parts must have one width, got {' and '.join(map(str, widths))}"
-        if response and not re.fullmatch(self.response, response.removesuffix(end)):
+        if response and not re.fullmatch(self.response, response):
             return f"{response!r} after the first '=' is not the beginning of a response"
         return None
 
