@@ -301,8 +301,8 @@ class TaskConfig(PreTrainedConfig):
 def check_prompts(config, input_ids: Tensor, with_response: bool = False) -> None:
     """Check token ids (batch, tokens), padded or not, against `config.prompt_format`; None there means no check.
 
-    The prompt of a decoder ends with the first `=`. What follows it may be anything, such as a response that the model itself
-    has drawn at random and that no problem has. The cost is some ten microseconds a row of 100 tokens.
+    The prompt of a decoder ends with the first `=`. What follows it may be anything, such as a response that no problem has
+    and that the model itself has drawn at random. The cost is some ten microseconds a row of 100 tokens.
 
     Args:
         with_response: whether what follows a prompt must be the beginning of a response, by its characters.
