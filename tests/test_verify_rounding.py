@@ -1,5 +1,6 @@
 """The leads of the verifier are those of the package, and no order of summation moves one beyond its bound."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,10 +13,12 @@ from test_settling import GRIDS, MAPS, PRODUCTS, SUMS, lively
 
 from longhand.data import Multiplication
 from longhand.data.proofs import verify_certificate
+from longhand.data.proofs.check import covering
 from longhand.data.proofs.verify_certificate import RELATED, Network, bound_leads
+from longhand.data.proofs.windows import networks
 from longhand.data.proofs.windows.networks import DecoderRounding, EncoderRounding
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
-from longhand.hub_cards.checkpoints.load import unpack
+from longhand.hub_cards.checkpoints.load import load_checkpoint, unpack, zoo
 from longhand.hub_cards.research import worked_example
 from longhand.modeling.vocabulary import BOS, PAD
 
@@ -57,6 +60,36 @@ def test_leads_of_decoders_are_those_of_the_package_and_rounding_keeps_to_the_bo
         leads, bounds = (part[others] for part in network.leads_and_bounds(rows, effort))
         moved = np.abs(np.array(computed) - leads).max(axis=0)
         assert (moved <= bounds).all() and (moved / bounds).max() > 1e-4
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("name", ["addition", "encoder-addition-settling"])
+def test_overflow_in_any_weight_is_no_lead_that_a_bound_allows(name, monkeypatch):
+    """Neither program calls a neighbourhood proved in which a number overflows, though each looks at it by itself."""
+    checkpoint = load_checkpoint(zoo(name))
+    model, task = checkpoint.model, checkpoint.task
+    batch = next(iter(covering(model, task).batches)).take(np.arange(0, 40, 8))
+    rows = verify_certificate.list_neighbourhoods(verify_certificate.find_task(task.describe(), None, name != "addition"))[
+        :8
+    ]
+    kind = DecoderRounding if name == "addition" else EncoderRounding
+
+    @np.errstate(all="ignore")
+    def are_proved():
+        lead, bound = kind(model).lead_and_bound(batch)
+        leads, bounds = network_of(model).leads_and_bounds(rows, effort=2)
+        return bool((lead / bound >= 2).all(1).any()), bool((leads / bounds >= 2).all(1).any())
+
+    assert are_proved() == (True, True)
+    # All weights, however large, get past what refuses them.
+    monkeypatch.setattr(networks, "LARGEST", math.inf)
+    for label, weight in model.named_parameters():
+        own = weight.clone()
+        for size in (2.0**60, 3.2e38):
+            # In each row a pair that cancels.
+            weight.view(-1, weight.shape[-1])[:, :2] = torch.tensor([size, -size])
+            assert are_proved() == (False, False), (label, size)
+        weight.copy_(own)
 
 
 @torch.inference_mode()

@@ -225,7 +225,7 @@ class Toy:
         layer.weights = {"model.layers.0.self_attn.log_length_factor": factor}
         layer.gamma = self._gamma()
         layer.unit = {"bias": 1, "exponent": 1, "product": 1, "activation": 1 / 24}.get(self.site, 0) * self.size
-        layer.proved, layer.heads, layer.width, layer.scaling, layer.units = True, self.heads, self.width, 1.0, self.units
+        layer.heads, layer.width, layer.scaling, layer.units = self.heads, self.width, 1.0, self.units
         layer.output, layer.inner, layer.down = self.output, self.inner, self.down
         square, (of_sum, of_input) = ones / self.hidden, self.norm_weights
         layer.residual = first.Norm(ones, None, 0.0)
@@ -292,15 +292,18 @@ class Toy:
         if not len(rows):
             return torch.zeros_like(self.exact)
         effects = found.effects[rows[0]].gather(1, self.tokens[:, place.open].T).sum(0)
-        return found.lead[rows] + effects - found.bent[rows] - ROUNDING_FACTOR * found.rounding[rows]
+        left = found.lead[rows] + effects - found.bent[rows] - ROUNDING_FACTOR * found.rounding[rows]
+        return torch.where(found.proved[rows], left, -torch.inf)
 
     def far(self, boxes: ModuleType, place, case):
         boxes.MOST_COORDINATES, boxes.KEPT_SPREAD = self.coordinates, 1 - 1e-12
-        return boxes.FarBoxes(place, case)
+        return boxes.far_boxes_of(place, case)
 
     def bound_of_boxes(self, boxes: ModuleType, far) -> Tensor:
         """(problems,) the most that a box, that of everything or one around a problem, says of the leads in it."""
         boxes.FUNCTION = self.function
+        if far is None:
+            return torch.full_like(self.exact, -torch.inf)
         point = far.along[torch.arange(len(far.along)), self.tokens[:, far.query.open]].sum(1)
         whole, draw = far.whole(), Draw(self.seed)
         width = draw.uniform(0, 1) * (whole.high - whole.low)

@@ -50,6 +50,10 @@ ROOM = 1e-12
 NORMS_FACTOR = 1.2
 """How often each of two norms in a row counts with its rounding: the second root is off by the rounding of the first."""
 
+LEAST_WEIGHTS = 2.0**-500
+"""A case's sum of weights must not be less, where the largest weight that any token can have is 1. What float64 loses of
+smaller weights, at most 2^-1022 of each, is then less than 2^-500 of the sum."""
+
 ROUNDING_FACTOR = 2
 """How many times what rounding does is taken off a lead: once for the processor, once for what finds the lead."""
 
@@ -107,8 +111,24 @@ def check_bounded(model: CoupledGPTForCausalLM) -> None:
             raise ValueError(f"{name} {value!r} has no bound with attention to all tokens: choose one of {known}")
     if model.dtype not in UNIT:
         raise ValueError(f"rounding in {model.dtype} has no bound: choose one of {', '.join(map(str, UNIT))}")
-    if max(max(weight.shape) for weight in model.state_dict().values()) > MOST_TERMS:
+    weights = model.state_dict()
+    if max(max(weight.shape) for weight in weights.values()) > MOST_TERMS:
         raise ValueError(f"the rounding of sums has a bound for {MOST_TERMS:,} terms at most")
+    sizes = {name: float(weight.abs().max()) for name, weight in weights.items()}
+    for name, size in {"norm_eps": config.norm_eps, **sizes}.items():
+        # No comparison holds for nan.
+        if not size <= LARGEST:
+            raise ValueError(
+                f"{name} is as large as {size:.3g}: there is a bound up to {LARGEST:.3g}, so that nothing overflows"
+            )
+
+
+def proved_leads(left: Tensor, proved: Tensor) -> Tensor:
+    """What is left of leads, and -inf where that is not proved: a condition of a lemma does not hold, or a number overflows.
+
+    A lead that is infinite is none: it is what overflowing numbers leave.
+    """
+    return torch.where(proved & left.isfinite(), left, -torch.inf)
 
 
 class Tables(NamedTuple):
@@ -166,8 +186,8 @@ class AttendedLayer:
         self.model, self.config = model, model.config
         self.unit = UNIT[model.dtype]
         self.arithmetic = Arithmetic(self.unit, effort=2)
-        self.weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
-        self.proved = all(bool((weight.abs() <= LARGEST).all()) for weight in self.weights.values())
+        # Bounds are found on the CPU: not every accelerator has float64.
+        self.weights = {name: weight.detach().cpu().double() for name, weight in model.state_dict().items()}
         assert self.config.head_dim is not None, "a configuration sets the width of heads itself"
         self.heads, self.width = self.config.num_attention_heads, self.config.head_dim
         self.scaling = 1.0 if self.config.attention_scale == "none" else self.width**-0.5
@@ -300,9 +320,10 @@ class Bounds(NamedTuple):
         case, rival: (pairs,).
         lead: (pairs,) at the centre of the case, where every open key has its mean weight and its mean product of both.
         effects: (pairs, open, tokens) what each token at an open place adds to first order.
-        bent: (pairs,) at most all else that open tokens do; infinite where a condition of a lemma does not hold.
+        bent: (pairs,) at most all else that open tokens do.
         rounding: (pairs,) at most what rounding does.
         scale: (pairs,) by this a logit is larger at the centre.
+        proved: (pairs,) whether all conditions of the lemmas hold; nothing else here says so.
     """
 
     case: Tensor
@@ -312,11 +333,12 @@ class Bounds(NamedTuple):
     bent: Tensor
     rounding: Tensor
     scale: Tensor
+    proved: Tensor
 
-    @property
-    def left(self) -> Tensor:
-        """(pairs,) what is left of the leads at least, where each place holds the token that takes most."""
-        return self.lead + self.effects.amin(2).sum(1) - self.bent - ROUNDING_FACTOR * self.rounding
+    def left(self, taken: Tensor) -> Tensor:
+        """(pairs,) what is left of leads, in logits, where effects of tokens add so much, (pairs,); see `proved_leads`."""
+        left = (self.lead + taken - self.bent - ROUNDING_FACTOR * self.rounding) * self.scale
+        return proved_leads(left, self.proved & self.effects.isfinite().flatten(1).all(1))
 
     def take(self, rows: Tensor) -> "Bounds":
         """Some of the pairs."""
@@ -485,9 +507,9 @@ class QueryPlace:
             nearest: whether only the rival is taken of which the first look leaves least.
         """
         layer = self.layer
-        here, a, proved = self.start(cases)
+        here, a, proved, steady = self.start(cases)
         (y, proved_y), (u, proved_u) = (self._norm(norm, a, here, place) for place, norm in layer.norms_read)
-        proved = proved & proved_y & proved_u
+        proved = proved & steady & proved_y & proved_u
         per_norm = layer.gamma(a.shape[1] / 2 + 3 * FUNCTION + 11)
         u_rounding = NORMS_FACTOR * layer.norms_before_mlp * per_norm * u.size + TINY
         y_rounding = NORMS_FACTOR * per_norm * y.size * (layer.residual.form is not None)
@@ -509,7 +531,8 @@ class QueryPlace:
         z_size = y.size + hidden_size @ layer.down.abs().T
         z_rounding = y_rounding + layer.gamma(layer.units + 8) * z_size + TINY
         logits, scale, least_scale = z @ layer.head.T, layer.last_scale(z), layer.last_scale(z_size)
-        proved = proved & (torch.stack([part.amax(1) for part in (u.size, hidden_size, z_size)]) <= LARGEST).all(0)
+        sizes = torch.stack([part.amax(1) for part in (u.size, sums.abs() + radius, hidden_size, z_size)])
+        proved = proved & (sizes <= LARGEST).all(0)
         ends = layer.gamma(len(layer.last_norms) * (FUNCTION + 6) + a.shape[1] + 8)
         y_reach = self.reach_by_tables(self.components, along.abs(), here) + here.rounding
         y_reach = y_reach * layer.residual.weight.abs() / y.root
@@ -524,12 +547,11 @@ class QueryPlace:
             lead = logits[rows, right].unsqueeze(1) - logits[rows]
             reach = moved[rows] @ down.abs().T + (y.exact[rows] @ slopes.T).abs() * y.scaled[rows]
             reach = reach + (y_reach[rows] @ slopes.abs().T) * (1 + y.scaled[rows])
-            left = lead - reach - ROUNDING_FACTOR * rounding
-            left = torch.where(proved[rows].unsqueeze(1), left.nan_to_num(nan=-torch.inf), -torch.inf)
-            left[:, right] = torch.inf
+            left = proved_leads(lead - reach - ROUNDING_FACTOR * rounding, proved[rows].unsqueeze(1))
             unclosed = ~(left > 0)
+            unclosed[:, right] = False
             if nearest:
-                unclosed &= left == left.amin(1, keepdim=True)
+                unclosed &= left == left.masked_fill(~unclosed, torch.inf).amin(1, keepdim=True)
                 # The first of several that are alike.
                 unclosed &= unclosed.cumsum(1) == 1
             place, rival = unclosed.nonzero(as_tuple=True)
@@ -551,19 +573,31 @@ class QueryPlace:
             effects, by_scores = self._effects(back, here_row)
             curved = curved + (here_row.stretch * effects.abs().amax(3).sum(2)).sum(1)
             own_rounding = own_rounding + ((1 + here_row.stretch) * by_scores).sum(1)
-            curved = torch.where(proved[row] & torch.tensor(layer.proved), curved, torch.inf)
             found.append(
                 Bounds(
-                    row, rival, lead[place, rival], effects.sum(1), curved, rounding[place, rival] + own_rounding, scale[row]
+                    case=row,
+                    rival=rival,
+                    lead=lead[place, rival],
+                    effects=effects.sum(1),
+                    bent=curved,
+                    rounding=rounding[place, rival] + own_rounding,
+                    scale=scale[row],
+                    proved=proved[row],
                 )
             )
         if not found:
             rows, none = torch.zeros(0, dtype=torch.long), a.new_zeros(0)
-            return Bounds(rows, rows, none, none.view(0, len(self.open), self.weight.shape[3]), none, none, none)
+            effects = none.view(0, len(self.open), self.weight.shape[3])
+            return Bounds(rows, rows, none, effects, none, none, none, none > 0)
         return Bounds(*map(torch.cat, zip(*found, strict=True)))
 
-    def start(self, cases: Cases) -> tuple[Here, Tensor, Tensor]:
-        """The centres, the sums a of residual and attention there (cases, hidden), and whether conditions hold."""
+    def start(self, cases: Cases) -> tuple[Here, Tensor, Tensor, Tensor]:
+        """The centres of cases.
+
+        Returns:
+            The centres; the sums a of residual and attention there, (cases, hidden); whether the conditions of both looks
+            hold, (cases,); and whether that of Lemma 14 holds, which the first look needs besides, (cases,).
+        """
         layer, own = self.layer, cases.own
         below, output, is_open = self._centres(cases)
         state, state_radius = (part[own] for part in self.states)
@@ -575,7 +609,9 @@ class QueryPlace:
         here = Here(own, is_open, held, below, output, below, off, rounding)
         share = self._total(self.share.unsqueeze(-1), here).squeeze(-1) / below + 2 * off
         here = Here(own, is_open, held, below, output, share / (1 - share.clamp(max=0.9)), off, rounding)
-        return here, a, self.proved[own] & (share < 0.9).all(1) & (size.amax(1) <= LARGEST)
+        # Outputs are means of values, so their size is that of `size`.
+        proved = self.proved[own] & (size.amax(1) <= LARGEST) & (below >= LEAST_WEIGHTS).all(1)
+        return here, a, proved, (share < 0.9).all(1)
 
     def size(self, own: Tensor) -> Tensor:
         """The sums of absolute terms of residual and attention, or more, (cases, hidden)."""
@@ -589,7 +625,7 @@ class QueryPlace:
         reach = (self.reach_by_tables(self.components, along.abs(), here) + here.rounding) * norm.weight.abs()
         if norm.form is None:
             none, exact = torch.zeros_like(a[:, :1]), a * norm.weight
-            return Normed(exact, none + 1, none, none, exact.abs() + reach), torch.tensor(True)
+            return Normed(exact, none + 1, none, none, exact.abs() + reach), torch.ones(len(a), dtype=torch.bool)
         root = ((norm.form * a.square()).sum(1, keepdim=True) + norm.constant).sqrt()
         by_root = norm.form.sqrt()
         lengths = tuple(table[..., place : place + 1] for table in self.lengths)
@@ -597,7 +633,7 @@ class QueryPlace:
         far = (far + (here.rounding * by_root).norm(dim=1, keepdim=True)) / root
         toward = self._reach(norm.form * a, here).unsqueeze(1) / root.square()
         change = 2 * torch.minimum(toward, far) + far.square()
-        holds = (change.squeeze(1) < MOST_CHANGE) & (root.squeeze(1) >= SHORTEST)
+        holds = (change.squeeze(1) < MOST_CHANGE) & (root.squeeze(1) >= SHORTEST) & (root.squeeze(1) <= LARGEST)
         change = change.clamp(max=MOST_CHANGE)
         scaled, bent, _ = changes_of_inverse_root(change)
         radial = bent + far.square() / 2

@@ -21,9 +21,11 @@ from longhand.data.proofs.lengths.attention_error import (
     ROUNDING_FACTOR,
     SHORTEST,
     Cases,
+    Here,
     Norm,
     QueryPlace,
     changes_of_inverse_root,
+    proved_leads,
 )
 from longhand.data.proofs.windows.rounding import BENT, FUNCTION, LARGEST, TINY
 
@@ -148,8 +150,9 @@ class Looked(NamedTuple):
     """What is known of boxes.
 
     Attributes:
-        left: (boxes, rivals) what is left of the leads at least; infinite where no problem is in the box. Leads are
-            differences of logits before the last norms, as in `Bounds`.
+        occurs: (boxes,) False where no problem is in the box: its sums of weights do not occur.
+        left: (boxes, rivals) what is left of the leads at least, see `proved_leads`. Leads are differences of logits before
+            the last norms, as in `Bounds`.
         first: (boxes, rivals) the least leads to first order.
         effects: (boxes, rivals, open, tokens) what each token adds to the leads to first order.
         lead: (boxes, rivals) the leads are these, the effects of a problem's tokens, and the form of its coordinates, up to
@@ -162,6 +165,7 @@ class Looked(NamedTuple):
         score: (boxes, coordinates) how much of the bound is due to the width of each coordinate.
     """
 
+    occurs: Tensor
     left: Tensor
     first: Tensor
     effects: Tensor
@@ -173,44 +177,48 @@ class Looked(NamedTuple):
     score: Tensor
 
 
+def far_boxes_of(query: QueryPlace, case: Cases) -> "FarBoxes | None":
+    """The open tokens of one case; None if boxes prove nothing of it, since a condition of a lemma does not hold."""
+    here, a, proved, _ = query.start(case)
+    sums = extreme_sums(query, case, here)
+    return FarBoxes(query, here, a[0], *sums) if proved.all() and (sums[0] >= LEAST_SUM).all() else None
+
+
+def extreme_sums(query: QueryPlace, case: Cases, here: Here) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest sums of weights that tokens can have, (heads,) each, as shares of those at the centre.
+
+    They are sums of positive numbers: found as a difference from 1 the smallest could be negative, and no bound, where
+    nearly all weight is that of few tokens.
+    """
+    weight, held = query.weight[int(here.own[0])], case.held[0]
+    chosen = weight.gather(2, held.clamp(min=0)[None, :, None].expand(len(weight), -1, 1)).squeeze(2)
+    lowest, highest = (torch.where(held < 0, every, chosen).sum(1) for every in (weight.amin(2), weight.amax(2)))
+    return (1 - MARGIN) * lowest / here.below[0], (1 + MARGIN) * highest / here.below[0]
+
+
 class FarBoxes:
     """The open tokens of one case.
 
     Args:
         query: the place.
-        case: one case, and no other.
+        here: the centre of the case, and of no other.
+        a: (hidden,) the sum of residual and attention there.
+        least_sum, most_sum: see `extreme_sums`.
     """
 
-    def __init__(self, query: QueryPlace, case: Cases):
-        here, a, _ = query.start(case)
-        self.query, self.layer, self.a = query, query.layer, a[0]
+    def __init__(self, query: QueryPlace, here: Here, a: Tensor, least_sum: Tensor, most_sum: Tensor):
+        self.query, self.layer, self.a = query, query.layer, a
+        self.least_sum, self.most_sum = least_sum, most_sum
         layer, own = self.layer, int(here.own[0])
         weight, below = query.open_weight[own], here.below[0, :, None, None]
         is_open = here.is_open[0, :, None]
         share = (weight - weight.mean(2, keepdim=True)) / below * is_open  # (heads, open, tokens)
-        # The other end of a ratio of sums of weights is that of the smallest possible sum. It is a sum of positive numbers:
-        # found as a difference from 1 it could be negative, and no bound, where nearly all weight is that of few tokens.
-        held = case.held[0]
-        chosen = query.weight[own].gather(2, held.clamp(min=0)[None, :, None].expand(layer.heads, -1, 1)).squeeze(2)
-        lowest, highest = (
-            torch.where(held < 0, weights, chosen) for weights in (query.weight[own].amin(2), query.weight[own].amax(2))
-        )
-        self.least_sum = (1 - MARGIN) * lowest.sum(1) / here.below[0]  # (heads,)
-        self.most_sum = (1 + MARGIN) * highest.sum(1) / here.below[0]
-        self.proved = query.proved[own] & torch.tensor(layer.proved)
-        self.proved &= (self.least_sum >= LEAST_SUM).all() & (query.size(here.own) <= LARGEST).all()
-        if not self.proved:
-            # Any other number does as well, and has no infinite inverse.
-            self.least_sum = torch.ones_like(self.least_sum)
-            share = share.nan_to_num()
         largest = 1 / (self.least_sum * (1 - here.off[0]))
         self.here = replace(here, stretch=(largest - 1).unsqueeze(0))
         move = query.value[query.open].permute(2, 0, 1, 3) - here.output[0, :, None, None]
         move = weight.unsqueeze(-1) * move
         move = (move - move.mean(2, keepdim=True)) / below.unsqueeze(-1) * is_open.unsqueeze(-1)
         self.move = torch.einsum("hjde,khe->hjdk", move, layer.by_head)
-        if not self.proved:
-            self.move = self.move.nan_to_num()
         self._choose_coordinates(share)
         inner = layer.inner * layer.read.weight
         self.inner = inner
@@ -276,7 +284,8 @@ class FarBoxes:
             most, which = reach.max(2)
             least = torch.where(normal > 0, normal * boxes.low, normal * boxes.high).sum(1)
             size = normal.abs() * (torch.maximum(boxes.low.abs(), boxes.high.abs()) + size_of_sums)
-            possible &= ~(most.sum(1) < least - MARGIN * size.sum(1))
+            apart = least - most.sum(1) - MARGIN * size.sum(1)
+            possible &= ~(apart.isfinite() & (apart > 0))
             corner = self.along[torch.arange(len(self.along)), which].sum(1)
             step = corner - point
             length = (step.square() / spread).sum(1).clamp(min=TINY)
@@ -437,16 +446,17 @@ class FarBoxes:
         by_limits = by_limits + (ratios.middle.abs().unsqueeze(1) * rest + steering.abs() * self.rest_of_share).sum(2)
         taken = torch.maximum(taken, -by_limits)
         first = lead + taken
-        left = first - of_ratios - bent - ROUNDING_FACTOR * rounding
-        sizes = torch.stack([part.amax(1) for part in (a.abs() + reach_of_a, u_size, hidden_size, z_size)])
-        proved = (self.proved & y.holds & u.holds & (sizes <= LARGEST).all(0)).unsqueeze(1)
-        left = torch.where(proved, left.nan_to_num(nan=-torch.inf), -torch.inf)
-        # No problem has such sums of weights, or such tokens.
-        left = torch.where(self.proved & (~ratios.occurs.unsqueeze(1) | (taken == torch.inf)), torch.inf, left)
+        sizes = torch.stack(
+            [part.amax(1) for part in (a.abs() + reach_of_a, u_size, sums.abs() + reach, hidden_size, z_size)]
+        )
+        proved = (y.holds & u.holds & (sizes <= LARGEST).all(0)).unsqueeze(1)
+        proved = proved & effects.isfinite().all(-1).all(-1)
+        left = proved_leads(first - of_ratios - bent - ROUNDING_FACTOR * rounding, proved)
         worst = left.argmin(1)
         steep = steep * size.repeat(1, len(layer.inner) // units)[worst]
         score = torch.einsum("bk,bik->bi", steep, sum_axes[:, :-1].abs()) + slopes[torch.arange(len(worst)), worst].abs() / 4
         return Looked(
+            occurs=ratios.occurs,
             left=left,
             first=first,
             effects=effects,
@@ -464,7 +474,8 @@ class FarBoxes:
         wide = wide + MARGIN * (1 + middle.abs() @ self.share_axes.abs() + wide)
         low = torch.maximum(1 + at - wide, self.least_sum)
         high = torch.minimum(1 + at + wide, self.most_sum)
-        occurs = ~(low > high).any(1)
+        apart = (low - high).amax(1)
+        occurs = ~(apart.isfinite() & (apart > 0))
         high = torch.maximum(low, high)
         off = self.here.off[0]
         slope, ends = 1 / (low * high), (1 / low + 1 / high) / 2
@@ -543,7 +554,7 @@ class FarBoxes:
         length, length_rest, gram = length / root, length_rest / root, gram / root.unsqueeze(2).square()
         grown = (far / root).square() / 2
         change = 2 * along_reach + grown
-        holds = (change.squeeze(1) < MOST_CHANGE) & (root.squeeze(1) >= SHORTEST)
+        holds = (change.squeeze(1) < MOST_CHANGE) & (root.squeeze(1) >= SHORTEST) & (root.squeeze(1) <= LARGEST)
         change = change.clamp(max=MOST_CHANGE)
         scaled, bent, beyond = changes_of_inverse_root(change)
         curved = bent + grown / 2

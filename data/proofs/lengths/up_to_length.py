@@ -32,7 +32,6 @@ from longhand.data.machines.texts import TextRuns
 from longhand.data.proofs.check import CannotCertify
 from longhand.data.proofs.lengths import attention_error, far_boxes
 from longhand.data.proofs.lengths.attention_error import (
-    ROUNDING_FACTOR,
     AttendedLayer,
     Bounds,
     Cases,
@@ -40,7 +39,7 @@ from longhand.data.proofs.lengths.attention_error import (
     Tables,
     check_bounded,
 )
-from longhand.data.proofs.lengths.far_boxes import Boxes, FarBoxes
+from longhand.data.proofs.lengths.far_boxes import Boxes, far_boxes_of
 from longhand.data.proofs.windows import rounding
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.task import Task
@@ -467,13 +466,21 @@ class Column:
             yield source, target, cost
 
     def least(self, cases: Cases, effects: Tensor) -> Tensor:
-        """(cases,) the least sum of effects that a problem with the symbols of a case has; infinite if there is none."""
+        """(cases,) the least sum of effects that a problem with the symbols of a case has; infinite if there is none.
+
+        Effects that overflow may have infinite sums too: whether there is such a problem, `occurs` says.
+        """
         cost = effects.new_full((len(effects), self.vertices), math.inf)
         cost[:, 0] = 0
         for source, target, step in self._costs(cases, effects):
             through = cost[:, source] + step
             cost = torch.full_like(cost, math.inf).scatter_reduce(1, target.expand_as(through), through, "amin")
         return cost[:, self.runs.graph.end]
+
+    def occurs(self, cases: Cases) -> Tensor:
+        """(cases,) whether a problem has the symbols of a case: whether there is a path where no token costs anything."""
+        nothing = torch.zeros((), dtype=torch.float64)
+        return self.least(cases, nothing.expand(len(cases.own), len(self.query.open), self.query.weight.shape[3])) == 0
 
     def worst_runs(self, cases: Cases, effects: Tensor) -> np.ndarray:
         """(cases, columns + 2) the edges of the problems that `least` finds; every case has one."""
@@ -519,10 +526,13 @@ class Column:
                 some = cases.take(rows)
                 bounds = self.query.bounds(some, nearest)
                 left, taken = self._left(some, bounds, at_once)
-                lowest = min([lowest, *left.tolist()])
-                failed = (~(left > 0)).nonzero().squeeze(1)
                 unclosed = torch.zeros(len(rows), dtype=torch.bool)
-                unclosed[bounds.case[failed]] = True
+                unclosed[bounds.case[~(left > 0)]] = True
+                # Of these, no problem has some.
+                suspects = unclosed.nonzero().squeeze(1)
+                unclosed[suspects] = self.occurs(some.take(suspects))
+                failed = (~(left > 0) & unclosed[bounds.case]).nonzero().squeeze(1)
+                lowest = min([lowest, *left[(left > 0) | unclosed[bounds.case]].tolist()])
                 first = (bounds.lead + taken)[failed] * bounds.scale[failed]
                 order = first.argsort()[:ASKED]
                 leads.append(first[order])
@@ -543,10 +553,7 @@ class Column:
             (cases.take(bounds.case[rows]), bounds.effects[rows]) for rows in torch.arange(len(bounds.case)).split(at_once)
         ]
         taken = torch.cat([self.least(*part) for part in parts]) if len(bounds.case) else bounds.lead
-        left = (bounds.lead + taken - bounds.bent - ROUNDING_FACTOR * bounds.rounding) * bounds.scale
-        left = torch.where(left.isnan(), -math.inf, left)
-        # No problem has these cases.
-        return torch.where(taken == math.inf, math.inf, left), taken
+        return bounds.left(taken), taken
 
     def look_in_boxes(self, cases: Cases, most: int) -> Found:
         """Look again at cases that the first look did not close.
@@ -569,7 +576,9 @@ class Column:
         bounds = self.query.bounds(case, nearest=False)
         left, _ = self._left(case, bounds, len(bounds.case))
         rivals = bounds.rival[~(left > 0)]
-        far = FarBoxes(self.query, case)
+        far = far_boxes_of(self.query, case)
+        if far is None:
+            return Found(open=1, lead=float(left.min()))
         waiting, pairs = far.whole(), torch.ones(1, len(rivals), dtype=torch.bool)
         looked, lowest = 0, math.inf
         while len(waiting.low):
@@ -586,7 +595,7 @@ class Column:
             asked = own.any(0).nonzero().squeeze(1)
             found = far.look(boxes, int(case.right[0]), rivals[asked], partial(self._least_of_case, case))
             failed = torch.zeros_like(own)
-            failed[:, asked] = own[:, asked] & ~(found.left > 0)
+            failed[:, asked] = own[:, asked] & ~(found.left > 0) & found.occurs.unsqueeze(1)
             box, rival = failed[:, asked].nonzero(as_tuple=True)
             if not len(box):
                 continue
