@@ -1,17 +1,24 @@
 """Every tensor is made on the device of what it meets: forward passes, losses, generation, evaluation, certification."""
 
+import json
+
 import pytest
 import torch
 from accelerator import CUDA, Accelerator, is_on, place
+from far_subjects import KINDS, small_model
 from position_subjects import DECODERS, ENCODERS, build, encode, tokenizer
 
 import longhand
-from longhand.data import TASKS
+from longhand.data import TASKS, build_task
 from longhand.data.batches import check_lengths, draw_batch
 from longhand.data.families import to_device
-from longhand.data.proofs import certify
+from longhand.data.proofs import LengthProver, certify, hash_weights
+from longhand.hub_cards.checkpoints.checkpoint import Checkpoint
+from longhand.hub_cards.checkpoints.length_certificate import certify_lengths, find_other_verdict
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.evaluation.measure import evaluate_lengths
+from longhand.hub_cards.evaluation.worst import find_worst
+from longhand.hub_cards.research.theories.constructions import construct_addition
 from longhand.modeling import parallel_greedy
 
 PROMPTS = tokenizer(["653+049=", "7+12="], padding=True, return_tensors="pt")
@@ -94,3 +101,25 @@ def test_models_are_evaluated_and_certified_on_one_device(name, monkeypatch):
         for way in ("teacher_forced", "generate", "parallel")[: 3 if task.family.name == "decoder" else 1]:
             assert evaluate_lengths(checkpoint, lengths, num_samples=9, decode=way)[0]["exact_match"] == 1
         assert certify(model, task).certified
+
+
+@pytest.mark.parametrize("scale", ["sqrt", "log_length"])
+def test_lengths_are_proved_and_worst_problems_found_on_one_device(scale, tmp_path, monkeypatch):
+    """A model may lie on an accelerator: it is asked there, and its bounds are found from a copy of its weights."""
+    monkeypatch.setattr(torch.cuda, "get_device_name", str)
+    task = build_task("addition")
+    wrong, _ = small_model(**{**KINDS["recipe"], "attention_scale": scale})
+    expected = [LengthProver(model, task).verdict(2) for model in (wrong, construct_addition(2))]
+    with Accelerator():
+        for model, before in zip((wrong, construct_addition(2)), expected, strict=True):
+            checkpoint = Checkpoint("own", tmp_path, "folder", move(model), None, task, task, {}, hash_weights(model))
+            found = LengthProver(checkpoint.model, task).verdict(2)
+            assert (found.verdict, found.cases, found.problem) == (before.verdict, before.cases, before.problem)
+            row = certify_lengths(checkpoint, [1, 2], tmp_path / f"{before.verdict}.json", None)
+            assert row["lengths"][1]["verdict"] == before.verdict
+            stated = json.loads((tmp_path / f"{before.verdict}.json").read_text())
+            assert find_other_verdict(stated, checkpoint) is None
+            # A prover may find at once that nothing is wrong.
+            worst = find_worst(checkpoint, (2, 2), seconds=1)
+            assert (worst.answer is None) == (before.verdict == "proved")
+    assert {verdict.verdict for verdict in expected} == {"proved", "refuted"}
