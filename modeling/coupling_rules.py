@@ -1,5 +1,7 @@
 """The coupling rules of this package. Each docstring draws tokens above their position ids, one line for each level."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
@@ -94,6 +96,58 @@ def addition_plain(input_ids: Tensor, columns: int) -> Plan:
     return _two_numbers(input_ids, columns, PLUS, operands_reversed=False, response_reversed=False)
 
 
+@coupling_rule(levels=1, capacity=lambda ids: f"operands of {ids - 3} digits")
+def addition_plain_unpadded(input_ids: Tensor, columns: int) -> Plan:
+    """Plan like `addition_plain`, for a response without leading zeros, as paper 1's released code does. With start 4:
+
+        $ 2 3 3 + 8 7 = 3 2 0 $
+        0 5 6 7 8 6 7 4 5 6 7 0
+
+    Digits of the same significance share an id in every sum, unlike by `addition_plain`. For this, the rule looks whether
+    the sum has a carry out, and plans a response of L or of L + 1 digits. So the ids of a response tell how long it is.
+
+    Args:
+        input_ids: as for `addition`.
+        columns: as for `addition`.
+
+    Returns:
+        A `Plan` of one level. Ids 1 to L + 3 are used.
+
+    Raises:
+        ValueError: a row is not of the form `$A+B=`.
+    """
+    begin, middle, equals = two_number_markers(input_ids, PLUS).split(1, dim=1)
+    longest = torch.maximum(middle - begin, equals - middle) - 1
+    # Rows of one layout, and of equally long sums, share one row of ids.
+    response = one_layout(longest + _has_carry_out(input_ids, begin, middle, equals))
+    column = torch.arange(columns, device=input_ids.device)
+    first, second, written = middle - 1 - column, equals - 1 - column, equals + response - column
+    significance = torch.where(column < middle, first, torch.where(column < equals, second, written))
+    significance = torch.where(column == middle, -1, significance)
+    in_text = (column > begin) & (column <= equals + response)
+    return Plan(torch.where(in_text, response + 1 - significance, 0).unsqueeze(1), int(response.max()) + 1)
+
+
+def _has_carry_out(input_ids: Tensor, begin: Tensor, middle: Tensor, equals: Tensor) -> Tensor:
+    """Whether a sum has more digits than its longer operand, (batch, 1), from the columns of `$`, `+` and `=`.
+
+    A + B >= 10^L just if A is larger than 10^L - 1 - B, the number of the digits 9 - b. The top digit at which the two
+    differ decides which is larger.
+    """
+    significance = torch.arange(int(torch.maximum(middle - begin, equals - middle).max()) - 1, device=input_ids.device)
+
+    def digits_before(end: Tensor, start: Tensor) -> Tensor:
+        """(batch, digits), ones first, 0 beyond the number between two markers."""
+        place = (end - 1 - significance).expand(len(input_ids), -1)
+        return input_ids.gather(1, place.clamp(min=0)).masked_fill(place <= start, 0)
+
+    longest = torch.maximum(middle - begin, equals - middle) - 1
+    difference = digits_before(middle, begin) - 9 + digits_before(equals, middle)
+    difference = difference.masked_fill(significance >= longest, 0)
+    top = torch.where(difference == 0, -1, significance).amax(dim=1, keepdim=True)
+    return (difference.gather(1, top.clamp(min=0)) > 0).long()
+
+
 @coupling_rule(levels=1, capacity=lambda ids: f"operands of {ids - 2} digits, padded to {ids - 1}")
 def multi_operand_addition(input_ids: Tensor, columns: int) -> Plan:
     """Give digits of the same significance of any number of operands one id (paper 1, App. B).
@@ -169,10 +223,10 @@ def addition_scratchpad(input_ids: Tensor, columns: int) -> Plan:
         0 2 3 1 2 3 1 2 3 1 3 2 4 3 2 4 3 2 4 3 2 0
         0 1 1 1 2 2 2 3 3 0 1 1 2 2 2 3 3 3 4 4 4 0
 
-    In the follow-up an operand has the row of the running sum that adds it. Here it has the row of the other summand, so
-    that one relation finds both. Signs stand in the column above the top digit, where a running sum ends. A `+` has the row
-    of the operand before it, so the running sum that adds this operand sees whether another operand follows. The `=` has no
-    row, so every running sum sees it. A `>` stands below the ones of the running sum that it begins.
+    The digits have the ids of the follow-up; `addition_scratchpad_followup` has the markers' too. Here, signs stand in the
+    column above the top digit, where a running sum ends. A `+` has the row of the operand before it, so the running sum that
+    adds this operand sees whether another operand follows. The `=` has no row, so every running sum sees it. A `>` stands
+    below the ones of the running sum that it begins.
 
     Args:
         input_ids: as for `multi_operand_addition`.
@@ -197,6 +251,40 @@ def addition_scratchpad(input_ids: Tensor, columns: int) -> Plan:
     response_length = equals - begin + width + 1
     in_text = (column > begin) & (column < equals + response_length)
     ids = torch.where(in_text.unsqueeze(1), torch.stack([by_column, by_row], dim=1), 0)
+    return Plan(ids, int(response_length.max()))
+
+
+@coupling_rule(levels=2, capacity=lambda ids: f"{ids - 1} operands, running sums of {ids - 1} digits")
+def addition_scratchpad_followup(input_ids: Tensor, columns: int) -> Plan:
+    """Plan like `addition_scratchpad`, with the ids of the follow-up's released code (Cho et al., 2025). With start 1:
+
+        $ 0 8 + 0 7 + 2 1 = 0 0 > 8 0 > 5 1 > 6 3 $
+        0 3 2 1 3 2 1 3 2 1 2 3 1 2 3 1 2 3 1 2 3 0
+        0 1 1 1 2 2 2 3 3 1 1 1 2 2 2 3 3 3 4 4 4 0
+
+    All markers stand below the ones. A `+` has the row of the operand before it; `=` and `>` that of the running sum after.
+
+    Args:
+        input_ids: as for `multi_operand_addition`.
+        columns: as for `multi_operand_addition`.
+
+    Returns:
+        A `Plan` of two levels. Ids 1 to W + 1 and 1 to n + 1 are used.
+
+    Raises:
+        ValueError: as `multi_operand_addition`.
+    """
+    begin, plus, equals = padded_operand_markers(input_ids).split(1, dim=1)
+    width = plus - begin - 1
+    column = torch.arange(columns, device=input_ids.device)
+    in_query = column < equals
+    # A row is a number and the marker behind it in the query, and the marker before it in the response.
+    place = torch.where(in_query, column - begin - 1, column - equals)
+    row, digit = place // (width + 1) + 1, place % (width + 1)
+    by_column = torch.where(in_query, width + 1 - digit, digit + 1)
+    response_length = equals - begin + width + 1
+    in_text = (column > begin) & (column < equals + response_length)
+    ids = torch.where(in_text.unsqueeze(1), torch.stack([by_column, row], dim=1), 0)
     return Plan(ids, int(response_length.max()))
 
 
@@ -411,26 +499,106 @@ def multiplication_scratchpad(input_ids: Tensor, columns: int) -> Plan:
     Raises:
         ValueError: a row is not of the form `$A*B=`.
     """
+    text = _partial_products(input_ids, columns)
+    separator = text.digit < 0
+    by_first = torch.where(text.in_first, text.place_in_first + 2, 0)
+    by_first = torch.where(text.in_partial, text.first + 1 - text.digit, by_first)
+    by_row = torch.where(text.in_partial | text.in_sum, text.row + 1, text.by_second)
+    shifted = torch.where(text.in_partial, text.digit + text.row, text.digit)
+    by_product = torch.where(
+        (text.in_partial & ~separator) | text.in_sum, text.first + text.second + 1 - shifted, text.is_sign.long()
+    )
+    return Plan(torch.stack([by_first, by_row, by_product], dim=1), text.response_length)
+
+
+@coupling_rule(levels=3, capacity=lambda ids: f"operands of {ids - 1} digits in all")
+def multiplication_scratchpad_followup(input_ids: Tensor, columns: int) -> Plan:
+    """Plan like `multiplication_scratchpad`, with the ids of the follow-up's released code (Cho et al., 2025). With start 1:
+
+        $ 9 4 * 6 8 = 2 5 7 + 4 6 5 = 2 5 7 0 > 2 9 3 6 $
+        0 3 2 0 0 0 1 2 3 4 1 2 3 4 0 0 0 0 0 0 0 0 0 0 0
+        0 0 0 0 2 1 1 1 1 1 2 2 2 2 1 1 1 1 1 2 2 2 2 2 0
+        0 0 0 0 0 0 1 2 3 4 2 3 4 5 1 2 3 4 5 1 2 3 4 5 0
+
+    Each `=`, `+` and `>` stands below the ones of the row that it begins. `*` has no id.
+
+    Args:
+        input_ids: as for `addition`.
+        columns: as for `addition`.
+
+    Returns:
+        A `Plan` of three levels. For operands of A and B digits, ids 1 to A + 2, 1 to B and 1 to A + B + 1 are used.
+
+    Raises:
+        ValueError: a row is not of the form `$A*B=`.
+    """
+    text = _partial_products(input_ids, columns)
+    in_response = text.in_partial | text.in_sum
+    by_first = torch.where(text.in_first, text.first + 1 - text.place_in_first, 0)
+    by_first = torch.where(text.in_partial, text.digit + 2, by_first)
+    by_row = torch.where(in_response, text.row + 1, text.by_second)
+    shifted = torch.where(text.in_partial, text.digit + text.row, text.digit)
+    by_product = torch.where(in_response, shifted + 2, 0)
+    return Plan(torch.stack([by_first, by_row, by_product], dim=1), text.response_length)
+
+
+class _PartialProducts(NamedTuple):
+    """Where tokens of a product with scratchpad stand; tensors are (batch or 1, columns), or (batch or 1, 1) of numbers.
+
+    Attributes:
+        first, second: digits of A and of B.
+        is_sign: the token `*`.
+        in_first, place_in_first: digits of A; their places from the top, from 0.
+        by_second: for digits of B their places from the ones, from 1; 0 for other tokens.
+        in_partial, in_sum: rows of the response: first `=` or `+` and a partial product, then `=` or `>` and a running sum.
+        row, digit: of tokens in these rows, from 0; the digit of the token that begins a row is -1.
+    """
+
+    first: Tensor
+    second: Tensor
+    is_sign: Tensor
+    in_first: Tensor
+    place_in_first: Tensor
+    by_second: Tensor
+    in_partial: Tensor
+    in_sum: Tensor
+    row: Tensor
+    digit: Tensor
+
+    @property
+    def response_length(self) -> int:
+        """Tokens of the longest response, the end token included."""
+        return int((self.second * (2 * self.first + self.second + 3)).max())
+
+
+def _partial_products(input_ids: Tensor, columns: int) -> _PartialProducts:
+    """Return where the tokens of queries `$A*B=` and of their responses stand.
+
+    Raises:
+        ValueError: a row is not of this form.
+    """
     begin, middle, equals = two_number_markers(input_ids, TIMES).split(1, dim=1)
     first, second = middle - begin - 1, equals - middle - 1
     column = torch.arange(columns, device=input_ids.device)
-    # Rows of the response: first `=` or `+` and a partial product, then `=` or `>` and a running sum.
     place = column - equals
     in_partial = (place >= 0) & (place < second * (first + 2))
     rest = place - second * (first + 2)
     in_sum = (rest >= 0) & (rest < second * (first + second + 1))
     width = torch.where(in_partial, first + 2, first + second + 1)
     place = torch.where(in_partial, place, rest)
-    row, digit = place // width, place % width - 1
-    separator = digit < 0
-
-    in_first, in_second = (column > begin) & (column < middle), (column > middle) & (column < equals)
-    by_first = torch.where(in_first, column - begin + 1, torch.where(in_partial, first + 1 - digit, 0))
-    by_row = torch.where(in_second, equals - column, torch.where(in_partial | in_sum, row + 1, 0))
-    shifted = torch.where(in_partial, digit + row, digit)
-    by_product = torch.where((in_partial & ~separator) | in_sum, first + second + 1 - shifted, (column == middle).long())
-    response_length = int((second * (2 * first + second + 3)).max())
-    return Plan(torch.stack([by_first, by_row, by_product], dim=1), response_length)
+    in_second = (column > middle) & (column < equals)
+    return _PartialProducts(
+        first=first,
+        second=second,
+        is_sign=column == middle,
+        in_first=(column > begin) & (column < middle),
+        place_in_first=column - begin - 1,
+        by_second=torch.where(in_second, equals - column, 0),
+        in_partial=in_partial,
+        in_sum=in_sum,
+        row=place // width,
+        digit=place % width - 1,
+    )
 
 
 @coupling_rule(

@@ -52,6 +52,12 @@ class Addition(LongestOperandLengths, DecoderTask):
         return _COUPLING[self.order]
 
     @property
+    def further_couplings(self):
+        # Its ids follow the length of the response, which is the query's to tell where nothing is padded.
+        is_released = self.order == "plain" and not self.zero_padding
+        return ("addition_plain_unpadded",) if is_released else ()
+
+    @property
     def reader(self) -> AnswerReader:
         return replace(ONES_FIRST, ones_first=self.order != "plain")
 

@@ -76,13 +76,14 @@ COST_RUN = "paper-attention-probe"
 """A study of one run at the papers' scale that was made on one core, which says what others cost."""
 
 REPRODUCED = "reproduced"
+BY_ANOTHER = "by another method"
 REDUCED = "at reduced scale"
 CONTRADICTED = "contradicted"
 UNDECIDED = "not decided"
 UNFITTED = "cannot be fitted here"
 NOT_RUN = "not run yet"
 OPEN = (UNDECIDED, UNFITTED, NOT_RUN)
-VERDICTS = (REPRODUCED, REDUCED, CONTRADICTED, UNDECIDED, UNFITTED, NOT_RUN)
+VERDICTS = (REPRODUCED, REDUCED, BY_ANOTHER, CONTRADICTED, UNDECIDED, UNFITTED, NOT_RUN)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +195,7 @@ def judge(claim: Claim, paper: Paper) -> Judgement:
         if judgement.smaller <= {"seeds", "test problems"}:
             return judgement
     for other, judgement in others:
-        if other.exact and judgement.verdict == REPRODUCED and own.verdict in (UNDECIDED, UNFITTED):
+        if other.exact and judgement.verdict in (REPRODUCED, BY_ANOTHER) and own.verdict in (UNDECIDED, UNFITTED):
             also = f"by `{claim.study or claim.rows}` it is {own.verdict}: {own.found or own.why}"
             return replace(judgement, why=sentences(judgement.why, also))
     found = [
@@ -229,6 +230,8 @@ def judge_once(claim: Claim, paper: Paper) -> Judgement:
         verdict = REPRODUCED if not judgement.smaller else REDUCED
     else:
         verdict = CONTRADICTED if wrong and not judgement.smaller and fewest >= ENOUGH_SEEDS else UNDECIDED
+    if verdict == REPRODUCED and not judgement.own_method:
+        verdict = BY_ANOTHER
     return replace(judgement, verdict=verdict, found=found, why=why)
 
 
