@@ -16,15 +16,20 @@ from longhand.hub_cards.research.study import list_studies, load_study
 STUDIES = ("complexity", "constructions", "flare", "functions", "nope_ceiling", "ring", "wrong_tokens")
 """Studies with code of their own, in `theories`. The others are data: `longhand.hub_cards.research.study`."""
 
+GPU = "gpu"
+"""What is no study: the script for a GPU."""
+
 
 def load_code(name: str) -> Any:
     """Return the module that runs a study."""
+    if name == GPU:
+        return import_module(f"{__package__}.gpu.run")
     return import_module(f"{__package__}.theories.{name}" if name in STUDIES else f"{__package__}.run")
 
 
 def describe_studies() -> str:
     """Return a line for each study: its name and the first line of its docstring, or its question."""
-    lines = {name: load_code(name).__doc__.splitlines()[0] for name in STUDIES}
+    lines = {name: load_code(name).__doc__.splitlines()[0] for name in (*STUDIES, GPU)}
     lines |= {name: load_study(name).question for name in list_studies()}
     return "\n".join(f"{name:<{max(map(len, lines))}}  {line}" for name, line in lines.items())
 
@@ -37,7 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
         return
     logging.disable_progress_bar()
     with interruptible("the same command goes on"), refusing_in_one_line(OSError):
-        names = [*STUDIES, *list_studies()]
+        names = [*STUDIES, GPU, *list_studies()]
         if name not in names:
             raise ValueError(f"study {name!r} is unknown: choose from {', '.join(names)}")
         code = load_code(name)
@@ -46,7 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
         if hasattr(code, "add_options"):
             code.add_options(parser)
         chosen = vars(parser.parse_args(options))
-        code.run(**(chosen if name in STUDIES else {"name": name, **chosen}))
+        code.run(**(chosen if name in (*STUDIES, GPU) else {"name": name, **chosen}))
 
 
 if __name__ == "__main__":

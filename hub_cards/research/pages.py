@@ -13,6 +13,7 @@ from longhand.hub_cards.commands import write_atomically
 from longhand.hub_cards.evaluation.plots import plot_attention, plot_attention_of_response, plot_position_maps
 from longhand.hub_cards.research import gallery
 from longhand.hub_cards.research.claims import claims_blocks
+from longhand.hub_cards.research.gpu.run import parts_block
 from longhand.hub_cards.research.overview import plot_addition, plot_tasks
 from longhand.hub_cards.research.study import STUDY_RESULTS, load_study
 from longhand.hub_cards.research.study_pages import (
@@ -65,6 +66,7 @@ def all_blocks(pages: str) -> dict[str, str]:
     """
     files = {name: HUB_CARDS / table["file"] for name, table in TABLES.items() if "file" in table}
     blocks = {name: filled_table(name, read_results(file)) for name, file in files.items()} | claims_blocks()
+    blocks["gpu/parts"] = parts_block(read_results(FOLDER / "gpu.jsonl"))
     blocks["verdicts"] = verdict_block()
     blocks["proofs"] = proofs_block()
     blocks["proved-table"] = shipped_proof_block()

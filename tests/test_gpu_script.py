@@ -1,0 +1,102 @@
+"""The script for a GPU, on a CPU with tiny sizes: rows of every part, errors that stop nothing, and what is done once."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from longhand.hub_cards.research.gpu.counters import HostWaits, LiveBytes
+from longhand.hub_cards.research.gpu.record import Record, read_rows
+from longhand.hub_cards.research.gpu.run import MODULES, is_failed
+from longhand.hub_cards.result_rows import read_results
+
+
+def start(output, *parts):
+    command = [sys.executable, "-m", "longhand.hub_cards.research", "gpu", "--minutes", "60", "--output", output, "--parts"]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([*map(str, command), *parts], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def record(folder, seconds=60.0):
+    return Record("devices", folder, time.time() + seconds, small=True)
+
+
+def test_an_error_is_a_row_and_the_next_measurement_goes_on(tmp_path):
+    def fail():
+        raise RuntimeError("no such kernel")
+
+    row = record(tmp_path).measure("one", fail)
+    assert row["error"].startswith("RuntimeError: no such kernel (test_gpu_script.py:")
+    record(tmp_path).measure("two", lambda: {"lead": float("nan")})
+    assert [row["name"] for row in read_rows(tmp_path)] == ["one", "two"]
+    # What holds no number is read as a results file all the same.
+    assert read_results(tmp_path / "gpu.jsonl")[1]["lead"] == "nan"
+
+
+def test_what_failed_is_measured_again_and_what_was_measured_is_not(tmp_path):
+    calls = []
+    for result in (1 / 2, 1 / 3):
+        for name in ("good", "bad"):
+
+            def work(name=name, result=result):
+                calls.append(name)
+                if name == "bad" and result == 1 / 2:
+                    raise SystemExit(2)
+                return {"result": result}
+
+            record(tmp_path).measure(name, work)
+    assert calls == ["good", "bad", "bad"]
+
+
+def test_nothing_begins_when_time_is_over(tmp_path):
+    assert record(tmp_path, seconds=5).measure("long", lambda: pytest.fail("it began"), needs=10) is None
+    assert read_rows(tmp_path) == []
+
+
+def test_bytes_of_tensors_alive_are_counted_until_they_are_gone():
+    with LiveBytes() as counted:
+        one = torch.zeros(1000)
+        two = one + 1
+        view = two[:10]
+        del two
+        assert counted.now == 8000
+        del view
+        assert counted.now == 4000
+        del one
+    assert (counted.now, counted.peak) == (0, 8000)
+
+
+def test_values_that_the_host_reads_are_counted():
+    tensor, mask = torch.arange(4.0), torch.tensor([True, False, True, False])
+    with HostWaits() as counted:
+        _ = tensor * 2 + tensor[torch.tensor([0, 1, 2, 3])]
+        assert counted.count == 0
+        float(tensor.sum())
+        assert counted.count == 1
+        if (tensor > 9).any():
+            pytest.fail("no value is so large")
+        assert counted.count == 2
+        _ = tensor[mask]
+        assert counted.count > 2
+
+
+@pytest.mark.slow
+def test_a_part_writes_its_rows_once(tmp_path):
+    printed = start(tmp_path, "memory")
+    assert "memory: 1 of 1 measured without a fault" in printed
+    before = (tmp_path / "gpu.jsonl").read_bytes()
+    start(tmp_path, "memory")
+    assert (tmp_path / "gpu.jsonl").read_bytes() == before
+
+
+@pytest.mark.thorough
+def test_every_part_runs_on_a_cpu(tmp_path):
+    start(tmp_path)
+    rows = read_results(tmp_path / "gpu.jsonl")
+    assert {row["part"] for row in rows} == set(MODULES)
+    assert [row for row in rows if is_failed(row)] == []
