@@ -1,0 +1,236 @@
+"""Structure in the attention of any model of transformers that uses its attention interface.
+
+Relations and biases become numbers that are added to the scaled scores of every layer, after a soft cap if the model has one
+and before its mask and its softmax. They travel as one argument of the forward pass, `longhand_structure`, which models pass
+on to their attention. So nothing is kept between calls, and gradient checkpointing, compilation and replicas see what each
+call was given.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from .relations import NOT_RELATED
+
+STRUCTURE = "longhand_structure"
+"""Name of the argument that carries a `GivenStructure` to every attention."""
+
+PREFIX = "longhand_"
+"""Before the names of attention implementations that read structure; without structure they are those of transformers."""
+
+IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention")
+
+LAYER = "structure_layer"
+"""Attribute of an attention module: the place of its table."""
+
+
+class ReachedAttention(NamedTuple):
+    """An attention module that reads structure, and the sizes of its queries."""
+
+    module: nn.Module
+    heads: int
+    head_dim: int
+
+
+class GivenStructure(NamedTuple):
+    """The structure of one forward pass.
+
+    Attributes:
+        columns: number of keys of the whole sequence: the tokens of the input and of a cache before them.
+        relations: (batch or 1, heads or 1, queries, columns) int64, -1 for pairs that are not related; None for none.
+        table: what each relation adds, (layers or 1, relations, heads) numbers, or (layers or 1, relations, heads, head_dim)
+            vectors; None without relations.
+        enter: what a vector is added to, `"key"` or `"query"`; `"score"` for numbers.
+        position_bias: (batch or 1, heads or 1, queries, columns), added to the scores of every layer; None for none.
+        reached: if given, every attention that reads this structure is added to it.
+    """
+
+    columns: int
+    relations: Tensor | None = None
+    table: Tensor | None = None
+    enter: str = "score"
+    position_bias: Tensor | None = None
+    reached: list[ReachedAttention] | None = None
+
+
+def _relation_bias(structure: GivenStructure, relations: Tensor, module: nn.Module, query, key, scaling) -> Tensor:
+    """Return what relations (batch or 1, heads or 1, queries, keys) add to the scaled scores of a layer."""
+    tables: Any = structure.table
+    table = tables[getattr(module, LAYER) if len(tables) > 1 else 0]
+    # The last row is for pairs that are not related.
+    table = torch.cat([table, table.new_zeros(1, *table.shape[1:])])
+    places = relations.where(relations != NOT_RELATED, len(table) - 1)
+    if structure.enter == "score" and places.shape[1] == 1:
+        return nn.functional.embedding(places[:, 0], table).permute(0, 3, 1, 2)
+    batch, heads, queries, _ = query.shape
+    places = places.expand(batch if structure.enter != "score" else -1, heads, -1, -1)
+    if structure.enter == "score":
+        return table.T[None, :, None].expand(len(places), -1, queries, -1).gather(3, places)
+    vectors = table.to(query.dtype)
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    if structure.enter == "key":
+        return torch.einsum("bhqd,rhd->bhqr", query, vectors).gather(3, places) * scaling
+    keys = key.repeat_interleave(heads // key.shape[1], dim=1)
+    return torch.einsum("bhkd,rhd->bhrk", keys, vectors).gather(2, places) * scaling
+
+
+def _structure_bias(structure: GivenStructure, module: nn.Module, query: Tensor, key: Tensor, scaling) -> Tensor:
+    """Return the sum of all that is added to the scores of a layer, (batch or 1, heads or 1, queries, keys).
+
+    A layer with a window has only the last keys of the sequence in its cache, and a static cache has room for later ones.
+    """
+    first, keys = max(0, structure.columns - key.shape[2]), key.shape[2]
+    parts = []
+    if structure.relations is not None:
+        held = key[:, :, : structure.columns]
+        parts.append(_relation_bias(structure, structure.relations[..., first:], module, query, held, scaling))
+    if structure.position_bias is not None:
+        parts.append(structure.position_bias[..., first:])
+    bias = parts[0] if len(parts) == 1 else parts[0] + parts[1]
+    return nn.functional.pad(bias, (0, first + keys - structure.columns))
+
+
+def _as_mask(bias: Tensor, attention_mask: Tensor | None, is_causal: bool, columns: int, query: Tensor) -> Tensor:
+    """Return a bias and a mask as one mask that is added to scores, of the type of the queries.
+
+    Args:
+        bias: (batch or 1, heads or 1, queries, keys).
+        attention_mask: bool or additive, or None.
+        is_causal: whether None stands for a causal mask.
+        columns: number of keys of the whole sequence.
+    """
+    lowest, (queries, keys) = torch.finfo(query.dtype).min, bias.shape[-2:]
+    if attention_mask is None and is_causal:
+        own = torch.arange(columns - queries, columns, device=query.device)
+        attention_mask = torch.arange(keys, device=query.device) + max(0, columns - keys) <= own.unsqueeze(1)
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
+        bias = bias.where(attention_mask[..., :keys], lowest)
+    elif attention_mask is not None:
+        bias = bias + attention_mask[..., :keys]
+    # The sum of two masks, or one of another type, may be below what the type of the queries holds.
+    return bias.clamp(min=lowest).to(query.dtype)
+
+
+def base_attention(implementation: str, module: nn.Module) -> Callable[..., tuple[Tensor, Tensor | None]]:
+    """Return the attention function of this name that the file of a module uses.
+
+    Raises:
+        ValueError: the file has no `eager_attention_forward`.
+    """
+    for kind in type(module).__mro__:
+        names = vars(sys.modules[kind.__module__])
+        if implementation == "eager" and "eager_attention_forward" in names:
+            return names["eager_attention_forward"]
+        if implementation != "eager" and "ALL_ATTENTION_FUNCTIONS" in names:
+            return names["ALL_ATTENTION_FUNCTIONS"][implementation]
+    if implementation == "eager":
+        raise ValueError(f"{type(module).__name__} has no eager_attention_forward: use attn_implementation 'sdpa'")
+    return ALL_ATTENTION_FUNCTIONS[implementation]
+
+
+def _attention_with_structure(implementation: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
+    """Return the attention function of this name that reads a `GivenStructure`."""
+
+    def attend(module, query, key, value, attention_mask, *arguments, longhand_structure=None, **kwargs):
+        base, structure = base_attention(implementation, module), longhand_structure
+        if structure is None:
+            if kwargs.get("pair_map") is not None:
+                raise ValueError("pair_map is read by the model that with_structure returned, not by a part of it")
+            return base(module, query, key, value, attention_mask, *arguments, **kwargs)
+        if structure.reached is not None:
+            structure.reached.append(ReachedAttention(module, query.shape[1], query.shape[-1]))
+        if structure.relations is None and structure.position_bias is None:
+            return base(module, query, key, value, attention_mask, *arguments, **kwargs)
+        if structure.relations is not None and not hasattr(module, LAYER):
+            raise ValueError(f"{type(module).__name__} was not there when with_structure was called: call it again")
+        bias = _structure_bias(structure, module, query, key, kwargs.get("scaling"))
+        if (own_bias := kwargs.pop("position_bias", None)) is not None:
+            bias = bias + own_bias
+        if implementation == "flex_attention":
+            if isinstance(attention_mask, Tensor):
+                # Flex attention would read the mask of the first head alone, and add a bool as a number.
+                bias, attention_mask = _as_mask(bias, attention_mask, False, structure.columns, query), None
+            bias = bias.to(query.dtype).expand(len(query), query.shape[1], -1, -1)
+            return base(module, query, key, value, attention_mask, *arguments, position_bias=bias, **kwargs)
+        # As in transformers: only sdpa takes no mask for a causal one.
+        is_causal = kwargs.get("is_causal")
+        is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+        mask = _as_mask(bias, attention_mask, is_causal and implementation == "sdpa", structure.columns, query)
+        return base(module, query, key, value, mask, *arguments, **kwargs)
+
+    return attend
+
+
+for _implementation in IMPLEMENTATIONS:
+    AttentionInterface.register(PREFIX + _implementation, _attention_with_structure(_implementation))
+    AttentionMaskInterface.register(PREFIX + _implementation, ALL_MASK_ATTENTION_FUNCTIONS[_implementation])
+
+
+PROBED = 3
+"""Tokens of the input by which a model is asked what its attention reads."""
+
+
+def find_attention(model: PreTrainedModel) -> list[ReachedAttention]:
+    """Return every attention of a model, in the order of the layers.
+
+    The model answers once for a few tokens, with a bias that hides each token from the others. If its output at one token
+    then has any derivative by the embedding of another, something mixes tokens that the bias did not reach: attention
+    without the interface, a convolution, a recurrence.
+
+    Raises:
+        ValueError: the bias does not reach all that mixes tokens, or the model cannot be asked.
+    """
+    name, reached, states, embedded = type(model).__name__, list[ReachedAttention](), list[Tensor](), list[Tensor]()
+
+    def begin(module, arguments, output):
+        embedded.append(output.detach().requires_grad_())
+        return embedded[-1]
+
+    def note(module, arguments, output):
+        states.append(output if isinstance(output, Tensor) else output[0])
+
+    device = model.get_input_embeddings().weight.device
+    hidden = torch.full((PROBED, PROBED), torch.finfo(torch.float32).min, device=device).fill_diagonal_(0.0)
+    structure = GivenStructure(PROBED, position_bias=hidden[None, None], reached=reached)
+    training = {module: module.training for module in model.modules()}
+    hooks = [model.get_input_embeddings().register_forward_hook(begin), model.base_model.register_forward_hook(note)]
+    tokens = torch.arange(PROBED, device=device).unsqueeze(0) + 2
+    try:
+        model.eval()
+        with torch.enable_grad():
+            model(input_ids=tokens, attention_mask=torch.ones_like(tokens), **{STRUCTURE: structure})
+            mixed = [_mixes(states[-1], embedded[0], token) for token in range(PROBED)] if reached else []
+    except Exception as error:
+        shown = " ".join(str(error).split())
+        raise ValueError(f"{name} could not be asked what its attention reads: {type(error).__name__} {shown:.200}") from error
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for module, was_training in training.items():
+            module.training = was_training
+    if not reached:
+        raise ValueError(f"no attention of {name} goes through {NEEDED}")
+    if any(mixed):
+        raise ValueError(f"a token of {name} reads others by something else than attention through {NEEDED}")
+    return list({each.module: each for each in reached}.values())
+
+
+NEEDED = (
+    "transformers' attention interface, so structure would be ignored there: use a model whose attention does, such as Llama, "
+    "Qwen2, GPT-2 or BERT"
+)
+
+
+def _mixes(states: Tensor, embedded: Tensor, token: int) -> bool:
+    """Return whether states (1, tokens, hidden) at a token have a derivative by the embedding of another token."""
+    # Weights that differ: a norm may keep the plain sum of a state as it is.
+    weights = torch.arange(states.shape[-1], device=states.device, dtype=states.dtype).cos()
+    (slopes,) = torch.autograd.grad((states[0, token] * weights).sum(), embedded, retain_graph=True)
+    others = torch.arange(PROBED, device=slopes.device) != token
+    return bool((slopes[0, others] != 0).any())

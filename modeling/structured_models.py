@@ -1,0 +1,683 @@
+"""Structure for models of others: pair maps, biases and ids of several levels, in one call.
+
+    model = AutoModelForCausalLM.from_pretrained("HuggingFaceTB/SmolLM2-135M")
+    model = with_structure(model, num_relations=5)
+    model(**inputs, pair_map=pair_map)
+    model.generate(**inputs, pair_map=plan, max_new_tokens=20)
+    model.save_structure("outputs/structure")
+
+The model stays the same object and keeps its weights. Its class becomes a subclass of the same name, whose forward pass takes
+structure, and it has one module more, `structure`, with the table of every layer. Tables start with zeros, so that relations
+change nothing until they are trained. A call without structure reads no table.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
+from functools import cache
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.generation import GenerationMixin
+from transformers.utils import cached_file
+
+from .coupling import CouplingRule, find_rule, plan_position_ids
+from .generation_coupled_gpt import SUPPORTED_MODES
+from .pretrained import LonghandPreTrainedModel
+from .relations import coupled_pair_map, level_ranges, num_coupled_relations
+from .structure import PairShape, check_whole_numbers, read_pair_map, read_position_bias, read_position_ids
+from .structured_attention import IMPLEMENTATIONS, LAYER, NEEDED, PREFIX, STRUCTURE, GivenStructure, find_attention
+from .vocabulary import PAD
+
+CONFIG_FILE, WEIGHTS_FILE = "structure_config.json", "structure.safetensors"
+
+ENTER = ("score", "key", "query")
+
+PARTS = ("pair_map", "position_bias")
+"""Arguments of a forward pass that only a model with structure has."""
+
+UNSUPPORTED_SETTINGS = ("guidance_scale", "token_healing", "prefill_chunk_size", "use_mtp")
+"""Settings of `generate()` that rewrite, cut or repeat the prompt, or ask the model without its structure."""
+
+
+@dataclass(frozen=True)
+class StructureConfig:
+    """What a model with structure reads, and the sizes of its tables.
+
+    Attributes:
+        num_relations: number of relations of the pair maps that calls give, 0 to this number - 1; None for none.
+        levels: number of ids of a token, whose differences are the relations; None if calls give maps.
+        relation_range: the smallest and the largest distinct difference, query minus key: two integers for all levels, or two
+            for each level in turn.
+        relations_enter: what a relation adds to: the `"score"`, as a number for each head, or, as a vector for each head,
+            the `"key"` or the `"query"` (paper 2, Eq. 2.1).
+        share_layers: whether all layers have one table.
+        layers, heads, head_dim: sizes of the model's attention.
+        model_class, base_model: the class of the model, and where it came from.
+
+    Raises:
+        ValueError: a value is not legal.
+    """
+
+    num_relations: int | None = None
+    levels: int | None = None
+    relation_range: Sequence[int] = (-2, 2)
+    relations_enter: str = "score"
+    share_layers: bool = False
+    layers: int = 0
+    heads: int = 0
+    head_dim: int = 0
+    model_class: str = ""
+    base_model: str = ""
+
+    SIZES: ClassVar[tuple[str, ...]] = ("layers", "heads", "head_dim")
+
+    def __post_init__(self):
+        for name in ("num_relations", "levels"):
+            number = getattr(self, name)
+            if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
+                raise ValueError(f"{name} must be an integer of at least 1, or None, got {number!r}")
+        if self.num_relations and self.levels:
+            raise ValueError(
+                f"num_relations counts the relations of given maps, levels the ids that relations follow from: give one, got "
+                f"{self.num_relations} and {self.levels}"
+            )
+        if self.relations_enter not in ENTER:
+            raise ValueError(f"relations_enter must be one of {', '.join(ENTER)}, got {self.relations_enter!r}")
+        bounds, levels = self.relation_range, self.levels or 1
+        if isinstance(bounds, int):
+            object.__setattr__(self, "relation_range", bounds := (-bounds, bounds))
+        if len(bounds) not in (2, 2 * levels) or any(not low <= 0 <= high for low, high in level_ranges(bounds, levels)):
+            raise ValueError(
+                f"relation_range must be a number r for -r to r, two integers low <= 0 <= high, or two for each of {levels} "
+                f"levels, got {bounds}"
+            )
+
+    @property
+    def relations(self) -> int:
+        """The number of relations of a table; 0 without tables."""
+        if self.levels:
+            return num_coupled_relations(self.relation_range, self.levels)
+        return self.num_relations or 0
+
+    def check_fits(self, sizes: dict[str, int], model_class: str) -> None:
+        """Raise ValueError unless tables of this structure fit a model with these sizes."""
+        own = {name: getattr(self, name) for name in self.SIZES}
+        if own != sizes:
+            shown = ", ".join(f"{name} {number}" for name, number in own.items())
+            raise ValueError(
+                f"this structure is of {self.base_model or self.model_class}, {shown}, and {model_class} has "
+                f"{', '.join(str(number) for number in sizes.values())}"
+            )
+
+
+class Structure(nn.Module):
+    """The tables of a model: what each relation adds in each layer and head.
+
+    `table` is (layers or 1, relations, heads), or (layers or 1, relations, heads, head_dim) for vectors.
+    """
+
+    def __init__(self, config: StructureConfig, dtype: torch.dtype, device: torch.device):
+        super().__init__()
+        width = () if config.relations_enter == "score" else (config.head_dim,)
+        shape = (1 if config.share_layers else config.layers, config.relations, config.heads, *width)
+        self.table = nn.Parameter(torch.zeros(shape, dtype=dtype, device=device))
+
+    def forward(self, relations: Tensor) -> tuple[Tensor, Tensor]:
+        """Return relations and the table, to be read by every attention; PEFT may put another table in its place."""
+        return relations, self.table
+
+
+class StructuredModel:
+    """What a model with structure has beside its own class, which is the next one in its order of classes."""
+
+    structure_config: StructureConfig
+    structure: Structure
+    own_parameters: ClassVar[tuple[str, ...]]
+    """Names of the arguments of the own class's forward pass."""
+
+    def forward(self, *arguments, **kwargs):
+        """Answer as the model's own class does, with structure.
+
+        Further arguments:
+            pair_map: (batch or 1, queries, keys) or (batch or 1, heads, queries, keys), relations 0 to `num_relations` - 1
+                of tokens of the input as queries to these and the tokens of a cache before them as keys; -1 for pairs that
+                are not related, to whose scores nothing is added.
+            position_ids: of a model with `levels`, (batch or 1, levels, keys); (batch, queries) are the model's own.
+            position_bias: (batch or 1, heads or 1, queries, keys), added to the scores of every layer.
+
+        Raises:
+            ValueError: structure has another shape, type or range, or the model cannot read it.
+        """
+        kwargs.update(zip(self.own_parameters, arguments, strict=False))
+        own: Any = super()
+        return own.forward(**kwargs if kwargs.get(STRUCTURE) is not None else self._with_structure(kwargs))
+
+    def _with_structure(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of the own class's forward pass; one of them carries the given structure, if there is any."""
+        legal = (*PARTS, "position_ids", "attention_mask")
+        for unknown in sorted(kwargs.keys() - {*self.own_parameters, *legal}):
+            if meant := get_close_matches(unknown, legal, n=1, cutoff=0.8):
+                raise ValueError(f"{type(self).__name__} reads no {unknown}: {meant[0]} is meant")
+        given = {part: kwargs.pop(part, None) for part in PARTS}
+        ids = kwargs.get("position_ids")
+        if isinstance(ids, Tensor) and ids.ndim == 3:
+            given["position_ids"] = kwargs.pop("position_ids")
+        elif ids is not None:
+            self.check_reads_ids()
+        if all(part is None for part in given.values()):
+            return kwargs
+        inputs = next((kwargs[name] for name in ("input_ids", "inputs_embeds") if kwargs.get(name) is not None), None)
+        if inputs is None:
+            raise ValueError(f"structure is for the tokens of {type(self).__name__}: give input_ids or inputs_embeds")
+        cache = next((kwargs[name] for name in ("cache", "past_key_values") if kwargs.get(name) is not None), None)
+        batch, tokens = inputs.shape[:2]
+        columns = tokens + (0 if cache is None else int(cache.get_seq_length()))
+        kwargs[STRUCTURE] = self.read_structure(batch, tokens, columns, **given)
+        if kwargs.get("position_ids") is not None and kwargs.get("attention_mask") is None:
+            # Without a mask, transformers takes ids that jump for several texts in one row.
+            kwargs["attention_mask"] = torch.ones(batch, columns, dtype=torch.long, device=inputs.device)
+        return kwargs
+
+    def read_structure(
+        self,
+        batch: int,
+        tokens: int,
+        columns: int,
+        pair_map: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        position_bias: Tensor | None = None,
+    ) -> GivenStructure:
+        """Return structure as every attention reads it; shapes are those of `forward`.
+
+        Args:
+            columns: number of keys: `tokens`, and those of a cache before them.
+
+        Raises:
+            ValueError: structure has another shape, type or range, or the model cannot read it.
+        """
+        name, config = type(self).__name__, self.structure_config
+        self.check_reads_structure()
+        shape = PairShape(batch, config.heads, tokens, columns)
+        if pair_map is not None and position_ids is not None:
+            raise ValueError("position_ids of levels say how tokens are related, and so does pair_map: give one of them")
+        if pair_map is not None:
+            if not config.relations:
+                raise ValueError(f"{name} has no table of relations: with_structure(model, num_relations=...) makes one")
+            relations: Tensor | None = read_pair_map(pair_map, shape, config.relations)
+        elif position_ids is not None:
+            if not config.levels:
+                raise ValueError(f"{name} has no levels of ids: with_structure(model, levels=...) makes tables for them")
+            ids = read_position_ids(position_ids, batch, config.levels, (columns,))
+            relations = self.relate(ids[..., columns - tokens :], ids)
+        else:
+            relations = None
+        if position_bias is not None:
+            position_bias = read_position_bias(position_bias, shape)
+        return self.give(columns, relations, position_bias)
+
+    def relate(self, query_ids: Tensor, key_ids: Tensor) -> Tensor:
+        """Return the relations (batch or 1, 1, queries, keys) of ids (batch or 1, levels, tokens)."""
+        window = self.structure_config.relation_range
+        return coupled_pair_map(query_ids, key_ids, window, windowed=False).long().unsqueeze(1)
+
+    def give(self, columns: int, relations: Tensor | None, position_bias: Tensor | None = None) -> GivenStructure:
+        """Return the structure of a call with its tables, which are parameters, so that each layer has its own derivative."""
+        table = None
+        if relations is not None:
+            relations, table = self.structure(relations)
+        return GivenStructure(columns, relations, table, self.structure_config.relations_enter, position_bias)
+
+    def check_reads_structure(self) -> None:
+        """Raise ValueError if attention was given an implementation that reads no structure."""
+        config: Any = self.config  # type: ignore[attr-defined]  # of the own class
+        if not config._attn_implementation.startswith(PREFIX):
+            raise ValueError(
+                f"attention of {type(self).__name__} is {config._attn_implementation!r} now, which reads no structure: choose "
+                f"one by model.set_attn_implementation, of {', '.join(IMPLEMENTATIONS)}"
+            )
+
+    def check_reads_ids(self) -> None:
+        """Raise ValueError for position ids (batch, tokens) if the own class takes none."""
+        if "position_ids" not in self.own_parameters:
+            raise ValueError(f"{type(self).__name__} takes no position_ids (batch, tokens) of its own")
+
+    def set_attn_implementation(self, attn_implementation: str, *arguments, **kwargs) -> None:
+        """Choose one of the implementations of attention that read structure.
+
+        Raises:
+            ValueError: the implementation reads none.
+        """
+        implementation = str(attn_implementation).removeprefix(PREFIX)
+        if implementation not in IMPLEMENTATIONS:
+            raise ValueError(f"structure is read by {', '.join(IMPLEMENTATIONS)}, not by {attn_implementation!r}")
+        own: Any = super()
+        own.set_attn_implementation(PREFIX + implementation, *arguments, **kwargs)
+
+    def save_structure(self, folder: str | Path) -> None:
+        """Write the tables, what they are and a card into a folder, which `with_structure(base, folder)` reads."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        self._write_structure(Path(folder))
+        (Path(folder) / "README.md").write_text(_card(self.structure_config), encoding="utf-8")
+
+    def _write_structure(self, folder: Path) -> None:
+        structure: Any = self.structure
+        # PEFT keeps the tables that it trains beside those that were there before.
+        structure = getattr(structure, "modules_to_save", {}).get(getattr(structure, "active_adapter", None), structure)
+        tables = {name: weights.detach().contiguous() for name, weights in structure.state_dict().items()}
+        save_file(tables, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+        values = json.dumps(asdict(self.structure_config), indent=2)
+        (folder / CONFIG_FILE).write_text(values + "\n", encoding="utf-8")
+
+    def save_pretrained(self, save_directory: str | Path, *arguments, push_to_hub: bool = False, **kwargs) -> None:
+        """Save the whole model as transformers does, and the structure beside it.
+
+        `with_structure(AutoModel.from_pretrained(folder), folder)` is the same model again. An Auto class alone says that
+        it does not use `structure.table`.
+        """
+        own: Any = super()
+        own.save_pretrained(save_directory, *arguments, **kwargs)
+        if kwargs.get("is_main_process", True) and self.structure_config.relations:
+            self._write_structure(Path(save_directory))
+        if push_to_hub:
+            hub = {name: kwargs[name] for name in ("commit_message", "private", "token", "create_pr") if name in kwargs}
+            own.push_to_hub(kwargs.get("repo_id") or Path(save_directory).name, **hub)
+
+
+def _card(config: StructureConfig) -> str:
+    """Return the card of a structure's repository."""
+    # A folder is no base model that the Hub knows.
+    is_repository = config.base_model and not Path(config.base_model).exists()
+    base = f"base_model: {config.base_model}\n" if is_repository else ""
+    arguments = f"levels={config.levels}" if config.levels else f"num_relations={config.num_relations}"
+    return f"""---
+library_name: longhand
+{base}tags:
+- longhand
+- structure
+---
+# Structure for {config.base_model or config.model_class}
+
+Tables of relations for the {config.layers} layers of a {config.model_class}, made by `longhand.with_structure(model, {arguments})`:
+
+```python
+model = longhand.with_structure({config.model_class}.from_pretrained("{config.base_model}"), "THIS_REPOSITORY")
+```
+"""
+
+
+@dataclass
+class StructurePlan:
+    """Structure of prompt and response, for `generate()`.
+
+    Attributes:
+        columns: number of tokens that are planned.
+        relations: (batch or 1, heads or 1, columns, columns), or None.
+        level_ids: ids of the structure's levels (batch or 1, levels, columns), or None.
+        own_ids: position ids of the model's own (batch or 1, columns), or None.
+    """
+
+    columns: int
+    relations: Tensor | None = None
+    level_ids: Tensor | None = None
+    own_ids: Tensor | None = None
+
+    def expand(self, copies: int) -> "StructurePlan":
+        """Return the plan with every row repeated for its copies, which are beams or samples; one row stands for all."""
+        parts = (self.relations, self.level_ids, self.own_ids)
+        return StructurePlan(
+            self.columns,
+            *(each if each is None or len(each) == 1 else each.repeat_interleave(copies, dim=0) for each in parts),
+        )
+
+
+class StructuredGeneration(StructuredModel):
+    """`generate()` with plans of structure, for a model whose own class is a `GenerationMixin`."""
+
+    def generate(
+        self,
+        inputs: Tensor | None = None,
+        generation_config: Any = None,
+        *arguments,
+        pair_map: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        **kwargs,
+    ):
+        """Generate as the own class does, with structure of prompt and response, of which every step reads its part.
+
+        Args:
+            pair_map: a plan of relations, (batch or 1, columns, columns) or (batch or 1, heads, columns, columns), with a
+                column for padding on the left too. By default the response is as long as the plan.
+            position_ids: a plan of ids, (batch or 1, levels, columns) of the structure's levels, or (batch or 1, columns) in
+                place of the model's own.
+
+        Raises:
+            ValueError: a plan has another shape, type or range, or is shorter than prompt and response; or the way of
+                decoding cannot read one.
+        """
+        own: Any = super()
+        for name in ("position_bias", STRUCTURE):
+            if kwargs.get(name) is not None:
+                raise ValueError(f"generate() takes no {name}: give plans of prompt and response as pair_map or position_ids")
+        if pair_map is None and position_ids is None:
+            return own.generate(inputs, generation_config, *arguments, **kwargs)
+        prompt = next(
+            (each for each in (inputs, kwargs.get("input_ids"), kwargs.get("inputs_embeds")) if each is not None), None
+        )
+        if prompt is None:
+            raise ValueError("a plan of pair_map or position_ids is for prompt and response: give input_ids too")
+        plan = self._read_plan(*prompt.shape[:2], pair_map, position_ids)
+        self._check_decoding(own._prepare_generation_config(generation_config, **kwargs)[0], kwargs)
+        given: Any = generation_config or self.generation_config  # type: ignore[attr-defined]  # of the own class
+        limits = (kwargs.get("max_new_tokens"), kwargs.get("max_length"), given.max_new_tokens, given.max_length)
+        if all(limit is None for limit in limits):
+            kwargs["max_new_tokens"] = plan.columns - prompt.shape[1]
+        return own.generate(inputs, generation_config, *arguments, structure_plan=plan, **kwargs)
+
+    def _read_plan(self, batch: int, tokens: int, pair_map: Tensor | None, position_ids: Tensor | None) -> StructurePlan:
+        """Return the plan of a prompt (batch, tokens); raise ValueError for one that cannot be read, or has no response."""
+        for name, part in {"pair_map": pair_map, "position_ids": position_ids}.items():
+            if part is not None:
+                check_whole_numbers(part, name)
+                if part.ndim < 2:
+                    raise ValueError(f"{name} of a plan must be (batch or 1, ..., columns), got {tuple(part.shape)}")
+        parts = [part for part in (pair_map, position_ids) if part is not None]
+        columns = parts[0].shape[-1]
+        level_ids = own_ids = relations = None
+        if position_ids is not None and position_ids.ndim == 3:
+            # Read once, so that each step takes them as they are.
+            self.read_structure(batch, columns, columns, pair_map, position_ids)
+            level_ids = position_ids.long()
+        elif position_ids is not None:
+            self.check_reads_ids()
+            own_ids = read_position_ids(position_ids, batch, 1, (columns,)).squeeze(1)
+        if pair_map is not None:
+            relations = self.read_structure(batch, columns, columns, pair_map).relations
+        if columns <= tokens:
+            raise ValueError(f"the plan has {columns} columns, and the prompt {tokens}: plan the response too")
+        return StructurePlan(columns, relations, level_ids, own_ids)
+
+    def _check_decoding(self, settings: Any, kwargs: dict[str, Any]) -> None:
+        """Raise ValueError for ways of decoding that are not known to give every token its part of a plan."""
+        unfit = [name for name in UNSUPPORTED_SETTINGS if getattr(settings, name, None)]
+        unfit += ["custom_generate"] if kwargs.get("custom_generate") is not None else []
+        mode = settings.get_generation_mode(kwargs.get("assistant_model"))
+        unfit += [] if mode in SUPPORTED_MODES else [mode.value.replace("_", " ")]
+        if settings.cache_implementation == "paged":
+            unfit.append("continuous batching")
+        if unfit:
+            raise ValueError(f"generate() with a plan of structure does not support {', '.join(unfit)}")
+
+    def init_continuous_batching(self, *arguments, **kwargs):
+        """Refuse continuous batching, whose attention reads no structure."""
+        raise ValueError(f"{type(self).__name__} has structure, which continuous batching does not read: use generate()")
+
+    generate_batch = continuous_batching_context_manager = init_continuous_batching
+
+    # Each hook below overrides the method of this name in GenerationMixin.
+
+    def _expand_inputs_for_generation(self, expand_size=1, is_encoder_decoder=False, input_ids=None, **kwargs):
+        plan = kwargs.get("structure_plan")
+        own: Any = super()
+        input_ids, kwargs = own._expand_inputs_for_generation(expand_size, is_encoder_decoder, input_ids, **kwargs)
+        if plan is not None:
+            kwargs["structure_plan"] = plan.expand(expand_size)
+        return input_ids, kwargs
+
+    def _prepare_cache_for_generation(self, generation_config, model_kwargs, mode, batch_size, max_cache_length):
+        plan = model_kwargs.get("structure_plan")
+        if plan is not None and plan.columns < max_cache_length:
+            raise ValueError(
+                f"the plan has {plan.columns} columns, but prompt and response may have {max_cache_length + 1} tokens, of "
+                "which only the last needs none: plan more, or ask for fewer new tokens"
+            )
+        own: Any = super()
+        return own._prepare_cache_for_generation(generation_config, model_kwargs, mode, batch_size, max_cache_length)
+
+    def prepare_inputs_for_generation(self, input_ids, *arguments, structure_plan=None, **kwargs):
+        """Give the next tokens their part of the plan."""
+        own: Any = super()
+        inputs, plan = own.prepare_inputs_for_generation(input_ids, *arguments, **kwargs), structure_plan
+        if plan is None:
+            return inputs
+        tokens = inputs["input_ids" if inputs.get("input_ids") is not None else "inputs_embeds"]
+        columns = kwargs["attention_mask"].shape[1]
+        first = columns - tokens.shape[1]
+        if plan.own_ids is not None:
+            inputs["position_ids"] = plan.own_ids[:, first:columns].expand(len(tokens), -1)
+        if plan.relations is not None:
+            inputs[STRUCTURE] = self.give(columns, plan.relations[..., first:columns, :columns])
+        elif plan.level_ids is not None:
+            ids = plan.level_ids[..., :columns]
+            inputs[STRUCTURE] = self.give(columns, self.relate(ids[..., first:], ids))
+        return inputs
+
+
+@cache
+def _structured_class(own: type) -> type:
+    """Return the subclass of a model's class that takes structure, of the same name."""
+    mixin = StructuredGeneration if issubclass(own, GenerationMixin) else StructuredModel
+    named: Any = own
+    shape = signature(named.forward)
+    parameters = [*shape.parameters.values()]
+    further = [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in (*PARTS, "position_ids")]
+    further = [each for each in further if each.name not in shape.parameters]
+    last = len(parameters) - (parameters[-1].kind == Parameter.VAR_KEYWORD)
+
+    def forward(self, *arguments, **kwargs):
+        return mixin.forward(self, *arguments, **kwargs)
+
+    # Trainer keeps the columns of rows that it finds here, and `generate()` the arguments.
+    forward.__signature__ = shape.replace(parameters=[*parameters[:last], *further, *parameters[last:]])  # type: ignore
+    forward.__doc__ = mixin.forward.__doc__
+    taken = tuple(name for name, each in shape.parameters.items() if name != "self" and each.kind != Parameter.VAR_KEYWORD)
+    body = {"forward": forward, "own_parameters": taken, "__module__": own.__module__, "__doc__": own.__doc__}
+    return type(own.__name__, (mixin, own), body)
+
+
+_FILE_OPTIONS = ("cache_dir", "force_download", "token", "revision", "local_files_only", "subfolder")
+
+
+def with_structure(
+    model: PreTrainedModel,
+    folder_or_repo: str | Path | None = None,
+    *,
+    num_relations: int | None = None,
+    levels: int | None = None,
+    relation_range: int | Sequence[int] = 2,
+    relations_enter: str = "score",
+    share_layers: bool = False,
+    trainable: str = "structure",
+    **files: Any,
+) -> Any:
+    """Let a model of transformers take structure, and return it: the same object, of a subclass of its class.
+
+    Its forward pass then takes `pair_map`, `position_bias` and `position_ids` of several levels, and `generate()` plans of
+    them, see `StructuredModel.forward` and `StructuredGeneration.generate`. Without structure, and with tables of zeros, the
+    model answers as before. It has `save_structure(folder)`.
+
+    Args:
+        model: a decoder or encoder of texts, all of whose tokens read others by transformers' attention interface.
+        folder_or_repo: a folder that `save_structure` or `save_pretrained` wrote, or a repository on the Hub; then all
+            arguments below except the last come from there.
+        num_relations: number of relations of the pair maps that calls give.
+        levels: number of ids of a token in the `position_ids` (batch or 1, levels, tokens) that calls give; their relations
+            are the differences of ids, see `coupled_pair_map`. Without both, there are no tables.
+        relation_range: the largest distinct difference on both sides, or the smallest and the largest, for all levels or for
+            each level in turn.
+        relations_enter: what a relation adds to: the `"score"`, as a number for each head, or the `"key"` or `"query"`, as a
+            vector for each head.
+        share_layers: whether all layers have one table.
+        trainable: `"structure"`, so that all other parameters are frozen, or `"all"`.
+        files: options by which `from_pretrained` finds files, such as `revision` and `token`.
+
+    Raises:
+        ValueError: the model cannot carry structure, or an argument is not legal.
+    """
+    if trainable not in ("structure", "all"):
+        raise ValueError(f"trainable must be 'structure' or 'all', got {trainable!r}")
+    if unknown := sorted(files.keys() - {*_FILE_OPTIONS}):
+        raise ValueError(f"with_structure takes no {', '.join(unknown)}")
+    chosen: dict[str, Any] = {"num_relations": num_relations, "levels": levels, "relations_enter": relations_enter}
+    config = StructureConfig(**chosen, relation_range=relation_range, share_layers=share_layers)  # type: ignore[arg-type]
+    state = None
+    if folder_or_repo is not None:
+        if config != StructureConfig():
+            raise ValueError(f"the structure of {folder_or_repo} has its own relations: give a folder or relations, not both")
+        config, state = _load_structure(str(folder_or_repo), files)
+    _check_model(model)
+    sizes = _reach(model)
+    if state is not None:
+        config.check_fits(sizes, type(model).__name__)
+    else:
+        known = {"model_class": type(model).__name__, "base_model": model.config.name_or_path}
+        config = replace(config, **sizes, **known)
+    _add_structure(model, config)
+    if config.relations:
+        structure = Structure(config, torch.promote_types(model.dtype, torch.float32), model.device)
+        if state is not None:
+            structure.load_state_dict(state)
+        if trainable == "structure":
+            model.requires_grad_(False)
+        structured: Any = model
+        structured.structure = structure
+    return model
+
+
+def _check_model(model: object) -> None:
+    """Raise ValueError for a model that cannot carry structure, as far as this can be told without asking it."""
+    name = type(model).__name__
+    if isinstance(model, LonghandPreTrainedModel):
+        raise ValueError(f"{name} takes structure by itself: see coupling and pair_maps 'given' of its configuration")
+    if not isinstance(model, PreTrainedModel):
+        raise ValueError(f"with_structure takes a model of transformers, got {name}: PEFT and wrappers come after it")
+    if isinstance(model, StructuredModel):
+        raise ValueError(f"this {name} has structure: load the model again to give it another one")
+    config: Any = model.config
+    if getattr(config, "is_encoder_decoder", False):
+        raise ValueError(f"{name} has an encoder and a decoder: structure is for models of one sequence, such as Llama or BERT")
+    if config.get_text_config() is not config:
+        raise ValueError(f"{name} reads more than text: give its language model")
+    if config._attn_implementation not in {*IMPLEMENTATIONS, *(PREFIX + each for each in IMPLEMENTATIONS)}:
+        raise ValueError(
+            f"structure is read by attn_implementation {', '.join(IMPLEMENTATIONS)}, and this {name} has "
+            f"{config._attn_implementation!r}: load it with one of these"
+        )
+
+
+def _reach(model: PreTrainedModel) -> dict[str, int]:
+    """Let every attention of a model read structure; return the sizes of its tables.
+
+    Raises:
+        ValueError: something that mixes tokens would not read it, or layers differ in their heads.
+    """
+    before = model.config._attn_implementation
+    try:
+        if not model._can_set_attn_implementation():
+            raise ValueError(f"no attention of {type(model).__name__} goes through {NEEDED}")
+        # Every model has this one; the others are called in the same place.
+        model.set_attn_implementation(PREFIX + "eager")
+        reached = find_attention(model)
+        if len({(each.heads, each.head_dim) for each in reached}) > 1:
+            raise ValueError(f"layers of {type(model).__name__} differ in their heads: structure is for equal layers")
+        model.set_attn_implementation(PREFIX + before.removeprefix(PREFIX))
+    except ValueError:
+        model.set_attn_implementation(before)
+        raise
+    for place, each in enumerate(reached):
+        setattr(each.module, LAYER, place)
+    return {"layers": len(reached), "heads": reached[0].heads, "head_dim": reached[0].head_dim}
+
+
+def _add_structure(model: PreTrainedModel, config: StructureConfig) -> None:
+    model.__class__ = _structured_class(type(model))
+    structured: Any = model
+    structured.structure_config = config
+
+
+def _load_structure(folder_or_repo: str, files: dict[str, Any]) -> tuple[StructureConfig, dict[str, Tensor]]:
+    """Return what `save_structure` wrote; raise ValueError if it is damaged, OSError if it is not there."""
+    config_file, weights_file = (cached_file(folder_or_repo, name, **files) for name in (CONFIG_FILE, WEIGHTS_FILE))
+    try:
+        values = json.loads(Path(str(config_file)).read_text(encoding="utf-8"))
+        config = StructureConfig(**values)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{CONFIG_FILE} of {folder_or_repo} is no structure's: {error}") from error
+    return config, load_file(str(weights_file))
+
+
+def coupled_generate(
+    model: Any,
+    coupling: str | CouplingRule | Tensor,
+    input_ids: Tensor,
+    attention_mask: Tensor | None = None,
+    **options: Any,
+):
+    """Return `model.generate(input_ids, **options)` of another model, such as GPT-2 or Llama, with coupled or given ids.
+
+    The model was trained on these ids as its `position_ids`. By itself `generate()` gives a new token the id of the last
+    token plus one.
+
+        tokens          $ 6 5 3 + 0 4 9 = 2 0 7 0 $
+        rule's ids      0 2 3 4 5 2 3 4 5 4 3 2 1 0
+        by `generate`   0 2 3 4 5 2 3 4 5 6 7 8 9 10
+
+    Args:
+        model: a causal language model of transformers that takes `position_ids` (batch, tokens), with longhand's tokens; or
+            one that `with_structure` gave as many levels as the rule has.
+        coupling: a rule, or its name, such as "addition"; or the position ids (batch or 1, [levels,] columns) of prompt and
+            response, for any vocabulary.
+        input_ids: (batch, tokens), padded on the left or not at all.
+        options: what else `generate()` takes; by default at most the rule's longest response is generated, or as many tokens
+            as there are ids.
+
+    Raises:
+        ValueError: the rule has several ids for each token, and the model reads one or none; or a prompt is not of the
+            rule's form; or there are fewer ids than tokens, or they are none.
+    """
+    padding = model.config.pad_token_id
+    if not isinstance(coupling, Tensor):
+        rule, padding = find_rule(coupling), PAD
+        levels = getattr(getattr(model, "structure_config", None), "levels", None) or 1
+        if rule.levels not in (1, levels):
+            raise ValueError(
+                f"the coupling rule {rule.name!r} gives a token {rule.levels} ids, and position_ids of this model hold "
+                f"{levels}: with_structure(model, levels={rule.levels}) lets it learn from several"
+            )
+        planned = rule.plan(input_ids, 1).response_length
+        options = options if "max_length" in options else {"max_new_tokens": planned} | options
+        asked = options.get("max_length") or input_ids.shape[1] + options["max_new_tokens"]
+        coupling = plan_position_ids(rule, input_ids, max(input_ids.shape[1] + planned, asked))
+        coupling = coupling.squeeze(1) if rule.levels == 1 else coupling
+    if attention_mask is None:
+        attention_mask = torch.ones_like(input_ids) if padding is None else (input_ids != padding).long()
+    own = type(model)
+    if coupling.ndim == 2:
+        _check_reads_ids(model)
+    if not isinstance(model, StructuredModel):
+        _add_structure(model, StructureConfig())
+    try:
+        return model.generate(input_ids, attention_mask=attention_mask, position_ids=coupling, **options)
+    finally:
+        if type(model) is not own:
+            model.__class__ = own
+            del model.structure_config
+
+
+@torch.no_grad()
+def _check_reads_ids(model: Any) -> None:
+    """Raise ValueError if a model answers the same whatever its position ids (batch, tokens) are."""
+    tokens = torch.arange(2, 5, device=model.device).unsqueeze(0)
+    answers = []
+    if "position_ids" in signature(model.forward).parameters:
+        for ids in ([0, 1, 2], [0, 2, 1]):
+            given = {"position_ids": torch.tensor([ids], device=model.device), "attention_mask": torch.ones_like(tokens)}
+            answers.append(model(input_ids=tokens, **given).logits)
+    if not answers or torch.equal(*answers):
+        raise ValueError(f"{type(model).__name__} reads no position_ids, so it cannot have those of a coupling rule")
