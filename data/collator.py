@@ -1,9 +1,11 @@
 """From formatted examples, or from rows of a dataset, to the inputs of a model: ids, labels, position ids."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from difflib import get_close_matches
+from functools import partial, reduce
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
@@ -26,7 +28,7 @@ from longhand.modeling.coupling import (
 )
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
 from longhand.modeling.relations import NOT_RELATED, with_levels
-from longhand.modeling.settling import IGNORED
+from longhand.modeling.settling import IGNORED, NO_STATE
 from longhand.modeling.vocabulary import PAD
 
 LARGEST_NUMBER = 2**31 - 1
@@ -42,6 +44,7 @@ class CollatorOptions(TypedDict, total=False):
     max_multiplier: int | None
     level_position_ids: tuple[int, ...] | None
     pad_token_id: int
+    padding_side: str
     start: int
 
 
@@ -65,6 +68,7 @@ class CouplingCollator:
         max_multiplier: the largest multiplier, for `"multiplier"`.
         level_position_ids: the largest id of every level, for `"random_start"`; None means `max_position_ids`.
         pad_token_id: padding of rows.
+        padding_side: the side of rows on which padding stands.
         training_only: whether a batch of rows keeps the ids as they are, and has the random ones beside them, for a model
             that `for_model` has prepared.
     """
@@ -78,6 +82,7 @@ class CouplingCollator:
     pad_token_id: int = PAD
     training_only: bool = False
     start: int = 1
+    padding_side: str = "right"
 
     def __post_init__(self):
         sampling = self.position_sampling
@@ -222,18 +227,18 @@ class CouplingCollator:
 
     def _batch_of_rows(self, rows: list[Mapping[str, object]], generator: np.random.Generator | None) -> Batch:
         """The batch of `collate_rows` with position ids (count, tokens), or (count, levels, tokens) of several levels."""
-        batch = collate_rows(rows, self.pad_token_id)
-        tokens = batch["input_ids"]
+        batch, present = _collate(rows, self.pad_token_id, self.padding_side)
+        tokens = batch.get("input_ids", present)
         if "position_ids" in batch:
             ids = with_levels(batch["position_ids"])
-        elif self.coupling is None:
+        elif self.coupling is None or "input_ids" not in batch:
             raise ValueError(
                 "rows have no position_ids: make them with load_task_dataset(..., position_ids=True), or give the collator "
                 "a coupling rule"
             )
         else:
             planned = plan_position_ids(self.coupling, tokens, tokens.shape[1]).expand(len(rows), -1, -1)
-            ids = planned * batch["attention_mask"].unsqueeze(1)
+            ids = planned * present.unsqueeze(1)
         if generator is None and self.position_sampling not in ("fixed", "spread"):
             # Trainer seeds and restores this source, in every process that loads data.
             generator = np.random.default_rng(int(torch.randint(2**62, ())))
@@ -270,128 +275,247 @@ def collate_labels(examples: LabelledTokens, generator: np.random.Generator | No
 
 
 WHOLE_NUMBERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+TRUTH_VALUES = (torch.bool,)
+
+KINDS = {WHOLE_NUMBERS: "whole numbers", FLOATS: "floats", TRUTH_VALUES: "truth values"}
+"""What the values of a column are, in words."""
+
+RIGHT, LEFT = "right", "left"
+PADDING_SIDES = (RIGHT, LEFT)
 
 
 @dataclass(frozen=True)
 class RowColumn:
-    """The kind of a column of rows: whole numbers for every token, or for every pair of tokens.
+    """The kind of a column of rows: values for the row, for every token, or for every pair of tokens.
 
     Attributes:
-        filler: the number that stands at padding.
-        smallest: the smallest legal number.
-        token_axes: number of the last axes, which are as long as the row's `input_ids`.
+        filler: what stands at padding; None for the lowest number of the type.
+        kind: the legal types, a key of `KINDS`.
+        smallest: the smallest legal number; None for any.
+        token_axes: number of axes that are as long as the row's tokens.
         outer_axis: name of an axis that may come before these; None if there is none.
+        inner_axis: name of an axis that comes behind them; None if there is none.
+        needs_outer: whether a batch always has the outer axis, as models take it.
     """
 
-    filler: int
-    smallest: int = 0
+    filler: float | None = 0
+    kind: tuple[torch.dtype, ...] = WHOLE_NUMBERS
+    smallest: int | None = 0
     token_axes: int = 1
     outer_axis: str | None = None
+    inner_axis: str | None = None
+    needs_outer: bool = False
 
     def describe(self, tokens: int | None) -> str:
-        """The legal shapes of a row with so many tokens, None for any number of at least one."""
+        """The legal values of a row with so many tokens, None for any number of at least one."""
         sizes = ["tokens, at least 1" if tokens is None else f"{tokens} tokens"] * self.token_axes
-        inner = ", ".join(sizes)
-        return f"({inner})" if self.outer_axis is None else f"({inner}) or ({self.outer_axis}, {inner})"
+        inner = sizes if self.inner_axis is None else [*sizes, self.inner_axis]
+        shapes = [f"({', '.join(inner)})" if inner else "one a row"]
+        if self.outer_axis is not None:
+            shapes.append(f"({', '.join([self.outer_axis, *inner])})")
+        return f"{KINDS[self.kind]} {' or '.join(shapes)}"
 
-    def fits(self, shape: torch.Size, tokens: int | None) -> bool:
-        """Whether a row with so many tokens, None for any number, may have values of this shape."""
-        outer, inner = shape[: -self.token_axes], shape[-self.token_axes :]
-        legal = len(inner) == self.token_axes and len(outer) <= (self.outer_axis is not None)
-        return legal and 0 not in shape and (tokens is None or all(size == tokens for size in inner))
+    def fits(self, tensor: torch.Tensor, tokens: int | None) -> bool:
+        """Whether a row with so many tokens, None for any number, may have these values."""
+        axes = self.token_axes + (self.inner_axis is not None)
+        outer, sizes = tensor.ndim - axes, tensor.shape[tensor.ndim - axes :][: self.token_axes]
+        legal = 0 <= outer <= (self.outer_axis is not None) and 0 not in tensor.shape and tensor.dtype in self.kind
+        return legal and (tokens is None or all(size == tokens for size in sizes))
 
 
-ROW_COLUMNS = {
-    "input_ids": RowColumn(PAD),
-    "labels": RowColumn(IGNORED, smallest=IGNORED),
-    "position_ids": RowColumn(0, outer_axis="levels"),
-    "pair_map": RowColumn(NOT_RELATED, smallest=NOT_RELATED, token_axes=2, outer_axis="heads"),
-    "attention_mask": RowColumn(0),
+_SCORES = RowColumn(0.0, FLOATS, smallest=None, token_axes=2, outer_axis="heads", needs_outer=True)
+"""What is added to the scores of pairs."""
+
+ROW_COLUMNS: dict[str, tuple[RowColumn, ...]] = {
+    "input_ids": (RowColumn(PAD),),
+    "inputs_embeds": (RowColumn(0.0, FLOATS, smallest=None, inner_axis="hidden"),),
+    "labels": (
+        RowColumn(IGNORED, smallest=IGNORED),
+        RowColumn(smallest=IGNORED, token_axes=0),
+        RowColumn(kind=FLOATS, smallest=None, token_axes=0, outer_axis="labels"),
+    ),
+    "position_ids": (RowColumn(0, outer_axis="levels"),),
+    "pair_map": (RowColumn(NOT_RELATED, smallest=NOT_RELATED, token_axes=2, outer_axis="heads"),),
+    "position_bias": (_SCORES,),
+    "attention_mask": (RowColumn(0), replace(_SCORES, filler=False, kind=TRUTH_VALUES), replace(_SCORES, filler=None)),
+    "states": (RowColumn(NO_STATE, smallest=NO_STATE),),
+    "token_type_ids": (RowColumn(0),),
 }
-"""The columns of rows that models take, `input_ids` first, whose length is that of the others."""
+"""The columns of rows that models take, with the kinds that each may have. `input_ids`, or `inputs_embeds` in their place,
+say how many tokens a row has."""
+
+LABEL_NAMES = ("labels", "label", "label_ids")
+"""Names of the column `labels`, as for the collators of transformers."""
+
+_SIMILAR = 0.8
+"""From this ratio of `difflib` on, a column that holds no text is taken for a misspelt one."""
 
 
-def collate_rows(rows: list[Mapping[str, object]], pad_token_id: int = PAD) -> Batch:
-    """A batch for a model of either family, as a `data_collator` of Trainer. Models derive position ids by themselves.
+def collate_rows(rows: list[Mapping[str, object]], pad_token_id: int = PAD, padding_side: str = RIGHT) -> Batch:
+    """A batch for a model, as a `data_collator` of Trainer. Models of longhand derive position ids by themselves.
 
     Batches differ in width. So a stream on several processes needs `accelerator_config={"dispatch_batches": False}`: by
     default Accelerate makes all batches on one process and joins them.
 
     Args:
-        rows: rows of a dataset, see `example_columns`. The columns that models take (`ROW_COLUMNS`) are passed on, texts and
-            sizes are not.
+        rows: rows of a dataset, see `example_columns`. The columns that models take (`ROW_COLUMNS`) are passed on; others,
+            such as texts and sizes, are not, unless their name shows that one of these is meant.
         pad_token_id: padding of `input_ids`.
+        padding_side: `"right"`, or `"left"`, as for `generate()`.
 
     Returns:
-        `input_ids` (count, tokens), `attention_mask` and, if rows have them, `labels` (-100 if a token is not supervised),
-        `position_ids` (count, tokens) or (count, levels, tokens) with 0 for no id, and `pair_map` (count, tokens, tokens) or
-        (count, heads, tokens, tokens), -1 for pairs that are not related. Padding is on the right.
+        What rows have of these; count is the number of rows:
+
+        - `input_ids` (count, tokens), or `inputs_embeds` (count, tokens, hidden).
+        - `labels` (count, tokens), -100 if a token is not supervised. Rows of one label make `labels` (count,), whole
+          numbers for classes and floats for a regression; rows of several floats, (count, labels).
+        - `position_ids` (count, tokens) or (count, levels, tokens), 0 for no id.
+        - `pair_map` (count, tokens, tokens) or (count, heads, tokens, tokens), -1 for pairs that are not related; or a
+          mapping of such maps, if rows have one for each rule.
+        - `position_bias` (count, heads or 1, tokens, tokens), 0 at padding.
+        - `attention_mask` (count, tokens), also if rows have none; or (count, heads or 1, tokens, tokens), truth values or
+          floats, which hides padding.
+        - `states` (count, tokens), -1 where no answer is read, and `token_type_ids` (count, tokens).
 
     Raises:
-        ValueError: there is no row; a row lacks a column that another one has; or values are no whole numbers, too small, or
-            of another shape than the row's `input_ids` ask for. The message has the column, the row and what would fit.
+        ValueError: there is no row; a row lacks a column that another one has, or has a misspelt one; or values are of
+            another kind, too small, or of another shape than the row's tokens ask for. The message has the column, the row
+            and what would fit.
     """
+    return _collate(rows, pad_token_id, padding_side)[0]
+
+
+def _collate(rows: list[Mapping[str, object]], pad_token_id: int, padding_side: str) -> tuple[Batch, torch.Tensor]:
+    """As `collate_rows`, and which tokens (count, tokens) are no padding."""
     check_integer("pad_token_id", pad_token_id, 0, LARGEST_NUMBER)
+    if padding_side not in PADDING_SIDES:
+        raise ValueError(f"padding_side must be one of {', '.join(PADDING_SIDES)}, got {padding_side!r}")
     if not isinstance(rows, Sequence) or not rows or not all(isinstance(row, Mapping) for row in rows):
         got = " ".join(f"{rows!r:.60}".split())
         raise ValueError(f"rows must be a list of at least one row, {{column: values}}, got {got}")
-    for name in ("position_bias", "inputs_embeds", "states"):
-        if any(name in row for row in rows):
-            raise ValueError(f"rows may not have {name}: a batch is made of {', '.join(ROW_COLUMNS)}")
-    lengths: list[int] = []
-    batch = {}
-    for name, column in ROW_COLUMNS.items():
-        values = [row.get(name) for row in rows]
-        lacking = [number for number, own in enumerate(values) if own is None]
-        if len(lacking) < len(rows) or name == "input_ids":
-            if lacking:
-                raise ValueError(f"row {lacking[0]} of the batch has no {name}: give it to every row, or to none")
-            tensors = [_read_values(name, column, number, own, lengths) for number, own in enumerate(values)]
-            lengths = lengths or [len(own) for own in tensors]
-            batch[name] = _stack(name, column, tensors, pad_token_id if name == "input_ids" else column.filler)
-    if "attention_mask" not in batch:
-        batch["attention_mask"] = (torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)).long()
-    return as_batch(batch)
+    present_names = {name for row in rows for name, values in row.items() if values is not None}
+    _check_names(rows, present_names)
+    if {"input_ids", "inputs_embeds"} <= present_names:
+        raise ValueError("rows must have input_ids or inputs_embeds, got both: leave out one of them")
+    main = "inputs_embeds" if "inputs_embeds" in present_names else "input_ids"
+    stack = partial(_stack_column, padding_side=padding_side)
+    values = _values_of(rows, main)
+    lengths = [len(_read_values(main, ROW_COLUMNS[main], row, own, None)) for row, own in enumerate(values)]
+    batch: dict[str, object] = {}
+    for name in ROW_COLUMNS:
+        if name not in present_names and not (name == "labels" and present_names.intersection(LABEL_NAMES)):
+            continue
+        values = _values_of(rows, name)
+        if name == "pair_map" and any(isinstance(own, Mapping) for own in values):
+            maps = _by_rule(values)
+            batch[name] = {rule: stack(name, own, lengths, f"{name} of {rule!r}") for rule, own in maps.items()}
+        else:
+            batch[name] = stack(name, values, lengths, name, filler=pad_token_id if name == "input_ids" else None)
+    columns = torch.arange(max(lengths)) if padding_side == RIGHT else torch.arange(max(lengths)).flip(0)
+    present = columns < torch.tensor(lengths).unsqueeze(1)
+    batch.setdefault("attention_mask", present.long())
+    return as_batch(batch), present
 
 
-def _read_values(name: str, column: RowColumn, row: int, values: object, lengths: list[int]) -> torch.Tensor:
-    """Return a row's values of one column; raise ValueError unless they are whole numbers of a legal shape.
+def _check_names(rows: list[Mapping[str, object]], names: set[str]) -> None:
+    """Raise ValueError for a column with values that no model takes, under a name that is nearly one of `ROW_COLUMNS`.
 
     Args:
-        lengths: the number of tokens of every row; empty for `input_ids`.
+        names: of all columns that are not None in every row.
     """
-    tokens = lengths[row] if lengths else None
+    if len(given := [name for name in LABEL_NAMES if name in names]) > 1:
+        raise ValueError(f"rows must have labels under one name, got {' and '.join(given)}: leave out one of them")
+    for name in sorted(map(str, names - ROW_COLUMNS.keys() - {*LABEL_NAMES})):
+        spelled = re.sub(r"[\W_]+", "_", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)).lower()
+        meant = get_close_matches(spelled, ROW_COLUMNS, n=1, cutoff=_SIMILAR)
+        if meant and not any(isinstance(row.get(name), str) for row in rows):
+            raise ValueError(
+                f"rows have a column {name!r}, which no model takes: {meant[0]!r} is meant, or rename the column"
+            )
+
+
+def _values_of(rows: list[Mapping[str, object]], name: str) -> list[object]:
+    """The values of a column; raise ValueError if a row lacks them."""
+    names = LABEL_NAMES if name == "labels" else (name,)
+    values = [next((row[each] for each in names if row.get(each) is not None), None) for row in rows]
+    for row, own in enumerate(values):
+        if own is None:
+            raise ValueError(f"row {row} of the batch has no {name}: give it to every row, or to none")
+    return values
+
+
+def _by_rule(maps: list[Any]) -> dict[str, list[object]]:
+    """The maps of each rule; raise ValueError if a row lacks one, or has no mapping."""
+    rules = [rule for rule, own in maps[0].items() if own is not None] if isinstance(maps[0], Mapping) else []
+    for row, own in enumerate(maps):
+        got = [rule for rule, each in own.items() if each is not None] if isinstance(own, Mapping) else "one map"
+        if got != rules:
+            raise ValueError(
+                f"pair_map must have maps of the same rules in every row, got {rules} in row 0 and {got} in row {row}"
+            )
+    return {rule: [own[rule] for own in maps] for rule in rules}
+
+
+def _read_values(name: str, kinds: Sequence[RowColumn], row: int, values: object, tokens: int | None) -> torch.Tensor:
+    """Return a row's values of one column; raise ValueError unless they are of one of the kinds.
+
+    Args:
+        tokens: the number of tokens of the row; None if these values say it.
+    """
     tensor = None
     # These errors are of lists of several lengths, or of other things than numbers.
     with suppress(TypeError, ValueError, RuntimeError):
         tensor = torch.as_tensor(values)
-    if tensor is None or tensor.dtype not in WHOLE_NUMBERS or not column.fits(tensor.shape, tokens):
-        legal = column.describe(tokens) + (", as its input_ids" if lengths else "")
+    if tensor is None or not any(kind.fits(tensor, tokens) for kind in kinds):
+        legal = ", or ".join(kind.describe(tokens) for kind in kinds)
         got = f"{values!r:.60}" if tensor is None else f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
-        raise ValueError(f"{name} of row {row} of the batch must be whole numbers {legal}, got {got}")
-    return tensor.long()
+        raise ValueError(f"{name} of row {row} of the batch must be {legal}, got {' '.join(got.split())}")
+    return tensor
 
 
-def _stack(name: str, column: RowColumn, tensors: list[torch.Tensor], filler: int) -> torch.Tensor:
-    """Stack the values of all rows as int64, filled up at the end of every axis of tokens.
+def _stack_column(
+    name: str, values: list[object], lengths: list[int], shown: str, padding_side: str, filler: float | None = None
+) -> torch.Tensor:
+    """Stack the values of all rows, filled up at one end of every axis of tokens.
+
+    Args:
+        lengths: the number of tokens of every row.
+        shown: what to call the column.
+        filler: what stands at padding; None for the column's own.
 
     Raises:
-        ValueError: rows differ in their outer axis, or a number is too small.
+        ValueError: rows differ in their kind or in another axis than that of tokens, or a number is too small.
     """
-    outer = tensors[0].shape[: -column.token_axes]
+    first = _read_values(shown, ROW_COLUMNS[name], 0, values[0], lengths[0])
+    column = next(kind for kind in ROW_COLUMNS[name] if kind.fits(first, lengths[0]))
+    others = ((row, own) for row, own in enumerate(values) if row)
+    tensors = [first, *(_read_values(shown, [column], row, own, lengths[row]) for row, own in others)]
+    inner = first.ndim - (column.inner_axis is not None)
+    outer = inner - column.token_axes
     for row, tensor in enumerate(tensors):
-        if tensor.shape[: -column.token_axes] != outer:
-            shapes = f"{tuple(tensors[0].shape)} in row 0 of the batch and {tuple(tensor.shape)} in row {row}"
-            raise ValueError(f"{name} must have the same {column.outer_axis} in every row, got {shapes}")
-    longest = max(tensor.shape[-1] for tensor in tensors)
-    stacked = torch.full((len(tensors), *outer, *[longest] * column.token_axes), filler)
-    for row, tensor in zip(stacked, tensors, strict=True):
-        row[tuple(slice(size) for size in tensor.shape)] = tensor
-    smallest = stacked.flatten(1).amin(1)
-    if smallest.min() < column.smallest:
+        if (tensor.ndim, tensor.shape[:outer], tensor.shape[inner:]) != (
+            first.ndim,
+            first.shape[:outer],
+            first.shape[inner:],
+        ):
+            axis = column.inner_axis or column.outer_axis
+            shapes = f"{tuple(first.shape)} in row 0 of the batch and {tuple(tensor.shape)} in row {row}"
+            raise ValueError(f"{shown} must have the same {axis} in every row, got {shapes}")
+    kind = torch.int64 if column.kind == WHOLE_NUMBERS else reduce(torch.promote_types, (own.dtype for own in tensors))
+    if column.kind == FLOATS and name == "labels":
+        kind = torch.get_default_dtype()
+    filler = column.filler if filler is None else filler
+    longest = [max(lengths)] * column.token_axes
+    lowest = torch.finfo(kind).min if filler is None else filler
+    stacked = torch.full((len(tensors), *first.shape[:outer], *longest, *first.shape[inner:]), lowest, dtype=kind)
+    for row, tensor, length in zip(stacked, tensors, lengths, strict=True):
+        own = slice(length) if padding_side == RIGHT else slice(max(lengths) - length, None)
+        row[(slice(None),) * outer + (own,) * column.token_axes] = tensor
+    if column.smallest is not None and (smallest := stacked.reshape(len(stacked), -1).amin(1)).min() < column.smallest:
         row = int(smallest.argmin())
-        raise ValueError(f"{name} must be {column.smallest} or above, got {int(smallest[row])} in row {row} of the batch")
-    return stacked
+        raise ValueError(f"{shown} must be {column.smallest} or above, got {int(smallest[row])} in row {row} of the batch")
+    return stacked.unsqueeze(1) if column.needs_outer and not outer else stacked
 
 
 def _check_room(collator: CouplingCollator, needed: int, ids: int) -> None:
