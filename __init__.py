@@ -1,22 +1,46 @@
-"""Transformers that do arithmetic longhand: trained on short numbers, right on long ones."""
+"""Transformers that do arithmetic longhand: trained on short numbers, right on long ones.
 
-from importlib import import_module
+Importing registers the models with transformers' Auto classes; they are imported with transformers, or when asked for.
+"""
+
 from typing import TYPE_CHECKING
 
-from longhand.modeling import (
-    CoupledGPTConfig,
-    CoupledGPTForCausalLM,
-    CoupledGPTModel,
-    PairwiseBertConfig,
-    PairwiseBertForTokenClassification,
-    PairwiseBertModel,
-)
+from longhand.on_demand import import_after, names_on_demand
 
 if TYPE_CHECKING:
-    from longhand.data import CouplingCollator, collate_rows, compute_metrics, preprocess_logits
+    from longhand.data.collator import CouplingCollator, collate_rows
+    from longhand.data.metrics import compute_metrics, preprocess_logits
     from longhand.hub_cards.checkpoints.load import zoo
     from longhand.hub_cards.checkpoints.solver import load
     from longhand.hub_cards.metrics.exact_match_by_length.counting import exact_match_reward
+    from longhand.modeling import (
+        CoupledGPTConfig,
+        CoupledGPTForCausalLM,
+        CoupledGPTModel,
+        PairwiseBertConfig,
+        PairwiseBertForTokenClassification,
+        PairwiseBertModel,
+    )
+else:
+    # Type checkers see the imports above instead.
+    __getattr__, __dir__ = names_on_demand(
+        __name__,
+        {
+            "CoupledGPTConfig": "longhand.modeling",
+            "CoupledGPTForCausalLM": "longhand.modeling",
+            "CoupledGPTModel": "longhand.modeling",
+            "CouplingCollator": "longhand.data.collator",
+            "PairwiseBertConfig": "longhand.modeling",
+            "PairwiseBertForTokenClassification": "longhand.modeling",
+            "PairwiseBertModel": "longhand.modeling",
+            "collate_rows": "longhand.data.collator",
+            "compute_metrics": "longhand.data.metrics",
+            "exact_match_reward": "longhand.hub_cards.metrics.exact_match_by_length.counting",
+            "load": "longhand.hub_cards.checkpoints.solver",
+            "preprocess_logits": "longhand.data.metrics",
+            "zoo": "longhand.hub_cards.checkpoints.load",
+        },
+    )
 
 __version__ = "0.2.0"
 
@@ -37,14 +61,4 @@ __all__ = [
     "zoo",
 ]
 
-_ON_DEMAND = dict.fromkeys(("CouplingCollator", "collate_rows", "compute_metrics", "preprocess_logits"), "longhand.data")
-_ON_DEMAND |= {"load": "longhand.hub_cards.checkpoints.solver", "zoo": "longhand.hub_cards.checkpoints.load"}
-_ON_DEMAND |= {"exact_match_reward": "longhand.hub_cards.metrics.exact_match_by_length.counting"}
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name):
-        """What Trainer needs, and the zoo, imported when asked for. Type checkers see the imports above instead."""
-        if name not in _ON_DEMAND:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(_ON_DEMAND[name]), name)
+import_after("transformers", then="longhand.modeling")

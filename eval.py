@@ -15,30 +15,17 @@ from pathlib import Path
 
 from transformers.utils import logging
 
-from longhand.data import Task, build_task
 from longhand.data.batches import check_lengths
 from longhand.data.checks import check_integer
-from longhand.data.proofs import CannotCertify, LengthProver, coverings
+from longhand.data.proofs.check import CannotCertify, coverings
 from longhand.data.tasks.plugins import add_plugin_option, load_plugin
-from longhand.data.tasks.registry import find_task
+from longhand.data.tasks.registry import build_task, find_task
+from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, check_certifiable, own_folder
-from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, Checkpoint, checkpoint_name, file_name
-from longhand.hub_cards.checkpoints.length_certificate import certify_lengths
+from longhand.hub_cards.checkpoints.checkpoint import CARD_FILE, CERTIFICATE_FILE, Checkpoint, checkpoint_name, file_name
 from longhand.hub_cards.checkpoints.load import OtherModel, describe_zoo, is_in_zoo, load_checkpoint, locate
 from longhand.hub_cards.checkpoints.solver import answers_of
 from longhand.hub_cards.commands import OneLineParser, holding, interruptible, refusing_in_one_line
-from longhand.hub_cards.evaluation.measure import (
-    check_attentions,
-    check_position_maps,
-    evaluate_lengths,
-    report,
-    write_attention,
-    write_places,
-    write_position_maps,
-)
-from longhand.hub_cards.evaluation.other_models import worst_texts
-from longhand.hub_cards.harness import command_for
-from longhand.hub_cards.publishing.cards import CARD_FILE
 from longhand.hub_cards.recipes import RECIPE_FILE
 from longhand.hub_cards.result_rows import CERTIFICATES_FILE, LARGEST, RESULTS_FILE, Row, write_results
 
@@ -232,6 +219,8 @@ def load_checkpoints(options: argparse.Namespace) -> list[Checkpoint]:
         except OtherModel as error:
             if options.worst is not None:
                 raise
+            from longhand.hub_cards.harness import command_for
+
             how = {name: getattr(options, name) for name in ("task", "revision", "num_samples", "seed")}
             command = command_for(error.pretrained, parse_lengths(options.lengths or LENGTHS), **how)
             raise ValueError(f"{error}; lm-evaluation-harness measures it on the same problems: {command}") from error
@@ -240,10 +229,13 @@ def load_checkpoints(options: argparse.Namespace) -> list[Checkpoint]:
         if options.sampling is not None:
             described = checkpoint.task.describe() | {"sampling": options.sampling}
             checkpoint = replace(checkpoint, task=build_task(str(described.pop("task")), **described))
-        if options.position_maps:
-            check_position_maps(checkpoint)
-        if options.attentions:
-            check_attentions(checkpoint)
+        if options.position_maps or options.attentions:
+            from longhand.hub_cards.evaluation.measure import check_attentions, check_position_maps
+
+            if options.position_maps:
+                check_position_maps(checkpoint)
+            if options.attentions:
+                check_attentions(checkpoint)
         checkpoints.append(checkpoint)
     return checkpoints
 
@@ -254,6 +246,8 @@ def search_other(source: str, options: argparse.Namespace) -> None:
     Raises:
         ValueError: an option is not used here, or something is missing; the message names it.
     """
+    from longhand.hub_cards.evaluation.other_models import worst_texts
+
     usual = parse_arguments([source])
     used = ("lengths", "worst", "seed")
     ignored = [name for name in MEASURING if name not in used and getattr(options, name) != getattr(usual, name)]
@@ -290,6 +284,8 @@ def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
         model = checkpoint.model
         try:
             if options.lengths is not None:
+                from longhand.data.proofs.lengths.up_to_length import LengthProver
+
                 LengthProver(model, checkpoint.task)
             else:
                 coverings(model, checkpoint.task)
@@ -311,6 +307,8 @@ def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
         elsewhere = folder / (CERTIFICATE_FILE if single else f"certificate-{file_name(checkpoint.name)}.json")
         file = place / CERTIFICATE_FILE if place else elsewhere
         if options.lengths is not None:
+            from longhand.hub_cards.checkpoints.length_certificate import certify_lengths
+
             rows.append(certify_lengths(checkpoint, parse_lengths(options.lengths), file, place, options.budget))
             continue
         rows.append(certify_checkpoint(checkpoint, file, place, show_proof=single))
@@ -330,6 +328,8 @@ def is_proved(row: Row) -> bool:
 def by_length(checkpoint: Checkpoint, options: argparse.Namespace) -> str:
     """Return that lengths of a checkpoint can be proved one by one, if that was not asked and is so."""
     if options.lengths is None:
+        from longhand.data.proofs.lengths.up_to_length import LengthProver
+
         with suppress(CannotCertify):
             LengthProver(checkpoint.model, checkpoint.task)
             return "; --lengths 1:30 proves single lengths"
@@ -358,6 +358,14 @@ def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None
         ValueError: the checkpoints are of several tasks, cannot take the lengths or cannot decode so. Nothing is measured or
             written then.
     """
+    from longhand.hub_cards.evaluation.measure import (
+        evaluate_lengths,
+        report,
+        write_attention,
+        write_places,
+        write_position_maps,
+    )
+
     lengths = operand_lengths(checkpoints, options)
     tested = [part for checkpoint in checkpoints for part in checkpoint.by_part()]
     folder = output_folder(options)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from huggingface_hub import HfApi
 from safetensors import SafetensorError
@@ -15,20 +15,14 @@ from torch import distributed
 from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
-from longhand.data import ColumnTask
 from longhand.data.batches import check_lengths
-from longhand.data.learning.plugin_file import plugin_source
-from longhand.data.learning.report import Learned
+from longhand.data.tasks.column_task import ColumnTask
 from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, with_certificate
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, Checkpoint
 from longhand.hub_cards.checkpoints.load import complete_checkpoint, load_both, read_checkpoint
 from longhand.hub_cards.commands import holding, interruptible, one_line, read_object, refusing_in_one_line, write_atomically
 from longhand.hub_cards.evaluation.measure import evaluate_lengths, report
 from longhand.hub_cards.evaluation.plots import plot_checkpoints
-from longhand.hub_cards.publishing.cards import write_card
-from longhand.hub_cards.publishing.commits import Repository, check_push, own_repo_id
-from longhand.hub_cards.publishing.publications import model_publication, push_command
-from longhand.hub_cards.publishing.publications import publish as push_publication
 from longhand.hub_cards.recipes import describe_recipes
 from longhand.hub_cards.result_rows import VALIDATION_FILE, Row, read_results, write_results
 from longhand.hub_cards.training.arguments import UNSET, Run, parse_run, read_arguments
@@ -41,7 +35,6 @@ from longhand.hub_cards.training.run_folder import (
     save_final,
     start_folder,
 )
-from longhand.hub_cards.training.search_report import describe_rest, describe_run
 from longhand.hub_cards.training.trainer import (
     BatchTrainer,
     NotFinite,
@@ -52,6 +45,9 @@ from longhand.hub_cards.training.trainer import (
     validation_batches,
     validation_rows,
 )
+
+if TYPE_CHECKING:
+    from longhand.data.learning.report import Learned
 
 CHECKPOINTS_PLOT = "checkpoints.png"
 FEWEST_DRAWN = 3
@@ -135,6 +131,8 @@ def train(arguments: list[str]) -> None:
             print(f"trained and evaluated in {time.perf_counter() - began:.0f} seconds")
             print("\n".join(["", "what next:", *what_next(run)]))
             if run.training.until_certified and not is_certified(finished):
+                from longhand.hub_cards.training.search_report import describe_rest
+
                 rest = describe_rest(finished.model, run.task.for_evaluation, run.data.max_length)
                 print("\n".join(["", *rest]))
                 print(f"what goes on, twice as long: {going_on(arguments, run)}")
@@ -144,12 +142,14 @@ def train(arguments: list[str]) -> None:
             publish(run, start.repo_id, finished)
 
 
-def write_task(found: Learned, file: Path) -> str:
+def write_task(found: "Learned", file: Path) -> str:
     """Write a task that was found as a plugin, and return how it is trained.
 
     Raises:
         ValueError: there is such a file.
     """
+    from longhand.data.learning.plugin_file import plugin_source
+
     if file.exists():
         raise ValueError(f"--write_plugin: {file} exists already")
     write_atomically(file, plugin_source(found))
@@ -158,6 +158,8 @@ def write_task(found: Learned, file: Path) -> str:
 
 def dry_run(run: Run) -> str:
     """Make what a run would train, and return what it would do; see `describe_run`."""
+    from longhand.hub_cards.training.search_report import describe_run
+
     # Trainer makes the folder of its checkpoints.
     folders = [Path(str(run.training.output_dir)), run.folder, *run.folder.parents]
     made = [folder for folder in folders if not folder.exists()]
@@ -211,6 +213,8 @@ def finish(run: Run, began: float) -> Checkpoint:
     Args:
         began: `time.perf_counter()` when the run began.
     """
+    from longhand.hub_cards.publishing.cards import write_card
+
     last, best = load_both(run.folder)
     if run.training.until_certified:
         certify_checkpoint(last, run.folder / CERTIFICATE_FILE, run.folder, anew=False)
@@ -291,6 +295,9 @@ def publish(run: Run, repo_id: str, finished: Checkpoint | None) -> None:
     Args:
         finished: the run's checkpoint, if this process has made it.
     """
+    from longhand.hub_cards.publishing.publications import model_publication
+    from longhand.hub_cards.publishing.publications import publish as push_publication
+
     place = run.publishing
     assert place is not None
     api = HfApi(token=place.hub_token)
@@ -304,6 +311,8 @@ def publish(run: Run, repo_id: str, finished: Checkpoint | None) -> None:
 
 def by_hand(run: Run, repo_id: str) -> str:
     """Return the command that pushes the finished run."""
+    from longhand.hub_cards.publishing.publications import push_command
+
     place = run.publishing
     assert place is not None
     return push_command(run.folder, repo_id, place.hub_private_repo, place.hub_revision)
@@ -367,6 +376,8 @@ def look(run: Run, held: ExitStack) -> Start:
     complete = is_complete(run.folder)
     repo_id = None
     if place := run.publishing:
+        from longhand.hub_cards.publishing.commits import Repository, check_push, own_repo_id
+
         api = HfApi(token=place.hub_token)
         repo_id = own_repo_id(place.hub_model_id or run.folder.resolve().name, api)
         check_push(Repository(repo_id, "model", bool(place.hub_private_repo), place.hub_revision, api))

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from filelock import FileLock, Timeout
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 
 LOCK_FILE = ".longhand.lock"
 MOST_CHARACTERS = 4000
@@ -104,16 +106,33 @@ def read_object(file: Path) -> dict[str, Any]:
     """Return the JSON object in a file.
 
     Raises:
-        ValueError: the file cannot be read or holds no JSON object.
+        ValueError: the file cannot be read or holds no JSON object, or a key stands twice in one: readers differ in which of
+            the two they take.
     """
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(pairs) > len(dict(pairs)):
+            raise ValueError("a key stands twice")
+        return dict(pairs)
+
     text = read_text(file)
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise ValueError(f"{file} must be a JSON object, got {text[:40]!r}")
     return value
+
+
+def check_repo_id(repo_id: str) -> None:
+    """Raise ValueError if a repository cannot have this name."""
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise ValueError(f"repository name {repo_id!r} is not legal: {error}") from error
+    if repo_id.count("/") != 1:
+        raise ValueError(f"repository name {repo_id!r} must be of the form USER/NAME")
 
 
 def is_one_line(name: str) -> bool:

@@ -22,17 +22,15 @@ from pathlib import Path
 
 import yaml
 
-from longhand.data import TASKS
 from longhand.data.batches import evaluation_draw
 from longhand.data.checks import check_integer
 from longhand.data.tasks.plugins import add_plugin_option, load_plugin
-from longhand.data.tasks.registry import find_task
+from longhand.data.tasks.registry import TASKS, find_task
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.load import load_checkpoint, locate
-from longhand.hub_cards.commands import OneLineParser, interruptible, refusing_in_one_line, write_atomically
+from longhand.hub_cards.commands import OneLineParser, check_repo_id, interruptible, refusing_in_one_line, write_atomically
 from longhand.hub_cards.evaluation import reading
 from longhand.hub_cards.evaluation.other_models import SPARE_TOKENS, problem_texts
-from longhand.hub_cards.publishing.commits import check_repo_id
 
 DATA_FOLDER = "data"
 MOST_SHOTS = 16

@@ -27,8 +27,9 @@ import huggingface_hub
 import yaml
 from transformers.utils import logging
 
-from longhand.data import SPLITS, TASKS, build_task
+from longhand.data.splits import SPLITS
 from longhand.data.tasks.plugins import add_plugin_option, load_plugin
+from longhand.data.tasks.registry import TASKS, build_task
 from longhand.hub_cards.checkpoints.load import is_in_zoo, locate, read_checkpoint, unpack
 from longhand.hub_cards.commands import OneLineParser, holding, interruptible, refusing_in_one_line
 from longhand.hub_cards.publishing.cards import write_card

@@ -2,13 +2,14 @@
 
 import difflib
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from longhand.data.tasks.registry import find_task
-from longhand.hub_cards.commands import one_line, read_text, write_atomically
+from longhand.data.tasks.registry import find_task, register_table
+from longhand.hub_cards.commands import one_line, read_object, read_text, write_atomically
 
 Recipe = dict[str, Any]
 """Arguments by name, with values as YAML has them: numbers, texts, truth values, lists, mappings. `parse_run` checks these
@@ -110,3 +111,18 @@ def differences(before: Recipe, now: Recipe) -> list[str]:
 def write_recipe(recipe: Recipe, file: Path) -> None:
     """Write a recipe atomically."""
     write_atomically(file, yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True))
+
+
+def know_table(source: str, recipe: Mapping[str, object], facts: Mapping[str, str]) -> None:
+    """Make the task of an earlier run known, whose machine was found: its table is in the configuration beside the recipe.
+
+    Raises:
+        ValueError: the table is not legal.
+    """
+    path = Path(source)
+    file = (path.parent if path.suffix in (".yaml", ".yml") else path) / "config.json"
+    if not file.is_file():
+        return
+    table = read_object(file).get("transducer")
+    if isinstance(table, dict):
+        register_table(str(recipe.get("task")), table, facts)

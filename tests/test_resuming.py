@@ -11,6 +11,7 @@ from test_train import LEARNED, MIXED, SMALL, Cut, drawn_batches
 
 from longhand import train
 from longhand.data import FixedBatches, FreshBatches
+from longhand.hub_cards.publishing import cards
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.run_folder import claim_folder, last_checkpoint
 
@@ -132,7 +133,7 @@ def test_a_run_that_was_not_pushed_is_pushed_by_resume(when, hub, tmp_path, monk
         if when == "by a failure of the Hub":
             hub.fail("POST", "/commit/", times=10_000)
         else:
-            patch.setattr(train, "write_card", stop)
+            patch.setattr(cards, "write_card", stop)
         train.main([*PUSHED, "--output_dir", str(folder)])
     hub.faults.clear()
     train.main([*PUSHED, "--resume", "--output_dir", str(folder)])

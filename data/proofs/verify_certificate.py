@@ -97,7 +97,7 @@ def sha256(content: bytes) -> str:
 def check_folder(folder: Path) -> tuple[dict[str, bytes], Json, list[str]]:
     """Read all files of a checkpoint that a library might read, and refuse what no certificate of any task covers.
 
-    Commands that write, show or publish a certificate ask this too. `check_code` compares the files of code.
+    `check_code` compares the files of code.
 
     Returns:
         Contents by name, config.json, and what each token stands for, by its id.
@@ -1589,10 +1589,18 @@ def fetch(name: str) -> Path:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        sys.exit("usage: longhand-verify FOLDER | USER/NAME, or python verify_certificate.py FOLDER | USER/NAME")
-    folder = Path(arguments[0])
+    usage = "usage: longhand-verify FOLDER | USER/NAME, or python verify_certificate.py FOLDER | USER/NAME"
+    if {"--help", "-h"} & {*arguments}:
+        print(usage)
+        print("    --known FOLDER    only whether the files are known here and as the certificate says; nothing is proved")
+        return
     try:
+        if arguments[:1] == ["--known"] and len(arguments) == 2:
+            read_checkpoint(Path(arguments[1]))
+            return
+        if len(arguments) != 1 or arguments[0].startswith("-"):
+            sys.exit(usage)
+        folder = Path(arguments[0])
         if Path(__file__).resolve().parent == folder.resolve():
             print(OWN_COPY)
         elif not folder.is_dir():

@@ -6,16 +6,21 @@ nothing is proved anew. `read_certificate` reads it and proves it anew.
 
 import json
 import reprlib
+import subprocess
+import sys
 import textwrap
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from transformers import GenerationConfig, PreTrainedConfig
 
-from longhand.data import Task
-from longhand.data.proofs import CannotCertify, Certificate, Failure, certify, find_difference, verify_certificate
+from longhand.data.proofs import check
+from longhand.data.proofs.certificate import Certificate, certify, find_difference
+from longhand.data.proofs.check import CannotCertify, Failure
+from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.checkpoint import (
     CERTIFICATE_FILE,
     OUTPUTS,
@@ -24,11 +29,11 @@ from longhand.hub_cards.checkpoints.checkpoint import (
     changed_code,
     hash_files,
 )
-from longhand.hub_cards.checkpoints.length_certificate import find_other_verdict
+from longhand.hub_cards.checkpoints.covered_files import check_covered
 from longhand.hub_cards.commands import one_line, read_object, write_atomically
 from longhand.hub_cards.result_rows import Row, hardware
 
-VERIFIER = Path(verify_certificate.__file__)
+VERIFIER = Path(check.__file__).with_name(VERIFIER_FILE)
 """A program that verifies certificates with numpy alone. A copy stands beside each that it knows how to verify."""
 
 
@@ -46,11 +51,9 @@ def fitting_certificate(folder: Path, weights: str, task: Task) -> dict[str, obj
         return None
     advice = f"run eval.py {folder} --certify again"
     try:
-        certificate = verify_certificate.check_certificate(file.read_bytes())
-    except verify_certificate.Refused as reason:
-        raise ValueError(f"{folder}/{one_line(reason)}: {advice}") from reason
-    except OSError as error:
-        raise ValueError(f"{file} cannot be read ({error.strerror})") from error
+        certificate = _read_fields(file)
+    except ValueError as reason:
+        raise ValueError(f"{one_line(reason)}: {advice}") from reason
     if differences := _compare(certificate["files"] or {}, hash_files(folder)):
         raise ValueError(f"{file} is not of these files ({', '.join(differences)}): {advice}")
     if certificate["weights"] != weights:
@@ -60,7 +63,7 @@ def fitting_certificate(folder: Path, weights: str, task: Task) -> dict[str, obj
         listed = ", ".join(f"{name} was {reprlib.repr(stated.get(name))}, is {own.get(name)!r}" for name in changed)
         raise ValueError(f"{file} is of another task or format ({listed}): {advice}")
     if certificate["certified"]:
-        check_covered(folder)
+        check_covered(folder, task)
     return certificate
 
 
@@ -74,16 +77,35 @@ def with_certificate(checkpoint: Checkpoint) -> Checkpoint:
     return replace(checkpoint, certificate=stated, fault=fault)
 
 
-def check_covered(folder: Path) -> None:
-    """Raise ValueError if a folder holds files that no certificate covers, by the list of the verifier.
+def _read_fields(file: Path) -> dict[str, Any]:
+    """Return the fields of a certificate.
 
-    The list has, among others, other weights beside the weights, settings of a tokenizer that cut or pad, and classes in
-    `auto_map` from elsewhere.
+    Raises:
+        ValueError: a field is missing, is not known, or has a value of another type than `Certificate` says.
     """
-    try:
-        verify_certificate.check_folder(folder)
-    except (verify_certificate.Refused, OSError) as reason:
-        raise ValueError(f"no certificate covers {folder}: {one_line(reason)}") from reason
+    values = read_object(file)
+    # The first certificates counted problems; nothing depends on the number.
+    values.pop("problems", None)
+    legal = get_type_hints(Certificate)
+    stated = {field.name: None for field in fields(Certificate) if field.default is None} | values
+    for name in {**legal, **stated}:
+        if name not in legal:
+            raise ValueError(f"{file}: {name} is no field of a certificate")
+        if name not in stated:
+            raise ValueError(f"{file}: {name} is missing")
+        if not _is_of(stated[name], legal[name]):
+            raise ValueError(f"{file}: {name} has a value of another type, {stated[name]!r:.80}")
+    return stated
+
+
+def _is_of(value: object, annotation: Any) -> bool:
+    """Whether a value of JSON is of an annotated type; lists and objects are not looked into. True is not 1."""
+    one_of = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
+    kinds = {get_origin(kind) or kind for kind in one_of}
+    # JSON may write a whole number without a point.
+    if float in kinds:
+        kinds.add(int)
+    return type(value) in kinds
 
 
 def _compare(before: dict[str, object], now: dict[str, str]) -> list[str]:
@@ -114,6 +136,8 @@ def read_certificate(checkpoint: Checkpoint) -> dict[str, object] | None:
     try:
         if checkpoint.certificate["lengths"] is not None:
             # The command takes over what the file says, as long as there is one.
+            from longhand.hub_cards.checkpoints.length_certificate import find_other_verdict
+
             again = f"remove it and run eval.py {checkpoint.folder} --certify --lengths ... again"
             different = find_other_verdict(checkpoint.certificate, checkpoint)
         else:
@@ -134,7 +158,7 @@ def check_certifiable(checkpoint: Checkpoint) -> None:
             did not write.
     """
     model, folder = checkpoint.model, checkpoint.folder
-    check_covered(folder)
+    check_covered(folder, checkpoint.own_task or checkpoint.task)
     files: dict[str, PreTrainedConfig | GenerationConfig] = {"config.json": model.config}
     if model.can_generate():
         files["generation_config.json"] = model.generation_config
@@ -207,13 +231,15 @@ def certify_checkpoint(
 
 
 def copy_verifier(folder: Path) -> str | None:
-    """Put the verifier beside a folder's certificate, or remove it and return why it cannot verify this one."""
+    """Put the verifier beside a folder's certificate, or remove it and return why it cannot verify this one.
+
+    The verifier runs as a program of its own, which takes nothing from this one.
+    """
     copy = folder / VERIFIER_FILE
-    try:
-        verify_certificate.read_checkpoint(folder)
-    except verify_certificate.Refused as reason:
+    asked = subprocess.run([sys.executable, "-I", VERIFIER, "--known", folder], capture_output=True, text=True)
+    if asked.returncode:
         copy.unlink(missing_ok=True)
-        return one_line(reason)
+        return asked.stderr.strip().removeprefix("REFUSED: ")
     write_atomically(copy, VERIFIER.read_bytes())
     return None
 

@@ -15,15 +15,16 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.dynamic_module_utils import custom_object_save
 
-from longhand.data import Task
 from longhand.data.families import Question
 from longhand.data.tasks.plugins import PLUGINS, named_plugins
+from longhand.data.tasks.task import Task
 from longhand.hub_cards.recipes import RECIPE_FILE, Recipe
 from longhand.hub_cards.result_rows import RESULTS_FILE, Row, read_results
 
 CERTIFICATE_FILE = "certificate.json"
 VERIFIER_FILE = "verify_certificate.py"
 PLOT_FILE = "accuracy.png"
+CARD_FILE = "README.md"
 BEST_FOLDER = "best"
 ADAPTER_CONFIG = "adapter_config.json"
 ANSWER_FILES = (

@@ -11,7 +11,7 @@ from typing import Any
 
 from longhand.data.batches import check_lengths
 from longhand.data.checks import check_integer
-from longhand.data.proofs import Certificate, hash_weights
+from longhand.data.proofs.certificate import Certificate, hash_weights
 from longhand.data.proofs.check import Failure
 from longhand.data.proofs.lengths.up_to_length import LengthProver, LengthVerdict, hash_bound
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint, hash_files

@@ -22,11 +22,11 @@ from huggingface_hub.errors import HFValidationError, HTTPError, RevisionNotFoun
 from safetensors import safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from longhand.data import TASKS, Task
 from longhand.data.checks import check_integer
-from longhand.data.proofs import hash_weights, verify_certificate
+from longhand.data.proofs.certificate import hash_weights
 from longhand.data.tasks.plugins import require_plugins
-from longhand.data.tasks.registry import register_table, task_from_recipe, task_named
+from longhand.data.tasks.registry import TASKS, register_table, task_from_recipe, task_named
+from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.certificate_file import copy_verifier, read_certificate, with_certificate
 from longhand.hub_cards.checkpoints.checkpoint import (
     ADAPTER_CONFIG,
@@ -39,6 +39,7 @@ from longhand.hub_cards.checkpoints.checkpoint import (
     hash_files,
     save_code,
 )
+from longhand.hub_cards.checkpoints.covered_files import imported_files
 from longhand.hub_cards.commands import one_line, read_object, write_atomically
 from longhand.hub_cards.recipes import RECIPE_FILE, Recipe, list_recipes, read_recipe
 from longhand.hub_cards.result_rows import RESULTS_FILE, read_results
@@ -249,7 +250,7 @@ def _check_loadable(folder: Path) -> None:
         modules = {f"{name.rpartition('--')[2].partition('.')[0]}.py" for name in names}
     held = {file.name for file in folder.iterdir() if file.is_file()}
     code = {name: (folder / name).read_bytes() for name in held if name.endswith(".py")}
-    imported = sorted({name for module in modules for name in verify_certificate.imported_by(module, code)})
+    imported = sorted({name for module in modules for name in imported_files(module, code)})
     if missing := [repr(name) for name in ("tokenizer.json", *imported) if name not in held]:
         raise ValueError(
             f"{folder} is incomplete: it lacks {', '.join(missing)} (config.json names the code); save model and tokenizer "

@@ -13,16 +13,15 @@ import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
-from longhand.data import EvaluationBatches, Task
-from longhand.data.batches import draw_batch
+from longhand.data.batches import EvaluationBatches, draw_batch
 from longhand.data.collator import IGNORED
 from longhand.data.families import to_device
 from longhand.data.formatting import Batch
 from longhand.data.metrics import generated_matches, measure, place_accuracy
 from longhand.data.tasks.registry import find_task
+from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.checkpoint import PLOT_FILE, Checkpoint, file_name
 from longhand.hub_cards.evaluation.plots import plot_attention, plot_attention_of_response, plot_position_maps, plot_results
-from longhand.hub_cards.evaluation.worst import find_worst
 from longhand.hub_cards.result_rows import (
     ATTENTION_FILE,
     ATTENTION_KINDS,
@@ -109,7 +108,11 @@ def evaluate_lengths(
         if start != 1:
             took["start"] = start
         row = {**describe(name, task, operands, num_samples, seed), "decode": decode, **accuracy, **took}
-        rows.append(row if worst is None else row | find_worst(checkpoint, operands, worst, seed, split, num_samples).fields)
+        if worst is not None:
+            from longhand.hub_cards.evaluation.worst import find_worst
+
+            row |= find_worst(checkpoint, operands, worst, seed, split, num_samples).fields
+        rows.append(row)
     return rows
 
 

@@ -14,13 +14,13 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from longhand.data import Task
 from longhand.data.collator import IGNORED
 from longhand.data.columns import example_columns
 from longhand.data.formatting import Batch
 from longhand.data.splits import make_generator
 from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.tasks.reader import write_questions
+from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.load import evaluation_device
 from longhand.hub_cards.commands import one_line
 from longhand.hub_cards.evaluation.reading import is_lenient_match

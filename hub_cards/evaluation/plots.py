@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from longhand.data import Task
+from longhand.data.tasks.task import Task
 from longhand.hub_cards.commands import write_atomically
 from longhand.hub_cards.result_rows import (
     Row,

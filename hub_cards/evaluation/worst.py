@@ -18,15 +18,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from longhand.data import Task
 from longhand.data.batches import evaluation_draw
 from longhand.data.collator import IGNORED
 from longhand.data.families import LARGE_BATCH, to_device
 from longhand.data.formatting import Batch
-from longhand.data.proofs import LengthProver
 from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.encoder_task import EncoderTask
+from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint
 from longhand.hub_cards.result_rows import Row
 from longhand.modeling import CoupledGPTForCausalLM
@@ -109,6 +108,8 @@ def find_worst(
 
 def _prove(model: PreTrainedModel, task: Task, operands: tuple[int, ...], seconds: float) -> Worst | None:
     """What a proof of one length finds; None if it is open, or if no proof is possible."""
+    from longhand.data.proofs.lengths.up_to_length import LengthProver
+
     length = task.size(operands)[0]
     if seconds <= 0 or operands != task.operand_lengths(length):
         return None

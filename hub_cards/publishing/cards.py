@@ -16,19 +16,20 @@ import yaml
 from huggingface_hub import CardData, EvalResult, ModelCardData
 
 from longhand import __version__
-from longhand.data import Task
 from longhand.data.metrics import METRICS
+from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
-from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, PLOT_FILE, Checkpoint
+from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, CARD_FILE, PLOT_FILE, Checkpoint
 from longhand.hub_cards.checkpoints.load import is_in_zoo
-from longhand.hub_cards.commands import read_text, write_atomically
-from longhand.hub_cards.publishing.commits import TAG, check_repo_id, kind_tag
+from longhand.hub_cards.commands import check_repo_id, read_text, write_atomically
 from longhand.hub_cards.publishing.examples import ENVIRONMENT, count, family_card, snippet
 from longhand.hub_cards.recipes import RECIPE_FILE
 from longhand.hub_cards.result_rows import Row, accuracy_columns, describe_length, describe_worst
 from longhand.modeling.coupling import COUPLING_RULES
 
-CARD_FILE = "README.md"
+TAG = "longhand"
+"""Tag on every card of this package."""
+
 SUBJECTS = ("arithmetic", "length-generalization")
 """Tags of every card."""
 
@@ -71,6 +72,11 @@ PAIR_MAPS = {
     "none": "not at all",
 }
 """How each pair map relates two tokens; the cards of rules from plugins say that a plugin does."""
+
+
+def kind_tag(kind: str) -> str:
+    """The tag of a card that records the kind of its repository."""
+    return f"{TAG}-{kind}"
 
 
 def plain(value: object) -> Any:

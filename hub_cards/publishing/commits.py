@@ -14,13 +14,10 @@ from typing import Any
 
 from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete, HfApi
 from huggingface_hub.constants import REPOCARD_NAME
-from huggingface_hub.errors import HFValidationError, HTTPError, RepositoryNotFoundError
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.errors import HTTPError, RepositoryNotFoundError
 
-from longhand.hub_cards.commands import is_one_line, one_line
-
-TAG = "longhand"
-"""Tag on every card of this package."""
+from longhand.hub_cards.commands import check_repo_id, is_one_line, one_line
+from longhand.hub_cards.publishing.cards import kind_tag
 
 TYPES = {"model": "model", "dataset": "dataset", "metric": "space", "page": "space"}
 """The Hub's type of repository for each kind of publication."""
@@ -34,16 +31,6 @@ Files = Mapping[str, Path | bytes | CommitOperationCopy]
 
 class CannotPush(ValueError):
     """The Hub refuses a push, or cannot be reached. The message gives the reason; the repository's files are unchanged."""
-
-
-def check_repo_id(repo_id: str) -> None:
-    """Raise ValueError if a repository cannot have this name."""
-    try:
-        validate_repo_id(repo_id)
-    except HFValidationError as error:
-        raise ValueError(f"repository name {repo_id!r} is not legal: {error}") from error
-    if repo_id.count("/") != 1:
-        raise ValueError(f"repository name {repo_id!r} must be of the form USER/NAME")
 
 
 @dataclass(frozen=True)
@@ -104,11 +91,6 @@ class Repository:
     def info(self, revision: str | None = None, **options: Any) -> Any:
         """The Hub's record of a branch's last commit; by default of `main`."""
         return self.hub.repo_info(self.name, repo_type=self.type, revision=revision, **options)
-
-
-def kind_tag(kind: str) -> str:
-    """The tag of a card that records the kind of its repository."""
-    return f"{TAG}-{kind}"
 
 
 def own_repo_id(name: str, api: HfApi) -> str:

@@ -22,14 +22,16 @@ from datasets.info import DatasetInfosDict
 from huggingface_hub import CommitOperationCopy, DatasetCardData
 from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
-from longhand.data import SPLITS, Task, build_task, load_task_dataset
-from longhand.data.builder import VERSION
+from longhand.data.builder import VERSION, load_task_dataset
 from longhand.data.checks import check_integer
+from longhand.data.splits import SPLITS
 from longhand.data.tasks.plugins import plugin_hashes
-from longhand.data.tasks.registry import find_task
+from longhand.data.tasks.registry import build_task, find_task
+from longhand.data.tasks.task import Task
+from longhand.hub_cards.checkpoints.checkpoint import CARD_FILE
 from longhand.hub_cards.commands import write_atomically
-from longhand.hub_cards.publishing.cards import CARD_FILE, LICENSE, SUBJECTS, format_fields, render
-from longhand.hub_cards.publishing.commits import TAG, CannotPush, Files, Push, Repository, kind_tag, refusing
+from longhand.hub_cards.publishing.cards import LICENSE, SUBJECTS, TAG, format_fields, kind_tag, render
+from longhand.hub_cards.publishing.commits import CannotPush, Files, Push, Repository, refusing
 from longhand.hub_cards.publishing.examples import family_card
 from longhand.hub_cards.publishing.publications import Publication, PushOptions, publish
 

@@ -10,11 +10,12 @@ import torch
 from jinja2 import Environment, FileSystemLoader
 from transformers import PreTrainedConfig
 
-from longhand.data import Task, make_generator
 from longhand.data.collator import IGNORED
 from longhand.data.formatting import Examples, LabelledTokens
+from longhand.data.splits import make_generator
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.encoder_task import EncoderTask
+from longhand.data.tasks.task import Task
 from longhand.modeling.coupling import CouplingRule, plan_position_ids
 from longhand.modeling.encoder_maps import GRID, derive_pair_map, virtual_indices
 from longhand.modeling.relations import NOT_RELATED, Window, coupled_pair_map

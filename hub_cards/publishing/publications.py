@@ -16,12 +16,19 @@ from huggingface_hub import HfApi, get_token
 
 from longhand.data.tasks.plugins import named_plugins
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
-from longhand.hub_cards.checkpoints.checkpoint import ANSWER_FILES, BEST_FOLDER, CERTIFICATE_FILE, Checkpoint, changed_code
+from longhand.hub_cards.checkpoints.checkpoint import (
+    ANSWER_FILES,
+    BEST_FOLDER,
+    CARD_FILE,
+    CERTIFICATE_FILE,
+    Checkpoint,
+    changed_code,
+)
 from longhand.hub_cards.checkpoints.load import locate, read_checkpoint
-from longhand.hub_cards.commands import is_one_line
+from longhand.hub_cards.commands import check_repo_id, is_one_line
 from longhand.hub_cards.page.build import build_page, shown_by_default
-from longhand.hub_cards.publishing.cards import CARD_FILE, render_card
-from longhand.hub_cards.publishing.commits import Files, Push, Repository, check_push, check_repo_id, commit_files
+from longhand.hub_cards.publishing.cards import render_card
+from longhand.hub_cards.publishing.commits import Files, Push, Repository, check_push, commit_files
 from longhand.hub_cards.publishing.examples import ENVIRONMENT
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.result_rows import CERTIFICATES_FILE, RESULTS_FILE

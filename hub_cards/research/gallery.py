@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from longhand.data import TASKS, Task, make_generator
 from longhand.data.columns import example_columns
+from longhand.data.splits import make_generator
+from longhand.data.tasks.registry import TASKS
+from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.length_certificate import ranges
 from longhand.hub_cards.checkpoints.load import list_zoo
 from longhand.hub_cards.publishing.dataset import COLUMNS

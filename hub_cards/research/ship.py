@@ -24,7 +24,7 @@ from pathlib import Path
 from transformers.utils import logging
 
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER, certify_checkpoint
-from longhand.hub_cards.checkpoints.checkpoint import ANSWER_FILES, CERTIFICATE_FILE, PLOT_FILE, hash_files
+from longhand.hub_cards.checkpoints.checkpoint import ANSWER_FILES, CARD_FILE, CERTIFICATE_FILE, PLOT_FILE, hash_files
 from longhand.hub_cards.checkpoints.length_certificate import AGAIN_SECONDS, conclude, known_verdicts
 from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo, load_checkpoint, read_checkpoint, zoo
 from longhand.hub_cards.commands import (
@@ -36,7 +36,7 @@ from longhand.hub_cards.commands import (
     write_atomically,
 )
 from longhand.hub_cards.evaluation.measure import report
-from longhand.hub_cards.publishing.cards import CARD_FILE, write_card
+from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.recipes import RECIPE_FILE, load_recipe, read_recipe
 from longhand.hub_cards.research import gallery
 from longhand.hub_cards.result_rows import RESULTS_FILE, last_rows, read_results

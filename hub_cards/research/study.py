@@ -23,7 +23,7 @@ from pathlib import Path
 
 import torch
 
-from longhand.data import Task
+from longhand.data.tasks.task import Task
 from longhand.hub_cards.recipes import Recipe, load_recipe, read_settings
 from longhand.hub_cards.result_rows import (
     ATTENTION_FILE,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from huggingface_hub.errors import StrictDataclassError, StrictDataclassFieldValidationError
 from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments
@@ -22,24 +22,26 @@ from transformers.hf_argparser import string_to_bool
 from transformers.trainer_utils import IntervalStrategy
 from transformers.utils.chat_template_utils import parse_google_format_docstring
 
-from longhand.data import TASKS, ColumnTask, Task
 from longhand.data.formatting import Batch
-from longhand.data.learning.report import Learned
 from longhand.data.machines.states import STATES, is_better_stated
-from longhand.data.proofs import LARGEST_RATIO, ROUNDING_FACTOR
+from longhand.data.proofs.certificate import LARGEST_RATIO, ROUNDING_FACTOR
+from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.tasks.plugins import PACKAGE, Plugin, load_plugin, require_plugins
-from longhand.data.tasks.registry import find_task, task_named
+from longhand.data.tasks.registry import TASKS, find_task, task_named
 from longhand.data.tasks.settling_columns import SETTLING
+from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.load import learned_facts
 from longhand.hub_cards.commands import OneLineParser, one_line
-from longhand.hub_cards.recipes import Recipe, load_recipe
-from longhand.hub_cards.training.found_task import find_asked, know_table, test_by_examples
+from longhand.hub_cards.recipes import Recipe, know_table, load_recipe
 from longhand.hub_cards.training.launcher import (
     DIVIDING_ARGUMENTS,
     join_launched,
     launched_arguments,
     refuse_dividing,
 )
+
+if TYPE_CHECKING:
+    from longhand.data.learning.report import Learned
 
 DEFAULT_RECIPE = "addition"
 CHECKPOINTS_FOLDER = "checkpoints"
@@ -380,7 +382,7 @@ class Given:
     model: type
     parser: Parser
     values: dict[str, Any]
-    found: Learned | None
+    found: "Learned | None"
     facts: dict[str, str]
 
 
@@ -415,11 +417,15 @@ def read_arguments(arguments: list[str]) -> Given:
     replaced = None if chosen.task else _own_column_task(recipe, plugins)
     if replaced:
         chosen.task = name = replaced
+        from longhand.hub_cards.training.found_task import test_by_examples
+
         kind = find_task(replaced)
         test_by_examples(kind, learning)
         if chosen.write_states is None and issubclass(kind, ColumnTask) and is_better_stated(kind):
             chosen.write_states = True
     elif learning.function or learning.examples:
+        from longhand.hub_cards.training.found_task import find_asked
+
         _check_column_recipe(source, recipe, chosen.task)
         settles = str(recipe["task"]).startswith(SETTLING)
         if settles and chosen.write_states:
@@ -550,7 +556,7 @@ class Run:
     publishing: Publishing | None
     recipe: Recipe
     plugins: tuple[Plugin, ...]
-    found: Learned | None
+    found: "Learned | None"
     write_plugin: str | None
 
 

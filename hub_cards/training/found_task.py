@@ -6,7 +6,7 @@ A function is code of the user's own, as a plugin is. A checkpoint holds the tab
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -15,9 +15,8 @@ from longhand.data.learning.learn import LearningOptions, learn_task
 from longhand.data.learning.report import Learned
 from longhand.data.tasks.column_task import TABLES
 from longhand.data.tasks.plugins import PACKAGE, load_plugin
-from longhand.data.tasks.registry import register_table, register_task, task_named
+from longhand.data.tasks.registry import register_task, task_named
 from longhand.data.tasks.task import Task
-from longhand.hub_cards.commands import read_object
 
 
 class Asked(Protocol):
@@ -70,21 +69,6 @@ def test_by_examples(kind: type[Task], asked: Asked) -> None:
     """Give a column task the examples of a file, if there is one, by which it is tested before training."""
     if asked.examples is not None:
         cast(Any, kind).worked_examples = dict(read_examples(Path(asked.examples)))
-
-
-def know_table(source: str, recipe: Mapping[str, object], facts: Mapping[str, str]) -> None:
-    """Make the task of an earlier run known, whose machine was found: its table is in the configuration beside the recipe.
-
-    Raises:
-        ValueError: the table is not legal.
-    """
-    path = Path(source)
-    file = (path.parent if path.suffix in (".yaml", ".yml") else path) / "config.json"
-    if not file.is_file():
-        return
-    table = read_object(file).get("transducer")
-    if isinstance(table, dict):
-        register_table(str(recipe.get("task")), table, facts)
 
 
 def _as_name(text: str) -> str:

@@ -6,9 +6,10 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from longhand.data import Task, make_generator
 from longhand.data.batches import Batches
-from longhand.data.proofs import Check, covering, coverings
+from longhand.data.proofs.check import Check, covering, coverings
+from longhand.data.splits import make_generator
+from longhand.data.tasks.task import Task
 from longhand.hub_cards.training.arguments import Run
 from longhand.hub_cards.training.trainer import BatchTrainer
 

@@ -11,24 +11,16 @@ from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState
 
-from longhand.data import (
-    EvaluationBatches,
-    FixedBatches,
-    FreshBatches,
-    Task,
-    compute_metrics,
-    make_generator,
-    preprocess_logits,
-)
-from longhand.data.batches import check_lengths
-from longhand.data.proofs import CannotCertify, Check, check_neighbourhoods, check_thoroughly, coverings
+from longhand.data.batches import EvaluationBatches, FixedBatches, FreshBatches, check_lengths
+from longhand.data.metrics import compute_metrics, preprocess_logits
+from longhand.data.proofs.certificate import check_thoroughly
+from longhand.data.proofs.check import CannotCertify, Check, check_neighbourhoods, coverings
+from longhand.data.splits import make_generator
+from longhand.data.tasks.task import Task
 from longhand.hub_cards.commands import one_line
 from longhand.hub_cards.result_rows import Row
 from longhand.hub_cards.training.arguments import BEST, Run
-from longhand.hub_cards.training.muon import MuonBeside, layer_matrices
 from longhand.hub_cards.training.run_folder import STATE_FILE, write_hashes
-from longhand.hub_cards.training.sharper_scores import SharperScores
-from longhand.hub_cards.training.worst_practice import PractiseWorst
 
 
 class NotFinite(RuntimeError):
@@ -72,6 +64,8 @@ class BatchTrainer(Trainer):
     def create_optimizer(self, model=None):
         """Make the optimizer of `optim`, with Muon beside it if it has a rate."""
         if self.optimizer is None and (rate := self.args.muon_learning_rate) is not None:
+            from longhand.hub_cards.training.muon import MuonBeside, layer_matrices
+
             other = super().create_optimizer(model)
             self.optimizer = MuonBeside(layer_matrices(self.model), other, lr=rate, weight_decay=self.args.weight_decay)
         return super().create_optimizer(model)
@@ -303,9 +297,13 @@ def trainer_of(
         assert isinstance(batches, FreshBatches), "a fixed training set is refused where practice is asked for"
         trainer.add_callback(UntilCertified(run, model, batches))
     if training.sharper_scores:
+        from longhand.hub_cards.training.sharper_scores import SharperScores
+
         # Before the search for the worst problems, which asks the model that goes on to be trained.
         trainer.add_callback(SharperScores(training.sharper_scores))
     if training.practise_worst:
+        from longhand.hub_cards.training.worst_practice import PractiseWorst
+
         assert isinstance(batches, FreshBatches), "a fixed training set is refused where practice is asked for"
         trainer.add_callback(PractiseWorst(run, batches, training.practise_worst))
     trainer.create_optimizer_and_scheduler(training.max_steps)

@@ -4,7 +4,8 @@ import numpy as np
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, TrainerCallback, TrainerState
 
-from longhand.data import FreshBatches, make_generator
+from longhand.data.batches import FreshBatches
+from longhand.data.splits import make_generator
 from longhand.data.tasks.covering import Problems
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.evaluation.worst import KEPT, WorstSearch

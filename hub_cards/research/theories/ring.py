@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import torch
 
-from longhand.data import make_generator
+from longhand.data.splits import make_generator
 from longhand.hub_cards.evaluation import plots
 from longhand.hub_cards.result_rows import Row, group_by, write_results
 
