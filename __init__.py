@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         PairwiseBertConfig,
         PairwiseBertForTokenClassification,
         PairwiseBertModel,
+        with_structure,
     )
 else:
     # Type checkers see the imports above instead.
@@ -38,6 +39,7 @@ else:
             "exact_match_reward": "longhand.hub_cards.metrics.exact_match_by_length.counting",
             "load": "longhand.hub_cards.checkpoints.solver",
             "preprocess_logits": "longhand.data.metrics",
+            "with_structure": "longhand.modeling",
             "zoo": "longhand.hub_cards.checkpoints.load",
         },
     )
@@ -58,6 +60,7 @@ __all__ = [
     "exact_match_reward",
     "load",
     "preprocess_logits",
+    "with_structure",
     "zoo",
 ]
 

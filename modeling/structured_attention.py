@@ -208,7 +208,9 @@ def find_attention(model: PreTrainedModel) -> list[ReachedAttention]:
             mixed = [_mixes(states[-1], embedded[0], token) for token in range(PROBED)] if reached else []
     except Exception as error:
         shown = " ".join(str(error).split())
-        raise ValueError(f"{name} could not be asked what its attention reads: {type(error).__name__} {shown:.200}") from error
+        raise ValueError(
+            f"{name} could not be asked what its attention reads: {type(error).__name__} {shown:.200}"
+        ) from error
     finally:
         for hook in hooks:
             hook.remove()
@@ -222,8 +224,8 @@ def find_attention(model: PreTrainedModel) -> list[ReachedAttention]:
 
 
 NEEDED = (
-    "transformers' attention interface, so structure would be ignored there: use a model whose attention does, such as Llama, "
-    "Qwen2, GPT-2 or BERT"
+    "transformers' attention interface, so structure would be ignored there: use a model whose attention does, such as "
+    "Llama, Qwen2, GPT-2 or BERT"
 )
 
 

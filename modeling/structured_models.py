@@ -321,20 +321,20 @@ class StructurePlan:
         relations: (batch or 1, heads or 1, columns, columns), or None.
         level_ids: ids of the structure's levels (batch or 1, levels, columns), or None.
         own_ids: position ids of the model's own (batch or 1, columns), or None.
+        embedded: number of tokens of a prompt that is given as embeddings alone.
     """
 
     columns: int
     relations: Tensor | None = None
     level_ids: Tensor | None = None
     own_ids: Tensor | None = None
+    embedded: int = 0
 
     def expand(self, copies: int) -> "StructurePlan":
         """Return the plan with every row repeated for its copies, which are beams or samples; one row stands for all."""
-        parts = (self.relations, self.level_ids, self.own_ids)
-        return StructurePlan(
-            self.columns,
-            *(each if each is None or len(each) == 1 else each.repeat_interleave(copies, dim=0) for each in parts),
-        )
+        parts: Any = (self.relations, self.level_ids, self.own_ids)
+        parts = [each if each is None or len(each) == 1 else each.repeat_interleave(copies, dim=0) for each in parts]
+        return StructurePlan(self.columns, *parts, embedded=self.embedded)
 
 
 class StructuredGeneration(StructuredModel):
@@ -364,15 +364,18 @@ class StructuredGeneration(StructuredModel):
         own: Any = super()
         for name in ("position_bias", STRUCTURE):
             if kwargs.get(name) is not None:
-                raise ValueError(f"generate() takes no {name}: give plans of prompt and response as pair_map or position_ids")
+                raise ValueError(
+                    f"generate() takes no {name}: give plans of prompt and response as pair_map or position_ids"
+                )
         if pair_map is None and position_ids is None:
             return own.generate(inputs, generation_config, *arguments, **kwargs)
-        prompt = next(
-            (each for each in (inputs, kwargs.get("input_ids"), kwargs.get("inputs_embeds")) if each is not None), None
-        )
+        prompt = kwargs.get("input_ids") if inputs is None else inputs
+        embedded = kwargs.get("inputs_embeds") if prompt is None else None
+        prompt = embedded if prompt is None else prompt
         if prompt is None:
             raise ValueError("a plan of pair_map or position_ids is for prompt and response: give input_ids too")
         plan = self._read_plan(*prompt.shape[:2], pair_map, position_ids)
+        plan.embedded = 0 if embedded is None else embedded.shape[1]
         self._check_decoding(own._prepare_generation_config(generation_config, **kwargs)[0], kwargs)
         given: Any = generation_config or self.generation_config  # type: ignore[attr-defined]  # of the own class
         limits = (kwargs.get("max_new_tokens"), kwargs.get("max_length"), given.max_new_tokens, given.max_length)
@@ -447,10 +450,12 @@ class StructuredGeneration(StructuredModel):
         if plan is None:
             return inputs
         tokens = inputs["input_ids" if inputs.get("input_ids") is not None else "inputs_embeds"]
-        columns = kwargs["attention_mask"].shape[1]
+        columns = plan.embedded + input_ids.shape[1]
         first = columns - tokens.shape[1]
         if plan.own_ids is not None:
             inputs["position_ids"] = plan.own_ids[:, first:columns].expand(len(tokens), -1)
+            if inputs.get("attention_mask") is None:
+                inputs["attention_mask"] = torch.ones(len(tokens), columns, dtype=torch.long, device=tokens.device)
         if plan.relations is not None:
             inputs[STRUCTURE] = self.give(columns, plan.relations[..., first:columns, :columns])
         elif plan.level_ids is not None:
@@ -529,7 +534,9 @@ def with_structure(
     state = None
     if folder_or_repo is not None:
         if config != StructureConfig():
-            raise ValueError(f"the structure of {folder_or_repo} has its own relations: give a folder or relations, not both")
+            raise ValueError(
+                f"the structure of {folder_or_repo} has its own relations: give a folder or relations, not both"
+            )
         config, state = _load_structure(str(folder_or_repo), files)
     _check_model(model)
     sizes = _reach(model)
@@ -561,7 +568,9 @@ def _check_model(model: object) -> None:
         raise ValueError(f"this {name} has structure: load the model again to give it another one")
     config: Any = model.config
     if getattr(config, "is_encoder_decoder", False):
-        raise ValueError(f"{name} has an encoder and a decoder: structure is for models of one sequence, such as Llama or BERT")
+        raise ValueError(
+            f"{name} has an encoder and a decoder: structure is for models of one sequence, such as Llama or BERT"
+        )
     if config.get_text_config() is not config:
         raise ValueError(f"{name} reads more than text: give its language model")
     if config._attn_implementation not in {*IMPLEMENTATIONS, *(PREFIX + each for each in IMPLEMENTATIONS)}:
