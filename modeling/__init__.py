@@ -4,13 +4,14 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelF
 
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .configuration_pairwise_bert import PairwiseBertConfig
-from .coupling import COUPLING_RULES, CouplingRule, Plan, coupled_generate, coupling_rule, shift_position_ids
+from .coupling import COUPLING_RULES, CouplingRule, Plan, coupling_rule, shift_position_ids
 from .encoder_maps import PAIR_MAP_RULES, pair_map_rule
 from .modeling_coupled_gpt import CoupledGPTForCausalLM, CoupledGPTModel
 from .modeling_pairwise_bert import PairwiseBertForTokenClassification, PairwiseBertModel
 from .parallel_decoding import parallel_greedy
 from .position_encodings import POSITION_ENCODINGS, PositionEncoding, position_encoding
 from .relations import coupled_pair_map
+from .structured_models import coupled_generate, with_structure
 
 AutoConfig.register(CoupledGPTConfig.model_type, CoupledGPTConfig, exist_ok=True)
 AutoModel.register(CoupledGPTConfig, CoupledGPTModel, exist_ok=True)
@@ -39,4 +40,5 @@ __all__ = [
     "parallel_greedy",
     "position_encoding",
     "shift_position_ids",
+    "with_structure",
 ]

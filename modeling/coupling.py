@@ -15,7 +15,6 @@ they are by the member that reads this query, and every token sees exactly what 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import wraps
 from typing import Any, NamedTuple
 
 import torch
@@ -25,7 +24,7 @@ from .query_forms import check_rows, first_column
 from .registry import check_free
 from .relations import NEITHER, Relation
 from .structure import GIVEN
-from .vocabulary import ALL_TOKENS, BOS, PAD
+from .vocabulary import ALL_TOKENS, BOS
 
 
 class Plan(NamedTuple):
@@ -231,79 +230,3 @@ def plan_joined(members: Mapping[int, str], input_ids: Tensor, columns: int) -> 
             response_length = max(response_length, plan.response_length)
             same_layout = bool(rows.all()) and len(plan.position_ids) == 1
     return Plan(position_ids[:1] if same_layout else position_ids, response_length)
-
-
-def coupled_generate(
-    model: Any,
-    coupling: str | CouplingRule | Tensor,
-    input_ids: Tensor,
-    attention_mask: Tensor | None = None,
-    **options: Any,
-):
-    """Return `model.generate(input_ids, **options)` of another model, such as GPT-2 or Llama, with coupled or given ids.
-
-    The model was trained on these ids as its `position_ids`. By itself `generate()` gives a new token the id of the last
-    token plus one. Until this function returns, `model.prepare_inputs_for_generation` puts other ids in their place.
-
-        tokens          $ 6 5 3 + 0 4 9 = 2 0 7 0 $
-        rule's ids      0 2 3 4 5 2 3 4 5 4 3 2 1 0
-        by `generate`   0 2 3 4 5 2 3 4 5 6 7 8 9 10
-
-    Args:
-        model: a causal language model of transformers that takes `position_ids` (batch, tokens), with longhand's tokens.
-        coupling: a rule with one level, or its name, such as "addition"; or the position ids (batch or 1, columns) of prompt
-            and response, for any vocabulary.
-        input_ids: (batch, tokens), padded on the left or not at all.
-        options: what else `generate()` takes; by default at most the rule's longest response is generated, or as many tokens
-            as there are ids.
-
-    Raises:
-        ValueError: the rule has several ids for each token, and `position_ids` of such a model hold one; or a prompt is not
-            of the rule's form; or there are fewer ids than tokens.
-    """
-    batch, tokens = input_ids.shape
-    if isinstance(coupling, Tensor):
-        given, padding = _check_given_ids(coupling, batch, tokens, options), model.config.pad_token_id
-        response_length = given.shape[1] - tokens
-    else:
-        rule, given, padding = find_rule(coupling), None, PAD
-        if rule.levels > 1:
-            raise ValueError(f"the coupling rule {rule.name!r} gives a token {rule.levels} ids, and position_ids hold one")
-        response_length = rule.plan(input_ids, 1).response_length
-    prepare = model.prepare_inputs_for_generation
-
-    @wraps(prepare)
-    def prepare_coupled(input_ids: Tensor, **arguments: Any) -> dict[str, Any]:
-        inputs = prepare(input_ids, **arguments)
-        columns = input_ids.shape[1]
-        if given is None:
-            position_ids = plan_position_ids(rule, input_ids, columns).expand(len(input_ids), -1, -1)[:, 0]
-        else:
-            # A prompt has as many rows as beams, one after the other.
-            position_ids = given[:, :columns].repeat_interleave(len(input_ids) // len(given), dim=0)
-        inputs["position_ids"] = position_ids[:, -inputs["input_ids"].shape[1] :]
-        if inputs.get("attention_mask") is None:
-            # Without a mask, transformers takes an id that is not the last one plus one for the beginning of another text.
-            inputs["attention_mask"] = torch.ones_like(input_ids)
-        return inputs
-
-    if attention_mask is None:
-        attention_mask = torch.ones_like(input_ids) if padding is None else (input_ids != padding).long()
-    if "max_length" not in options:
-        options = {"max_new_tokens": response_length} | options
-    model.prepare_inputs_for_generation = prepare_coupled
-    try:
-        return model.generate(input_ids, attention_mask=attention_mask, **options)
-    finally:
-        del model.prepare_inputs_for_generation
-
-
-def _check_given_ids(position_ids: Tensor, batch: int, tokens: int, options: Mapping[str, Any]) -> Tensor:
-    """Return ids (batch or 1, columns) for prompts (batch, tokens); raise ValueError for another shape or too few."""
-    asked = options.get("max_length", tokens + options.get("max_new_tokens", 1))
-    if position_ids.ndim != 2 or len(position_ids) not in (1, batch) or position_ids.shape[1] < asked:
-        raise ValueError(
-            f"position ids must be ({batch} or 1, at least {asked} columns of prompt and response), got "
-            f"{tuple(position_ids.shape)}"
-        )
-    return position_ids

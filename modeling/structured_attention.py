@@ -8,6 +8,7 @@ call was given.
 
 import sys
 from collections.abc import Callable
+from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
@@ -195,7 +196,7 @@ def find_attention(model: PreTrainedModel) -> list[ReachedAttention]:
     def note(module, arguments, output):
         states.append(output if isinstance(output, Tensor) else output[0])
 
-    device = model.get_input_embeddings().weight.device
+    device: Any = model.get_input_embeddings().weight.device
     hidden = torch.full((PROBED, PROBED), torch.finfo(torch.float32).min, device=device).fill_diagonal_(0.0)
     structure = GivenStructure(PROBED, position_bias=hidden[None, None], reached=reached)
     training = {module: module.training for module in model.modules()}
@@ -204,8 +205,12 @@ def find_attention(model: PreTrainedModel) -> list[ReachedAttention]:
     try:
         model.eval()
         with torch.enable_grad():
-            model(input_ids=tokens, attention_mask=torch.ones_like(tokens), **{STRUCTURE: structure})
-            mixed = [_mixes(states[-1], embedded[0], token) for token in range(PROBED)] if reached else []
+            given = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), STRUCTURE: structure}
+            uncached = {"use_cache": False} if "use_cache" in signature(model.forward).parameters else {}
+            answer = model(**given, **uncached)
+            # Some heads call the parts of their base model, so that its own forward pass is not there.
+            state = states[-1] if states else answer[0]
+            mixed = [_mixes(state, embedded[0], token) for token in range(PROBED)] if reached else []
     except Exception as error:
         shown = " ".join(str(error).split())
         raise ValueError(
@@ -217,15 +222,15 @@ def find_attention(model: PreTrainedModel) -> list[ReachedAttention]:
         for module, was_training in training.items():
             module.training = was_training
     if not reached:
-        raise ValueError(f"no attention of {name} goes through {NEEDED}")
+        raise ValueError(f"no attention of {name} {GIVES}")
     if any(mixed):
-        raise ValueError(f"a token of {name} reads others by something else than attention through {NEEDED}")
+        raise ValueError(f"a token of {name} reads others by something else than attention that {GIVES}")
     return list({each.module: each for each in reached}.values())
 
 
-NEEDED = (
-    "transformers' attention interface, so structure would be ignored there: use a model whose attention does, such as "
-    "Llama, Qwen2, GPT-2 or BERT"
+GIVES = (
+    "is given structure through transformers' attention interface, so it would be ignored there: use a model whose "
+    "attention is, such as Llama, Qwen2, GPT-2 or BERT"
 )
 
 

@@ -6,9 +6,9 @@
     model.generate(**inputs, pair_map=plan, max_new_tokens=20)
     model.save_structure("outputs/structure")
 
-The model stays the same object and keeps its weights. Its class becomes a subclass of the same name, whose forward pass takes
-structure, and it has one module more, `structure`, with the table of every layer. Tables start with zeros, so that relations
-change nothing until they are trained. A call without structure reads no table.
+The model stays the same object and keeps its weights. Its class becomes a subclass of the same name, whose forward pass
+takes structure, and it has one module more, `structure`, with the table of every layer. Tables start with zeros, so that
+relations change nothing until they are trained. A call without structure reads no table.
 """
 
 import json
@@ -32,7 +32,7 @@ from .generation_coupled_gpt import SUPPORTED_MODES
 from .pretrained import LonghandPreTrainedModel
 from .relations import coupled_pair_map, level_ranges, num_coupled_relations
 from .structure import PairShape, check_whole_numbers, read_pair_map, read_position_bias, read_position_ids
-from .structured_attention import IMPLEMENTATIONS, LAYER, NEEDED, PREFIX, STRUCTURE, GivenStructure, find_attention
+from .structured_attention import GIVES, IMPLEMENTATIONS, LAYER, PREFIX, STRUCTURE, GivenStructure, find_attention
 from .vocabulary import PAD
 
 CONFIG_FILE, WEIGHTS_FILE = "structure_config.json", "structure.safetensors"
@@ -53,8 +53,8 @@ class StructureConfig:
     Attributes:
         num_relations: number of relations of the pair maps that calls give, 0 to this number - 1; None for none.
         levels: number of ids of a token, whose differences are the relations; None if calls give maps.
-        relation_range: the smallest and the largest distinct difference, query minus key: two integers for all levels, or two
-            for each level in turn.
+        relation_range: the smallest and the largest distinct difference, query minus key: two integers for all levels, or
+            two for each level in turn.
         relations_enter: what a relation adds to: the `"score"`, as a number for each head, or, as a vector for each head,
             the `"key"` or the `"query"` (paper 2, Eq. 2.1).
         share_layers: whether all layers have one table.
@@ -85,7 +85,7 @@ class StructureConfig:
                 raise ValueError(f"{name} must be an integer of at least 1, or None, got {number!r}")
         if self.num_relations and self.levels:
             raise ValueError(
-                f"num_relations counts the relations of given maps, levels the ids that relations follow from: give one, got "
+                "num_relations counts the relations of given maps, levels the ids that relations follow from: give one, got "
                 f"{self.num_relations} and {self.levels}"
             )
         if self.relations_enter not in ENTER:
@@ -228,7 +228,7 @@ class StructuredModel:
         return coupled_pair_map(query_ids, key_ids, window, windowed=False).long().unsqueeze(1)
 
     def give(self, columns: int, relations: Tensor | None, position_bias: Tensor | None = None) -> GivenStructure:
-        """Return the structure of a call with its tables, which are parameters, so that each layer has its own derivative."""
+        """Return the structure of a call, with the tables as they are: each layer takes its own part of them."""
         table = None
         if relations is not None:
             relations, table = self.structure(relations)
@@ -239,8 +239,8 @@ class StructuredModel:
         config: Any = self.config  # type: ignore[attr-defined]  # of the own class
         if not config._attn_implementation.startswith(PREFIX):
             raise ValueError(
-                f"attention of {type(self).__name__} is {config._attn_implementation!r} now, which reads no structure: choose "
-                f"one by model.set_attn_implementation, of {', '.join(IMPLEMENTATIONS)}"
+                f"attention of {type(self).__name__} is {config._attn_implementation!r} now, which reads no structure: "
+                f"choose one by model.set_attn_implementation, of {', '.join(IMPLEMENTATIONS)}"
             )
 
     def check_reads_ids(self) -> None:
@@ -304,7 +304,7 @@ library_name: longhand
 ---
 # Structure for {config.base_model or config.model_class}
 
-Tables of relations for the {config.layers} layers of a {config.model_class}, made by `longhand.with_structure(model, {arguments})`:
+Tables of relations for the {config.layers} layers of a {config.model_class}, by `with_structure(model, {arguments})`:
 
 ```python
 model = longhand.with_structure({config.model_class}.from_pretrained("{config.base_model}"), "THIS_REPOSITORY")
@@ -332,9 +332,12 @@ class StructurePlan:
 
     def expand(self, copies: int) -> "StructurePlan":
         """Return the plan with every row repeated for its copies, which are beams or samples; one row stands for all."""
-        parts: Any = (self.relations, self.level_ids, self.own_ids)
-        parts = [each if each is None or len(each) == 1 else each.repeat_interleave(copies, dim=0) for each in parts]
-        return StructurePlan(self.columns, *parts, embedded=self.embedded)
+
+        def repeat(part: Tensor | None) -> Tensor | None:
+            return part if part is None or len(part) == 1 else part.repeat_interleave(copies, dim=0)
+
+        own_ids, level_ids = repeat(self.own_ids), repeat(self.level_ids)
+        return StructurePlan(self.columns, repeat(self.relations), level_ids, own_ids, self.embedded)
 
 
 class StructuredGeneration(StructuredModel):
@@ -374,7 +377,7 @@ class StructuredGeneration(StructuredModel):
         prompt = embedded if prompt is None else prompt
         if prompt is None:
             raise ValueError("a plan of pair_map or position_ids is for prompt and response: give input_ids too")
-        plan = self._read_plan(*prompt.shape[:2], pair_map, position_ids)
+        plan = self._read_plan(prompt.shape[0], prompt.shape[1], pair_map, position_ids)
         plan.embedded = 0 if embedded is None else embedded.shape[1]
         self._check_decoding(own._prepare_generation_config(generation_config, **kwargs)[0], kwargs)
         given: Any = generation_config or self.generation_config  # type: ignore[attr-defined]  # of the own class
@@ -465,11 +468,10 @@ class StructuredGeneration(StructuredModel):
 
 
 @cache
-def _structured_class(own: type) -> type:
+def _structured_class(own: Any) -> Any:
     """Return the subclass of a model's class that takes structure, of the same name."""
     mixin = StructuredGeneration if issubclass(own, GenerationMixin) else StructuredModel
-    named: Any = own
-    shape = signature(named.forward)
+    shape = signature(own.forward)
     parameters = [*shape.parameters.values()]
     further = [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in (*PARTS, "position_ids")]
     further = [each for each in further if each.name not in shape.parameters]
@@ -543,8 +545,8 @@ def with_structure(
     if state is not None:
         config.check_fits(sizes, type(model).__name__)
     else:
-        known = {"model_class": type(model).__name__, "base_model": model.config.name_or_path}
-        config = replace(config, **sizes, **known)
+        known: dict[str, Any] = {"model_class": type(model).__name__, "base_model": model.config.name_or_path}
+        config = replace(config, **known, **sizes)
     _add_structure(model, config)
     if config.relations:
         structure = Structure(config, torch.promote_types(model.dtype, torch.float32), model.device)
@@ -580,7 +582,7 @@ def _check_model(model: object) -> None:
         )
 
 
-def _reach(model: PreTrainedModel) -> dict[str, int]:
+def _reach(model: PreTrainedModel) -> dict[str, Any]:
     """Let every attention of a model read structure; return the sizes of its tables.
 
     Raises:
@@ -589,7 +591,7 @@ def _reach(model: PreTrainedModel) -> dict[str, int]:
     before = model.config._attn_implementation
     try:
         if not model._can_set_attn_implementation():
-            raise ValueError(f"no attention of {type(model).__name__} goes through {NEEDED}")
+            raise ValueError(f"no attention of {type(model).__name__} {GIVES}")
         # Every model has this one; the others are called in the same place.
         model.set_attn_implementation(PREFIX + "eager")
         reached = find_attention(model)
@@ -605,8 +607,10 @@ def _reach(model: PreTrainedModel) -> dict[str, int]:
 
 
 def _add_structure(model: PreTrainedModel, config: StructureConfig) -> None:
-    model.__class__ = _structured_class(type(model))
+    """Make a model one of the subclass that takes structure."""
     structured: Any = model
+    own: Any = type(model)
+    structured.__class__ = _structured_class(own)
     structured.structure_config = config
 
 
@@ -650,29 +654,34 @@ def coupled_generate(
         ValueError: the rule has several ids for each token, and the model reads one or none; or a prompt is not of the
             rule's form; or there are fewer ids than tokens, or they are none.
     """
-    padding = model.config.pad_token_id
-    if not isinstance(coupling, Tensor):
-        rule, padding = find_rule(coupling), PAD
-        levels = getattr(getattr(model, "structure_config", None), "levels", None) or 1
-        if rule.levels not in (1, levels):
-            raise ValueError(
-                f"the coupling rule {rule.name!r} gives a token {rule.levels} ids, and position_ids of this model hold "
-                f"{levels}: with_structure(model, levels={rule.levels}) lets it learn from several"
-            )
+    rule = None if isinstance(coupling, Tensor) else find_rule(coupling)
+    levels = getattr(getattr(model, "structure_config", None), "levels", None) or 1
+    if rule is not None and rule.levels not in (1, levels):
+        raise ValueError(
+            f"the coupling rule {rule.name!r} gives a token {rule.levels} ids, and position_ids of this model hold "
+            f"{levels}: with_structure(model, levels={rule.levels}) lets it learn from several"
+        )
+    if rule is None:
+        position_ids: Any = coupling
+        if position_ids.ndim == 3 and not isinstance(model, StructuredModel):
+            shape = tuple(position_ids.shape)
+            raise ValueError(f"position ids of this model must be (batch or 1, columns) of prompt and response, got {shape}")
+        padding = model.config.pad_token_id
+    else:
         planned = rule.plan(input_ids, 1).response_length
         options = options if "max_length" in options else {"max_new_tokens": planned} | options
         asked = options.get("max_length") or input_ids.shape[1] + options["max_new_tokens"]
-        coupling = plan_position_ids(rule, input_ids, max(input_ids.shape[1] + planned, asked))
-        coupling = coupling.squeeze(1) if rule.levels == 1 else coupling
+        position_ids = plan_position_ids(rule, input_ids, max(input_ids.shape[1] + planned, asked))
+        position_ids, padding = position_ids.squeeze(1) if rule.levels == 1 else position_ids, PAD
     if attention_mask is None:
         attention_mask = torch.ones_like(input_ids) if padding is None else (input_ids != padding).long()
     own = type(model)
-    if coupling.ndim == 2:
+    if position_ids.ndim == 2:
         _check_reads_ids(model)
     if not isinstance(model, StructuredModel):
         _add_structure(model, StructureConfig())
     try:
-        return model.generate(input_ids, attention_mask=attention_mask, position_ids=coupling, **options)
+        return model.generate(input_ids, attention_mask=attention_mask, position_ids=position_ids, **options)
     finally:
         if type(model) is not own:
             model.__class__ = own

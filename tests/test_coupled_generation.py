@@ -4,8 +4,18 @@ import re
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import (
+    BloomConfig,
+    BloomForCausalLM,
+    FalconConfig,
+    FalconForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+)
 
+import longhand
 from longhand.data.tokenization import build_tokenizer
 from longhand.hub_cards.research import pages
 from longhand.modeling import coupled_generate
@@ -52,18 +62,56 @@ def test_every_token_has_its_id_of_the_rule(options):
     rows = list(zip(*(seen[column] for column in sorted(seen)), strict=True))
     assert rows[0] == (0, 2, 3, 4, 5, 2, 3, 4, 5, 4, 3, 2, 1)
     assert rows[-1][:9] == (0, 0, 0, 0, 0, 2, 3, 2, 3)
-    assert "prepare_inputs_for_generation" not in vars(model)
+    assert type(model) is LlamaForCausalLM and "structure_config" not in vars(model)
 
 
 @pytest.mark.parametrize(
-    ("shape", "options"), [((1, 6), {}), ((2, 9), {}), ((1, 2, 9), {}), ((1, 8), {"max_new_tokens": 3})]
+    ("ids", "options", "reason"),
+    [
+        (torch.ones(1, 6).long(), {}, "plan the response"),
+        (torch.ones(2, 9).long(), {}, "1 or 1"),
+        (torch.ones(1, 2, 9).long(), {}, "columns"),
+        (torch.ones(1, 8).long(), {"max_new_tokens": 4}, "plan more"),
+        (torch.ones(9).long(), {}, "columns"),
+        (torch.ones(1, 9), {}, "integers"),
+        (-torch.ones(1, 9).long(), {}, "0, for no id, or above"),
+    ],
+    ids=str,
 )
-def test_ids_of_another_shape_and_too_few_are_refused(shape, options):
+def test_ids_of_another_shape_or_kind_and_too_few_are_refused(ids, options, reason):
     prompt = tokenizer("12/3=", return_tensors="pt").input_ids
-    with pytest.raises(ValueError, match="position ids must be"):
-        coupled_generate(build(), torch.ones(shape, dtype=torch.long), prompt, **options)
+    with pytest.raises(ValueError, match=reason):
+        coupled_generate(build(), ids, prompt, **options)
 
 
-def test_rules_with_several_ids_are_refused():
-    with pytest.raises(ValueError, match="position_ids hold one"):
-        coupled_generate(build(), "division", tokenizer("12/3=", return_tensors="pt").input_ids)
+@pytest.mark.parametrize(
+    ("model", "config"),
+    [
+        (BloomForCausalLM, BloomConfig(vocab_size=20, hidden_size=16, n_layer=1, n_head=2)),
+        (MambaForCausalLM, MambaConfig(vocab_size=20, hidden_size=16, num_hidden_layers=1)),
+        (
+            FalconForCausalLM,
+            FalconConfig(vocab_size=20, hidden_size=71, num_hidden_layers=1, alibi=True),
+        ),
+    ],
+)
+def test_models_that_read_no_ids_are_refused(model, config):
+    prompt = tokenizer("12+34=", return_tensors="pt").input_ids
+    with pytest.raises(ValueError, match="reads no position_ids"):
+        coupled_generate(model(config), "addition", prompt)
+
+
+def test_rules_with_several_ids_are_refused_unless_the_model_has_levels():
+    prompt = tokenizer("653-049=", return_tensors="pt").input_ids
+    for model in (build(), longhand.with_structure(build(), levels=3)):
+        with pytest.raises(ValueError, match="levels=2"):
+            coupled_generate(model, "subtraction", prompt)
+    model, seen = longhand.with_structure(build(), levels=2), []
+    with torch.no_grad():
+        model.structure.table.normal_()
+    model.register_forward_pre_hook(lambda _, arguments, inputs: seen.append(inputs), with_kwargs=True)
+    output = coupled_generate(model, "subtraction", prompt, do_sample=False, suppress_tokens=[17])
+    ids = plan_position_ids("subtraction", prompt, output.shape[1] - 1)
+    logits = model(output[:, :-1], position_ids=ids).logits[:, prompt.shape[1] - 1 :]
+    logits[..., 17] = -torch.inf
+    assert torch.equal(logits.argmax(-1), output[:, prompt.shape[1] :]) and len(seen) == 5

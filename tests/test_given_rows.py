@@ -8,8 +8,13 @@ from transformers import Trainer, TrainingArguments, set_seed
 import longhand
 from longhand.data import SPLITS, TASKS, Addition, build_task, load_task_dataset
 from longhand.data.families import DECODER
-from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM, PairwiseBertConfig, PairwiseBertForTokenClassification
-from longhand.modeling.coupling import coupled_generate
+from longhand.modeling import (
+    CoupledGPTConfig,
+    CoupledGPTForCausalLM,
+    PairwiseBertConfig,
+    PairwiseBertForTokenClassification,
+    coupled_generate,
+)
 from longhand.modeling.encoder_maps import RULE_IDS
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}

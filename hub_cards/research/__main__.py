@@ -13,7 +13,17 @@ from transformers.utils import logging
 from longhand.hub_cards.commands import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.research.study import list_studies, load_study
 
-STUDIES = ("complexity", "constructions", "flare", "functions", "nope_ceiling", "pretrained", "ring", "wrong_tokens")
+STUDIES = (
+    "complexity",
+    "constructions",
+    "families",
+    "flare",
+    "functions",
+    "nope_ceiling",
+    "pretrained",
+    "ring",
+    "wrong_tokens",
+)
 """Studies with code of their own, in `theories`. The others are data: `longhand.hub_cards.research.study`."""
 
 GPU = "gpu"

@@ -8,10 +8,10 @@ python -m longhand.hub_cards.research pretrained --device cuda --jobs 18    # mi
 
 Each condition is trained from the same weights for the same number of steps, with three seeds, and measured by teacher
 forcing. The text is that of the task's recipe: operands padded to one width, the response with the ones first. A token is a
-digit or a sign. Relations are the differences of the coupling rule's ids, clipped to a range, so that all farther digits share
-one on either side; they enter each layer and head as a number that is added to scores (`longhand.with_structure`). Coupled ids
-take the place of the positions that the model rotates queries and keys by (paper 1's method in a rotary model), and begin at
-random in training. Nothing else of the model is trained but LoRA and the tables.
+digit or a sign. Relations are the differences of the coupling rule's ids, clipped to a range, so that all farther digits
+have one on either side; they enter each layer and head as a number that is added to scores (`longhand.with_structure`).
+Coupled ids take the place of the positions that the model rotates queries and keys by (paper 1's method in a rotary model),
+and begin at random in training. Nothing else of the model is trained but LoRA and the tables.
 
 Runs that are complete are not repeated. Rows are written to pretrained.jsonl, and drawn in pretrained.png.
 """
@@ -155,7 +155,7 @@ def unpack_weights(folder: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     # Weights that were read from a GGUF file count as quantized, and such a model cannot be saved.
     config = LlamaConfig(**{name: value for name, value in model.config.to_dict().items() if name != "quantization_config"})
-    plain = LlamaForCausalLM(config)
+    plain: Any = LlamaForCausalLM(config)
     plain.load_state_dict(model.state_dict())
     plain.to(torch.bfloat16).save_pretrained(folder)
     signs = {sign: tokenizer.convert_tokens_to_ids(sign) for sign in "0123456789+=*"}
@@ -208,7 +208,8 @@ def build_model(settings: "Settings", condition: Condition, num_relations: int, 
     import peft
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).to(settings.device)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    model = model.to(settings.device)
     if condition.relations:
         model = longhand.with_structure(model, num_relations=num_relations)
     if condition.lora:
