@@ -14,7 +14,7 @@ from certificate_subjects import damaged, load, slightly_wrong, untrained
 from longhand import eval as evaluation
 from longhand.data import TASKS, Addition, Copy, CouplingCollator, Multiplication, MultiplicationScratchpad, make_generator
 from longhand.data.families import DECODER
-from longhand.data.machines import columns
+from longhand.data.machines import sights
 from longhand.data.metrics import count_matches, right_tokens
 from longhand.data.proofs import CannotCertify, Check, certify, check_neighbourhoods, covering, hash_weights
 from longhand.data.proofs.certificate import ROUNDING_FACTOR, _conclude
@@ -187,7 +187,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("options", "format", "expected"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_certified_is_refused_before_any_work(options, format, expected, monkeypatch):
-    monkeypatch.setattr(columns, "MOST_NEIGHBOURHOODS", 100_000)
+    monkeypatch.setattr(sights, "MOST_NEIGHBOURHOODS", 100_000)
     for function in (check_neighbourhoods, certify):
         with pytest.raises(CannotCertify, match=expected):
             function(untrained(**options), Addition(**format))

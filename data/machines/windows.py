@@ -1,6 +1,6 @@
 """The search for windows: from a step to its table, the runs of the table, and the least window with which it is local.
 
-A window suffices if no neighbourhood needs two different next tokens (`search.Conflict`).
+A window suffices if no neighbourhood needs two different next tokens (`sights.Conflict`).
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from longhand.data.machines.columns import ABSENT, MOST_NEIGHBOURHOODS, Columns, Conflict, Found, Graph, TooMany
-from longhand.data.tasks.covering import Sight
+from longhand.data.machines.columns import ABSENT, MOST_NEIGHBOURHOODS, Columns, Graph, TooMany
+from longhand.data.machines.sights import Conflict, Found, Sight
 from longhand.modeling.transducer import Pass, Transducer
 from longhand.modeling.vocabulary import EQUALS, GREATER
 

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
@@ -13,7 +12,8 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from longhand.data.formatting import Batch
-from longhand.data.machines.columns import ABSENT, Found, Graph, find_neighbourhoods, number_rows
+from longhand.data.machines.columns import ABSENT, Graph
+from longhand.data.machines.sights import Sight, number_rows
 from longhand.modeling import PairwiseBertForTokenClassification
 from longhand.modeling.relations import NOT_RELATED, Neighbours, Window, coupled_pair_map, is_listed
 from longhand.modeling.settling import IGNORED, NO_STATE, Cases
@@ -395,30 +395,6 @@ def agree(groups: np.ndarray, values: np.ndarray) -> np.ndarray:
     return (least == most)[group]
 
 
-class Sight(NamedTuple):
-    """The keys that tokens of one word see, for `search_covering`.
-
-    Attributes:
-        graph: the runs in which there are such tokens.
-        word: their word.
-        sees: (column, word) of each slot, see `find_neighbourhoods`.
-        relations: of each slot, a place in the model's window.
-        unordered: words that a token cannot tell apart.
-        backward: whether the word is written from the end of a run to its beginning.
-    """
-
-    graph: Graph
-    word: int
-    sees: Sequence[tuple[int, int]]
-    relations: Sequence[int]
-    unordered: Sequence[int] = ()
-    backward: bool = False
-
-    def find(self) -> Found:
-        """The neighbourhoods, by `find_neighbourhoods`."""
-        return _find(self.graph, self.word, tuple(self.sees), tuple(self.unordered), self.backward)
-
-
 def search_covering(sights: Iterable[Sight], task: "Task | None" = None) -> CoveringNeighbourhoods:
     """Every neighbourhood, by search; labels are tokens.
 
@@ -432,9 +408,6 @@ def search_covering(sights: Iterable[Sight], task: "Task | None" = None) -> Cove
         batch = NeighbourhoodBatch(found.tokens, keys, np.array(sight.relations), found.right)
         batches.append(replace(batch, task=task, graph=sight.graph, paths=found.paths) if task else batch)
     return CoveringNeighbourhoods(batches, SEARCHED)
-
-
-_find = lru_cache(maxsize=8)(find_neighbourhoods)
 
 
 def seen_in_problems(

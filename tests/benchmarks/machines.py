@@ -24,7 +24,7 @@ from transformers.utils import logging
 
 from longhand import train
 from longhand.data import ColumnPass, ColumnTask, register_task
-from longhand.data.machines import columns, windows
+from longhand.data.machines import columns, sights, windows
 from longhand.data.machines.states import STATES, easiest_layout
 from longhand.data.proofs import certify
 from longhand.data.tasks.column_task import tables_of
@@ -147,7 +147,7 @@ if __name__ == "__main__":
     options = parser.parse_args()
     torch.set_num_threads(1)
     logging.disable_progress_bar()
-    columns.MOST_NEIGHBOURHOODS = windows.MOST_NEIGHBOURHOODS = MOST_NEIGHBOURHOODS
+    columns.MOST_NEIGHBOURHOODS = sights.MOST_NEIGHBOURHOODS = windows.MOST_NEIGHBOURHOODS = MOST_NEIGHBOURHOODS
     for number in range(options.first, options.first + options.count):
         if time.process_time() > 60 * options.minutes:
             break
