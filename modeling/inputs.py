@@ -15,6 +15,7 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor
 from transformers.configuration_utils import PreTrainedConfig
 
+from .structure import PAD_INSTEAD
 from .transducer import read_transducer
 from .vocabulary import ALL_TOKENS, BOS, ENCODER_TOKENS, EQUALS, PAD, SEPARATE_EOS, TOKENS, UNKNOWN, decode
 
@@ -112,8 +113,7 @@ def check_unpacked(input_ids: Tensor, eos_token_id: int) -> None:
     if (packed := (second == BOS) & (first == eos_token_id)).any():
         row, column = packed.nonzero()[0].tolist()
         raise ValueError(
-            f"a row of input_ids must be one example, got another at column {column + 1} of row {row}: pad examples, for "
-            "instance by longhand.collate_rows, and do not pack or flatten them"
+            f"a row of input_ids must be one example, got another at column {column + 1} of row {row}: {PAD_INSTEAD}"
         )
 
 

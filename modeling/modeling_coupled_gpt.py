@@ -53,6 +53,7 @@ from .structure import (
     check_arguments,
     check_cache,
     check_kept,
+    check_one_example,
     check_one_input,
     couple_alike,
     is_pair_mask,
@@ -805,6 +806,7 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
         """
         if input_ids is not None and (labels is not None or self.training) and not self.config.takes_structure:
             check_unpacked(input_ids, self.config.eos_token_id)
+        check_one_example(position_ids, attention_mask, labels)
         outputs: BaseModelOutputWithPast = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
