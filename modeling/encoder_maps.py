@@ -13,6 +13,7 @@ from torch import Tensor
 from .registry import check_free
 from .relations import NOT_RELATED
 from .structure import GIVEN
+from .values import reads_values
 from .vocabulary import FIELD_PAD, FIRST_TEXT, MINUS, PAD, PLUS, TIMES
 
 NO_MAP = "none"
@@ -378,6 +379,6 @@ def number_tokens(present: Tensor | None, tokens: int, device: torch.device) -> 
     """
     if present is None:
         return torch.arange(1, tokens + 1, device=device).unsqueeze(0)
-    if (present == present[:1]).all():
+    if reads_values(present) and (present == present[:1]).all():
         present = present[:1]
     return present.cumsum(1).masked_fill(~present, 0)

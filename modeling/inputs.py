@@ -4,31 +4,19 @@ Each check raises ValueError with the value received and what is legal.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import wraps
 from typing import Any, ClassVar
 
 import torch
 from huggingface_hub.dataclasses import strict
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.configuration_utils import PreTrainedConfig
 
-from .structure import PAD_INSTEAD
 from .transducer import read_transducer
+from .values import require, require_range
 from .vocabulary import ALL_TOKENS, BOS, ENCODER_TOKENS, EQUALS, PAD, SEPARATE_EOS, TOKENS, UNKNOWN, decode
-
-
-def of_values(check: Callable[..., None]) -> Callable[..., None]:
-    """Skip a check of the values of tensors while `torch.compile` or `torch.export` traces: there are no values then."""
-
-    @wraps(check)
-    def check_values(*args, **kwargs) -> None:
-        if not torch.compiler.is_compiling():
-            check(*args, **kwargs)
-
-    return check_values
 
 
 def check_input_ids(input_ids: Any, vocab_size: int) -> Tensor:
@@ -43,11 +31,7 @@ def check_input_ids(input_ids: Any, vocab_size: int) -> Tensor:
         raise ValueError(f"input_ids must be a tensor of integers (batch, tokens), got {kind}")
     if input_ids.ndim != 2 or input_ids.numel() == 0:
         raise ValueError(f"input_ids must be (batch, tokens), at least one of both, got {tuple(input_ids.shape)}")
-    if not torch.compiler.is_compiling():
-        smallest, largest = (int(extreme) for extreme in input_ids.aminmax())
-        if smallest < 0 or largest >= vocab_size:
-            outside = smallest if smallest < 0 else largest
-            raise ValueError(f"input_ids must be in 0..{vocab_size - 1}, the vocabulary, got {outside}")
+    require_range(input_ids, 0, vocab_size - 1, f"input_ids must be in 0..{vocab_size - 1}, the vocabulary")
     return input_ids.long()
 
 
@@ -59,18 +43,15 @@ def check_mask(attention_mask: Tensor | None, batch: int, columns: int) -> None:
         raise ValueError(f"attention_mask must be a tensor ({batch}, {columns}), got {type(attention_mask).__name__}")
     if tuple(attention_mask.shape) != (batch, columns):
         raise ValueError(f"attention_mask must be ({batch}, {columns}), got {tuple(attention_mask.shape)}")
-    if torch.compiler.is_compiling():
-        return
-    if not ((attention_mask == 0) | (attention_mask == 1)).all():
-        raise ValueError(
-            "attention_mask (batch, tokens) must be of 0, for padding, and 1; a mask that is added to scores is "
-            "(batch or 1, heads or 1, tokens, keys)"
-        )
-    if not attention_mask.any(1).all():
-        raise ValueError("attention_mask must show a token of every row, got a row of zeros")
+    legal = (
+        "attention_mask (batch, tokens) must be of 0, for padding, and 1 (a mask that is added to scores is (batch or 1, heads "
+        "or 1, tokens, keys))"
+    )
+    is_legal = (attention_mask == 0) | (attention_mask == 1)
+    require(is_legal, legal, lambda: attention_mask[~is_legal][0].item())
+    require(attention_mask.any(1), "attention_mask must show a token of every row", lambda: "a row of zeros")
 
 
-@of_values
 def check_padding(input_ids: Tensor, attention_mask: Tensor | None, query_only: bool = False) -> None:
     """Raise ValueError if a mask (batch, tokens) shows padding or hides another token, or a character was not known.
 
@@ -81,40 +62,44 @@ def check_padding(input_ids: Tensor, attention_mask: Tensor | None, query_only: 
     checked = is_equals.cumsum(1) - is_equals.long() <= 0 if query_only else torch.ones_like(is_equals)
     hidden = torch.zeros_like(checked) if attention_mask is None else attention_mask == 0
     wrong = checked & (hidden != (input_ids == PAD))
-    if wrong.any():
+
+    def describe() -> str:
         row = int(wrong.any(1).int().argmax())
-        raise ValueError(
-            f"attention_mask must be 0 at <pad> and 1 at every token of {decode(input_ids[row].tolist())!r}, "
-            f"got {'no mask' if attention_mask is None else attention_mask[row].int().tolist()} in row {row}"
-        )
-    if (unknown := checked & (input_ids == UNKNOWN)).any():
-        row, column = unknown.nonzero()[0].tolist()
-        raise ValueError(f"<unk> at column {column} of row {row} of input_ids: the vocabulary lacks this character")
+        mask = "no mask" if attention_mask is None else attention_mask[row].int().tolist()
+        return f"{mask} for {decode(input_ids[row].tolist())!r} in row {row}"
+
+    require(~wrong, "attention_mask must be 0 at <pad> and 1 at every other token", describe)
+    unknown = checked & (input_ids == UNKNOWN)
+    require(~unknown, "input_ids must be of characters of the vocabulary", lambda: f"<unk> at {_first_place(unknown)}")
 
 
-@of_values
+def _first_place(found: Tensor) -> str:
+    """Return where the first True of (batch, tokens) stands, in words."""
+    row, column = found.nonzero()[0].tolist()
+    return f"column {column} of row {row} of input_ids"
+
+
 def check_hidden(input_ids: Tensor, attention_mask: Tensor | None, pad_token_id: int) -> None:
     """Raise ValueError if a mask (batch, tokens) shows a token of padding, for a vocabulary of the caller's."""
     shown = input_ids == pad_token_id
     if attention_mask is not None:
         shown = shown & (attention_mask != 0)
-    if shown.any():
-        row, column = shown.nonzero()[0].tolist()
-        raise ValueError(
-            f"attention_mask must be 0 at pad_token_id {pad_token_id}, got 1 at column {column} of row {row} (if this is a "
-            "word of your vocabulary, set pad_token_id of the config to your own, or None)"
-        )
+    legal = (
+        f"attention_mask must be 0 at pad_token_id {pad_token_id} (if this is a word of your vocabulary, set pad_token_id of "
+        "the config to your own, or None)"
+    )
+    require(~shown, legal, lambda: f"1 at {_first_place(shown)}")
 
 
-@of_values
 def check_unpacked(input_ids: Tensor, eos_token_id: int) -> None:
     """Raise ValueError if a row (batch, tokens) holds a second example: `$` after the end token, which nothing follows."""
-    first, second = input_ids[:, :-1], input_ids[:, 1:]
-    if (packed := (second == BOS) & (first == eos_token_id)).any():
-        row, column = packed.nonzero()[0].tolist()
-        raise ValueError(
-            f"a row of input_ids must be one example, got another at column {column + 1} of row {row}: {PAD_INSTEAD}"
-        )
+    before = nn.functional.pad(input_ids, (1, 0), value=PAD)[:, :-1]
+    packed = (input_ids == BOS) & (before == eos_token_id)
+    legal = (
+        "a row of input_ids must be one example (pad examples, for instance by longhand.collate_rows, and do not pack or "
+        "flatten them)"
+    )
+    require(~packed, legal, lambda: f"another at {_first_place(packed)}")
 
 
 _SPECIAL = {SEPARATE_EOS: "\x03", PAD: "\0", UNKNOWN: "\ufffd"}
@@ -297,7 +282,6 @@ class TaskConfig(PreTrainedConfig):
             read_format(self.prompt_format)
 
 
-@of_values
 def check_prompts(config, input_ids: Tensor, with_response: bool = False) -> None:
     """Check token ids (batch, tokens), padded or not, against `config.prompt_format`; None there means no check.
 
@@ -305,11 +289,14 @@ def check_prompts(config, input_ids: Tensor, with_response: bool = False) -> Non
     and that the model itself has drawn at random. The cost is some ten microseconds a row of 100 tokens.
 
     Args:
+        input_ids: on the processor, or the host waits for them (see `on_host`).
         with_response: whether what follows a prompt must be the beginning of a response, by its characters.
 
     Raises:
         ValueError: a row is not legal. The message has the row, what is wrong, and a legal prompt.
     """
+    if torch.compiler.is_compiling():
+        return
     prompt_format: Any = None
     if config.prompt_format is not None:
         prompt_format = read_format(config.prompt_format)

@@ -53,7 +53,6 @@ from .structure import (
     check_arguments,
     check_cache,
     check_kept,
-    check_one_example,
     check_one_input,
     couple_alike,
     is_pair_mask,
@@ -63,6 +62,7 @@ from .structure import (
     read_position_bias,
     read_position_ids,
 )
+from .values import on_host, reads_values, require
 from .windowed_cache import WindowedCache
 
 NORMS: dict[str, Callable[..., nn.Module]] = {
@@ -72,6 +72,9 @@ NORMS: dict[str, Callable[..., nn.Module]] = {
 }
 
 logger = logging.get_logger(__name__)
+
+MOST_SCORED_KEYS = 2048
+"""Up to so many keys, a step of training on CUDA scores all pairs also under a window: to find neighbours, the host waits."""
 
 Tokens = slice | Tensor
 """A choice of tokens: a range of columns, or the columns (tokens,)."""
@@ -312,7 +315,7 @@ class Pairs(NamedTuple):
 def _count_keys(visible_keys: Tensor, is_given: bool) -> dict[str, Tensor]:
     """Return the arguments of a layer that say how many keys a query sees (..., heads or 1).
 
-    By a rule every token sees one, but for padding. By a caller's structure a token may see none, and reads nothing then.
+    By a rule every token sees one. By a caller's structure, and as padding, a token may see none, and reads nothing then.
     """
     if not is_given:
         return {"visible_keys": visible_keys}
@@ -337,10 +340,11 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
     def plan_position_ids(self, input_ids: Tensor, columns: int) -> Tensor:
         """Return the position ids (batch, levels, columns) of query and response by the configured coupling rule.
 
-        With `randomized_positions` they are spread evenly over 1..max_position_ids.
+        With `randomized_positions` they are spread evenly over 1..max_position_ids. The rule reads values, on the processor.
         """
         spread_over = self.config.max_position_ids if self.config.randomized_positions else None
-        return plan_position_ids(self.config.rule, input_ids, columns, spread_over).expand(len(input_ids), -1, -1)
+        planned = plan_position_ids(self.config.rule, on_host(input_ids), columns, spread_over).to(input_ids.device)
+        return planned.expand(len(input_ids), -1, -1)
 
     @deprecate_kwarg("past_key_values", "6.0.0", new_name="cache")
     @merge_with_config_defaults
@@ -376,15 +380,20 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         shape = PairShape(batch, self.config.num_attention_heads, tokens, keys)
         if not is_pair_mask(attention_mask):
             check_mask(attention_mask, batch, keys)
+        text = input_ids
         if input_ids is not None and not self.config.takes_structure:
             derives = position_ids is None and pair_map is None and not past_length
-            self._check_prompts(input_ids, attention_mask, derives, neighbours is None)
+            if derives or self.training:
+                # Prompts are checked, and ids derived, from one copy of the tokens.
+                text = on_host(input_ids)
+            self._check_prompts(input_ids, text, attention_mask, derives, neighbours is None)
             if self.training and position_ids is not None and neighbours is None and not past_length:
-                self._compare_with_rule(input_ids, attention_mask, position_ids)
+                self._compare_with_rule(text, attention_mask, position_ids)
         given_map = None
         if pair_map is not None or neighbours is None:
             given_map = self._read_pair_map(pair_map, shape)
-        key_ids = self._resolve_position_ids(input_ids, position_ids, shape, given_map is not None, neighbours is not None)
+        key_ids = self._resolve_position_ids(text, position_ids, shape, given_map is not None, neighbours is not None)
+        key_ids = None if key_ids is None else key_ids.to(inputs.device)
         own_ids = None if key_ids is None else key_ids[..., -tokens:]
         hidden_states, row_index = self._embed(input_ids, inputs_embeds, own_ids, every_token or past_length > 0)
 
@@ -395,14 +404,14 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         # A bias, a mask of pairs and a map for each head are for all pairs, so that all are computed.
         per_pair = position_bias is not None or is_pair_mask(attention_mask)
         every_pair = every_pair or per_pair or (given_map is not None and given_map.shape[1] > 1)
-        relations, is_given = None, given_map is not None or neighbours is not None or is_pair_mask(attention_mask)
+        relations, is_given = None, any(given is not None for given in (given_map, neighbours, attention_mask))
         if neighbours is not None:
             if per_pair or pair_map is not None:
                 raise ValueError("neighbours say who sees whom: they take no pair_map, position_bias or mask of pairs")
             neighbours = Neighbours(*neighbours).select(queries)
         elif isinstance(cache, WindowedCache):
             raise ValueError("a WindowedCache holds the keys that the neighbours of its plan name: pass neighbours with it")
-        elif self.position_encoding.windowed and not (every_token or every_pair):
+        elif self._finds_neighbours(inputs, keys) and not (every_token or every_pair):
             neighbours = self._find_neighbours(given_map, key_ids, columns, attention_mask)
         elif self.position_encoding.uses_pair_map:
             relations = self._relate(given_map, key_ids, columns, queries, keys)
@@ -421,20 +430,29 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             hidden_states = self._forward_tokens(hidden_states, row_index, kept, pairs, neighbours, is_given, **kwargs)
         return BaseModelOutputWithPast(last_hidden_state=hidden_states, cache=cache)
 
-    def _check_prompts(self, input_ids: Tensor, attention_mask: Tensor | None, derives: bool, is_whole: bool) -> None:
+    def _finds_neighbours(self, inputs: Tensor, keys: int) -> bool:
+        """Return whether to find the few keys of each query, rather than to hide the others; both give the same output."""
+        if not self.position_encoding.windowed or torch.compiler.is_compiling():
+            return False
+        return reads_values(inputs) or keys > MOST_SCORED_KEYS
+
+    def _check_prompts(
+        self, input_ids: Tensor, text: Tensor, attention_mask: Tensor | None, derives: bool, is_whole: bool
+    ) -> None:
         """Raise ValueError unless rows are of the model's format, where ids are derived from them or a row is learned.
 
         Args:
+            text: the rows on the processor, if they are read.
             derives: whether ids are derived from these rows.
             is_whole: whether rows are examples, and no neighbourhoods.
         """
         if derives:
             if not is_pair_mask(attention_mask):
                 check_padding(input_ids, attention_mask, query_only=True)
-            check_prompts(self.config, input_ids)
+            check_prompts(self.config, text)
         elif self.training and is_whole:
             # One row tells whether the data are of the model's format, at no cost.
-            check_prompts(self.config, input_ids[:1])
+            check_prompts(self.config, text[:1])
 
     def _compare_with_rule(self, input_ids: Tensor, attention_mask: Tensor | None, position_ids: Tensor) -> None:
         """Say once, in training, if given ids couple tokens of the first row otherwise than the rule of `generate()`.
@@ -445,14 +463,14 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             return
         self.has_compared_ids = True
         batch, tokens = input_ids.shape
-        given = read_position_ids(position_ids, batch, self.config.position_levels or 1, (tokens,))[0]
+        given = on_host(read_position_ids(position_ids, batch, self.config.position_levels or 1, (tokens,))[0])
         try:
             derived = plan_position_ids(self.config.rule, input_ids[:1], tokens)[0]
         except ValueError:
             # Of such a row the rule derives no ids, and `generate` refuses it.
             return
         if attention_mask is not None and not is_pair_mask(attention_mask):
-            shown = attention_mask[0].bool()
+            shown = on_host(attention_mask[0]).bool()
             given, derived = given[:, shown], derived[:, shown]
         if not all(couple_alike(*level) for level in zip(given, derived, strict=True)):
             logger.warning(
@@ -493,7 +511,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             hidden_states, row_index: of `_embed`.
             pairs: who sees whom, or None with `neighbours`.
             neighbours: the neighbours of the queries, or None.
-            is_given: whether a caller says who sees whom, so that a token may see none.
+            is_given: whether a caller says who sees whom, or what is padding, so that a token may see none.
             arguments: further arguments of every layer.
         """
         seen: dict[str, Any]
@@ -539,7 +557,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             `Neighbours` of one row if ids are of one row and nothing is padding.
         """
         present = None
-        if attention_mask is not None and not attention_mask.all():
+        if attention_mask is not None and not (reads_values(attention_mask) and attention_mask.all()):
             present = attention_mask.bool()
             position_ids = position_ids.expand(len(present), -1, -1)
         return self.position_encoding.neighbours(position_ids[..., query_columns], position_ids, query_columns, present)
@@ -588,8 +606,12 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         if position_ids is not None:
             position_ids = read_position_ids(position_ids, batch, levels, (tokens, keys))
         if not encoding.uses_position_ids:
-            if position_ids is not None and not self.are_derived(input_ids, position_ids):
-                raise ValueError(f"position_encoding {self.config.position_encoding!r} reads no position_ids")
+            if position_ids is not None and not torch.compiler.is_compiling():
+                legal = f"position_encoding {self.config.position_encoding!r} reads no position_ids"
+                derived = self._derive_as(input_ids, position_ids)
+                if derived is None:
+                    raise ValueError(legal)
+                require(derived == position_ids, f"{legal}, and takes those of its rule alone", lambda: "others")
             return None
         if has_map and position_ids is not None and not encoding.reads_single_ids:
             name = self.config.position_encoding
@@ -611,19 +633,20 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
 
     def are_derived(self, input_ids: Tensor | None, position_ids: Tensor) -> bool:
         """As described in the base class, for ids (batch or 1, [levels,] columns) of tokens and, maybe, of a response."""
-        if torch.compiler.is_compiling():
-            # There are no values to compare.
-            return True
+        derived = self._derive_as(input_ids, position_ids)
+        return derived is not None and bool((derived == with_levels(position_ids)).all())
+
+    def _derive_as(self, input_ids: Tensor | None, position_ids: Tensor) -> Tensor | None:
+        """Return the ids of the model's own rule, to compare given ones with; None if it derives none of their shape."""
         if input_ids is None or self.config.takes_structure or position_ids.ndim not in (2, 3):
-            return False
+            return None
         try:
-            derived = self.plan_position_ids(input_ids, position_ids.shape[-1])
+            derived = self.plan_position_ids(input_ids, position_ids.shape[-1]).to(position_ids.device)
         except ValueError:
             # Of such a row the rule derives none.
-            return False
+            return None
         own = with_levels(position_ids)
-        fits = own.shape[1:] == derived.shape[1:] and len(own) in (1, len(derived))
-        return fits and bool((derived == own).all())
+        return derived if own.shape[1:] == derived.shape[1:] and len(own) in (1, len(derived)) else None
 
     def _find_neighbours(
         self, pair_map: Tensor | None, key_ids: Tensor | None, columns: Tensor, attention_mask: Tensor | None
@@ -631,7 +654,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         """Return the neighbours of the queries in some columns, under a window, from one map for all heads or from ids."""
         if pair_map is None:
             return self.neighbours(self._check_key_ids(key_ids, int(columns.max()) + 1), columns, attention_mask)
-        present = None if attention_mask is None or attention_mask.all() else attention_mask.bool()
+        present = None if attention_mask is None else attention_mask.bool()
         first_query = pair_map.shape[3] - pair_map.shape[2]
         return mapped_neighbours(pair_map[:, 0, columns - first_query], columns, present)
 
@@ -663,12 +686,12 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         Returns:
             (batch, tokens, hidden) and None; or distinct rows (distinct, hidden) and the row of every token (batch, tokens).
         """
-        # A traced graph cannot hold a number of rows that depends on values.
-        every_token = every_token or (torch.compiler.is_compiling() and not self.position_encoding.windowed)
+        # The number of rows depends on values.
+        every_token = every_token or inputs_embeds is not None or not reads_values(input_ids)
         # A hook, such as that of NEFTune, may change each token's embedding on its own.
         every_token = every_token or bool(self.embed_tokens._forward_hooks)
         row_index = None
-        if inputs_embeds is None and not every_token:
+        if not every_token:
             columns, sizes = [input_ids], [self.config.vocab_size]
             if self.position_encoding.embeds_position_ids:
                 levels = position_ids.unbind(1)
@@ -806,7 +829,6 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
         """
         if input_ids is not None and (labels is not None or self.training) and not self.config.takes_structure:
             check_unpacked(input_ids, self.config.eos_token_id)
-        check_one_example(position_ids, attention_mask, labels)
         outputs: BaseModelOutputWithPast = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,

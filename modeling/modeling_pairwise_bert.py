@@ -43,7 +43,7 @@ from .encoder_maps import (
     relative_relations,
     virtual_indices,
 )
-from .inputs import check_hidden, check_input_ids, check_mask, check_padding, check_prompts, of_values
+from .inputs import check_hidden, check_input_ids, check_mask, check_padding, check_prompts
 from .pretrained import LonghandPreTrainedModel, attend, eager_attention_forward
 from .relations import FAVOUR, NOT_RELATED, Neighbours, attend_to_columns, coupled_pair_map
 from .settling import (
@@ -63,7 +63,6 @@ from .structure import (
     GIVEN,
     PairShape,
     check_arguments,
-    check_one_example,
     check_one_input,
     check_whole_numbers,
     is_pair_mask,
@@ -73,6 +72,7 @@ from .structure import (
     read_position_bias,
     read_position_ids,
 )
+from .values import all_on_host, on_host, reads_values, require_range
 from .vocabulary import FIRST_TEXT
 
 CASES = 2**14
@@ -297,21 +297,23 @@ class EncoderInputs(NamedTuple):
 
     Attributes:
         input_ids: (batch, tokens), or None if embeddings are given.
+        text: the same on the processor, for rules that read values.
         present: (batch, tokens), False for padding; None if there is none.
         tokens: number of columns.
     """
 
     input_ids: Tensor | None
+    text: Tensor | None
     present: Tensor | None
     tokens: int
     device: torch.device
 
 
 def _find_present(attention_mask: Tensor | None) -> Tensor | None:
-    """Return which tokens are not padding, (batch, tokens); None if no token is, or the mask is one of pairs."""
-    if attention_mask is None or is_pair_mask(attention_mask) or attention_mask.all():
+    """Return which tokens are not padding, (batch, tokens); None if none is known to be, or the mask is one of pairs."""
+    if attention_mask is None or is_pair_mask(attention_mask):
         return None
-    return attention_mask.bool()
+    return None if reads_values(attention_mask) and attention_mask.all() else attention_mask.bool()
 
 
 def check_settles_alone(
@@ -366,8 +368,9 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
     ) -> PairwiseBertModelOutput:
         check_arguments(kwargs, "PairwiseBert")
         check_one_input(input_ids, inputs_embeds, self.embed_tokens.weight)
+        text = None
         if input_ids is not None:
-            input_ids = self.check_text(input_ids, attention_mask)
+            input_ids, text = self.check_text(input_ids, attention_mask)
         if (states is not None) != self.config.label_states:
             raise ValueError(f"states are for a model with label_states, and needed there: it is {self.config.label_states}")
         if states is not None:
@@ -378,7 +381,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             self.check_states(states, embeddings.shape[:2])
         if not is_pair_mask(attention_mask):
             check_mask(attention_mask, batch, tokens)
-        inputs = EncoderInputs(input_ids, _find_present(attention_mask), tokens, embeddings.device)
+        inputs = EncoderInputs(input_ids, text, _find_present(attention_mask), tokens, embeddings.device)
         given = self._read_pair_maps(pair_map, PairShape(batch, 1, tokens, tokens))
         ids = self._read_position_ids(position_ids, inputs, batch, given)
         pair_maps = {name: given[name] if name in given else self._derive_map(name, inputs, ids) for name in self.rules}
@@ -423,16 +426,13 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             return embeddings
         return embeddings + self.embed_states(states.clamp(min=0)) * (states != NO_STATE).unsqueeze(-1)
 
-    @of_values
     def check_states(self, states: Tensor, shape: torch.Size) -> None:
         """Raise ValueError unless these are states of tokens of this shape."""
         check_whole_numbers(states, "states")
-        smallest, largest = (int(extreme) for extreme in states.aminmax())
-        if states.shape != shape or smallest < NO_STATE or largest >= self.config.num_labels:
-            raise ValueError(
-                f"states must be {tuple(shape)}, of {NO_STATE}..{self.config.num_labels - 1}, got {tuple(states.shape)}, "
-                f"of {smallest}..{largest}"
-            )
+        legal = f"states must be {tuple(shape)}, of {NO_STATE}..{self.config.num_labels - 1}"
+        if states.shape != shape:
+            raise ValueError(f"{legal}, got {tuple(states.shape)}")
+        require_range(states, NO_STATE, self.config.num_labels - 1, legal)
 
     def find_answers(self, input_ids: Tensor) -> AnswerTokens:
         """Find the tokens (batch, tokens) at which answers are read, see `settling.find_answers` and `find_labels`."""
@@ -442,18 +442,23 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         return find_answers(self.config.head_maps[0], input_ids, window, self.config.max_multiplier_length)
 
     def label_cases(self, cases: Cases) -> Tensor:
-        """Return the last hidden states (cases, hidden) of a model with label_states, from what each token sees alone."""
+        """Return the last hidden states (cases, hidden) of a model with label_states, from what each token sees alone.
+
+        The cases may be on the processor, where finding the different ones of them makes nothing wait.
+        """
+        device = self.embed_tokens.weight.device
         # Few pairs of a token and a state exist: keys and values are made once for each.
         states_of_token = self.config.num_labels + 1
         tokens = torch.cat([cases.tokens, cases.keys.flatten()])
         states = torch.cat([cases.states, cases.key_states.flatten()])
         pairs, rows = (tokens * states_of_token + states - NO_STATE).unique(return_inverse=True)
+        pairs, rows = pairs.to(device), rows.to(device)
         # As a batch of one row, which hooks on embeddings expect.
         embeddings = self.embed_tokens((pairs // states_of_token).unsqueeze(0)).squeeze(0)
         embeddings = self._add_states(embeddings, pairs % states_of_token + NO_STATE)
         inputs = self.dropout(self.embedding_norm(embeddings)).unsqueeze(0)
         own, seen = rows[: len(cases.tokens)], rows[len(cases.tokens) :].view(cases.keys.shape)
-        relations = cases.relations
+        relations = cases.relations.to(device)
         columns = torch.where(relations == NOT_RELATED, -1, seen)
         if self.config.sink:
             columns = nn.functional.pad(columns, (0, 1), value=len(pairs))
@@ -524,7 +529,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         Raises:
             ValueError: it cannot be derived from what is given.
         """
-        config, input_ids = self.config, inputs.input_ids
+        config, input_ids = self.config, inputs.text
         window: Any = (config.relation_range, config.windowed)
         uniform: Any = (config.max_multiplier_length, config.with_self)
         numbers_tokens = name == "relative" and not config.has_text
@@ -536,18 +541,18 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         elif numbers_tokens:
             own = number_tokens(inputs.present, inputs.tokens, inputs.device) if ids is None else ids[:, 0]
             relations = relative_relations(own, *window)
-        elif input_ids is None:
+        elif inputs.input_ids is None or input_ids is None:
             raise ValueError(f"the rule {name!r} reads input_ids: with inputs_embeds, give its map as pair_map")
         elif name in PAIR_MAP_RULES:
-            return self._follow_rule(PAIR_MAP_RULES[name], input_ids, inputs.present)
+            return self._follow_rule(PAIR_MAP_RULES[name], inputs.input_ids, inputs.present)
         elif name in (GRID, COLUMNS):
             relations = answer_relations(self.find_answers(input_ids), input_ids.shape)
         elif ids is None:
             relations = derive_pair_map(name, input_ids, virtual_indices(input_ids), *window, *uniform)
         else:
-            own = ids[:, 0].masked_fill(input_ids >= FIRST_TEXT, 0)
+            own = on_host(ids[:, 0]).masked_fill(input_ids >= FIRST_TEXT, 0)
             relations = relate_ids(name, own, input_ids, *window, *uniform)
-        return relations.long().unsqueeze(1)
+        return relations.to(inputs.device).long().unsqueeze(1)
 
     def _follow_rule(self, rule: PairMapRule, input_ids: Tensor, present: Tensor | None) -> Tensor:
         """Return the map (batch or 1, 1, tokens, tokens) of a plugin's rule; raise ValueError if it is not legal."""
@@ -597,8 +602,8 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             sees_none = any_hidden.all(-1).transpose(1, 2)
         return {"pair_maps": pair_maps, "attention_mask": mask, "position_bias": bias, "sees_none": sees_none}
 
-    def check_text(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Return token ids (batch, tokens) as int64.
+    def check_text(self, input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return token ids (batch, tokens) as int64, and the same on the processor, for what reads values.
 
         Raises:
             ValueError: the ids are no tokens, the mask does not fit, or a row is not of `config.prompt_format`.
@@ -612,9 +617,9 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             elif not config.takes_structure and config.pad_token_id is not None:
                 check_hidden(input_ids, attention_mask, config.pad_token_id)
         # In training one row tells whether the data are of the model's format, at no cost.
-        one_row = self.training and not config.label_states
-        check_prompts(config, input_ids[:1] if one_row else input_ids)
-        return input_ids
+        one_row, text = self.training and not config.label_states, on_host(input_ids)
+        check_prompts(config, text[:1] if one_row else text)
+        return input_ids, text
 
     def check_inputs(self, input_ids: Tensor) -> None:
         """Raise ValueError for inputs (batch, tokens) that do not fit the tables or do not have the rules' form."""
@@ -623,7 +628,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             self.find_answers(input_ids)
         elif not self.config.takes_structure:
             for name in self.rules:
-                self._derive_map(name, EncoderInputs(input_ids, None, tokens, input_ids.device), None)
+                self._derive_map(name, EncoderInputs(input_ids, input_ids, None, tokens, input_ids.device), None)
         self.check_tokens(tokens)
 
     def check_tokens(self, tokens: int) -> None:
@@ -644,8 +649,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             self.check_tokens(inputs.tokens)
             positions = self.embed_positions(torch.arange(inputs.tokens, device=embeddings.device))
         else:
-            if not torch.compiler.is_compiling() and (largest := int(ids.max())) > longest:
-                raise ValueError(f"position_ids must be at most max_position_embeddings = {longest}, got {largest}")
+            require_range(ids, 0, longest, f"position_ids must be at most max_position_embeddings = {longest}")
             rows = self.embed_positions((ids - 1).clamp(min=0)) * (ids > 0).unsqueeze(-1)
             positions = rows.sum(1)
         if kind != "text":
@@ -708,7 +712,6 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
                 shape, or values that no part of the model can read.
         """
         check_arguments(kwargs, "PairwiseBert")
-        check_one_example(position_ids, attention_mask, labels)
         if self.config.label_states:
             check_one_input(input_ids, inputs_embeds, self.model.embed_tokens.weight)
             check_settles_alone(attention_mask, position_ids, pair_map, position_bias, inputs_embeds)
@@ -747,7 +750,9 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
 
         If no states are given, they are drawn from the labels, and the right labels are those of a pass from there.
         """
-        input_ids = self.model.check_text(input_ids, attention_mask)
+        device = self.device
+        input_ids, attention_mask, labels, states = all_on_host(input_ids, attention_mask, labels, states)
+        input_ids, _ = self.model.check_text(input_ids, attention_mask)
         labels = read_labels(labels, input_ids.shape, self.config.num_labels)
         places, _, keys, relations = answers = self.model.find_answers(input_ids)
         if states is None:
@@ -758,7 +763,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         if not kept.any():
             raise ValueError(f"labels must supervise a token of the batch at which an answer is read, got {IGNORED} there")
         cases = cases_at(input_ids.flatten(), states.flatten(), places[kept], keys[kept], relations)
-        logits, right = self.label_cases(cases).unsqueeze(0), labels.flatten()[places[kept]].unsqueeze(0)
+        logits, right = self.label_cases(cases).unsqueeze(0), labels.flatten()[places[kept]].unsqueeze(0).to(device)
         return TokenClassifierOutput(self.loss_function(logits=logits, labels=right, config=self.config, **kwargs), logits)
 
     def _settle(self, input_ids: Tensor, attention_mask: Tensor | None, labels: Tensor | None, **kwargs: Any):
@@ -766,7 +771,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
 
         In training, the logits have the gradient of each token's last pass: labels, which enter a pass, have none.
         """
-        input_ids = self.model.check_text(input_ids, attention_mask)
+        input_ids, _ = self.model.check_text(input_ids, attention_mask)
         with torch.set_grad_enabled(self.training and torch.is_grad_enabled()):
             logits, states = settle(
                 input_ids, self.model.find_answers(input_ids), self.label_cases, self.config.num_labels - 1

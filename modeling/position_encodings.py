@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from .inputs import of_values
 from .registry import check_free
 from .relations import (
     FAVOUR,
@@ -23,6 +22,7 @@ from .relations import (
     coupled_pair_map,
     num_coupled_relations,
 )
+from .values import require_range
 
 POSITION_ENCODINGS: dict[str, type["PositionEncoding"]] = {}
 """All encodings by name; `position_encoding` fills it."""
@@ -85,16 +85,13 @@ class PositionEncoding(nn.Module):
         """Whether `embed` or `rotate` read ids, and not `bias` alone, by relations of two."""
         return self.embeds_position_ids or type(self).rotate is not PositionEncoding.rotate
 
-    @of_values
     def check(self, position_ids: Tensor) -> None:
         """Raise ValueError for ids that the encoding cannot represent: negative ones, and ids above `largest_id`."""
-        smallest, largest = (int(extreme) for extreme in position_ids.aminmax())
-        if smallest < 0 or largest > self.largest_id:
-            raise ValueError(
-                f"position ids of {self.config.position_encoding!r} must be in 0..{self.largest_id}, 0 for none, got "
-                f"{smallest if smallest < 0 else largest}: with the coupling rule {self.config.coupling!r} the longest that "
-                f"fits is {self.config.rule.capacity(self.largest_id)}"
-            )
+        legal = (
+            f"position ids of {self.config.position_encoding!r} must be in 0..{self.largest_id}, 0 for none (with the coupling "
+            f"rule {self.config.coupling!r} the longest that fits is {self.config.rule.capacity(self.largest_id)})"
+        )
+        require_range(position_ids, 0, self.largest_id, legal)
 
     def embed(self, token_embeddings: Tensor, position_ids: Tensor) -> Tensor:
         """Return the first layer's input (batch, tokens, hidden), for ids (batch or 1, levels, tokens)."""

@@ -6,6 +6,7 @@ Every function takes tokens (batch, at least query length), padded on the left o
 import torch
 from torch import Tensor
 
+from .values import reads_values
 from .vocabulary import ALL_TOKENS, BOS, EMPTY_CELL, EQUALS, GREATER, MINE, PAD, PLUS, UNKNOWN, decode
 
 
@@ -15,8 +16,8 @@ def first_column(mask: Tensor) -> Tensor:
 
 
 def one_layout(layout: Tensor) -> Tensor:
-    """Return one row of (batch, values) if all rows are equal, else all rows."""
-    return layout[:1] if (layout == layout[:1]).all() else layout
+    """Return one row of (batch, values) if all rows are known to be equal, else all rows."""
+    return layout[:1] if reads_values(layout) and (layout == layout[:1]).all() else layout
 
 
 def check_rows(legal: Tensor, input_ids: Tensor, form: str, tokens: tuple[str, ...] = ALL_TOKENS) -> None:
@@ -26,7 +27,7 @@ def check_rows(legal: Tensor, input_ids: Tensor, form: str, tokens: tuple[str, .
         legal: (batch,).
         tokens: the vocabulary.
     """
-    if not legal.all():
+    if not torch.compiler.is_compiling() and not legal.all():
         row = input_ids[int((~legal).int().argmax())]
         reason = f"is not of the form {form}"
         if (row == UNKNOWN).any():

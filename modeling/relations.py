@@ -191,7 +191,7 @@ def _listed_relations(query_ids, key_ids, relations: Sequence[Relation]) -> Tens
                 holds &= entries[entry][:, level]
             else:
                 holds &= shared[:, level] & (difference[:, level] == entry)
-        combined[holds] = place
+        combined.masked_fill_(holds, place)
     return combined.masked_fill(key_none.all(1), len(relations))
 
 

@@ -9,6 +9,7 @@ that a model cannot read is refused, with a message that says what would fit.
     attention_mask  (batch, keys), or bool or additive float (batch or 1, heads or 1, queries, keys), used as it is
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeGuard
 
@@ -17,21 +18,13 @@ from torch import Tensor
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
 from .relations import NOT_RELATED, with_levels
+from .values import require, require_range
 
 IGNORED = -100
 """The label of tokens that are not supervised."""
 
 GIVEN = "given"
 """Name, in place of a rule's, for structure that every call gives: nothing is derived, and no prompt is checked."""
-
-PAD_INSTEAD = (
-    "pad examples, for instance by longhand.collate_rows, and do not pack or flatten them (in TRL, set packing=False and "
-    "padding_free=False)"
-)
-"""What to do with several examples that stand in one row."""
-
-DRAWN = "drawn_position_ids"
-"""The random ids of a batch that `CouplingCollator.for_model` makes: a hook on its model takes them."""
 
 FORWARDED = ("output_attentions", "output_hidden_states", "num_items_in_batch", "return_dict", "use_cache")
 """Further arguments of a forward pass, which transformers and Trainer give: they ask for outputs and change no score."""
@@ -61,37 +54,10 @@ def check_arguments(arguments: dict[str, object], model: str) -> None:
         model: what to call the model.
     """
     unread = sorted(name for name, value in arguments.items() if value is not None and name not in FORWARDED)
-    if DRAWN in unread:
-        raise ValueError(
-            f"the batch has {DRAWN} for another model: make its collator by CouplingCollator.for_model(model) of the very "
-            "model that is trained (in model_init, if Trainer makes the model there)"
-        )
     if unread:
         raise ValueError(
             f"{model} reads no {', '.join(unread)}: structure is given as position_ids, pair_map, position_bias or "
             "attention_mask"
-        )
-
-
-def check_one_example(position_ids: Any, attention_mask: object, labels: Any) -> None:
-    """Raise ValueError if a batch of one row, without a mask, looks like several examples that a collator has joined.
-
-    Then ids number the tokens of each example anew, and no first token of an example has a label, which would be predicted
-    from the example before. In one example, ids may begin again too, but where the query ends, before all labels.
-    """
-    if attention_mask is not None or not isinstance(position_ids, Tensor) or torch.compiler.is_compiling():
-        return
-    if not isinstance(labels, Tensor) or labels.ndim != 2 or len(labels) != 1 or position_ids.shape != labels.shape:
-        return
-    ids, supervised = position_ids[0], labels[0] != IGNORED
-    first = ids == ids[0]
-    if not (first[1:] | (ids[1:] == ids[:-1] + 1)).all() or (first & supervised).any():
-        return
-    starts = first.nonzero().flatten()
-    if len(starts) > 1 and supervised[: starts[-1]].any():
-        raise ValueError(
-            f"position_ids begin again at columns {', '.join(map(str, starts[1:5].tolist()))}, as those of several examples "
-            f"in one row, which would see each other: {PAD_INSTEAD}; an attention_mask says that it is one example"
         )
 
 
@@ -141,12 +107,9 @@ def read_labels(labels: Tensor, shape: Sequence[int], classes: int) -> Tensor:
     check_whole_numbers(labels, "labels")
     if tuple(labels.shape) != tuple(shape):
         raise ValueError(f"labels must be {tuple(shape)}, as the input, got {tuple(labels.shape)}")
-    if not torch.compiler.is_compiling():
-        unfit = (labels != IGNORED) & ((labels < 0) | (labels >= classes))
-        if unfit.any():
-            raise ValueError(
-                f"labels must be in 0..{classes - 1}, or {IGNORED} where nothing is supervised, got {int(labels[unfit][0])}"
-            )
+    fits = (labels == IGNORED) | ((labels >= 0) & (labels < classes))
+    legal = f"labels must be in 0..{classes - 1}, or {IGNORED} where nothing is supervised"
+    require(fits, legal, lambda: int(labels[~fits][0]))
     return labels.long()
 
 
@@ -160,20 +123,16 @@ def check_kept(logits_to_keep: Any, tokens: int) -> None:
     """Raise ValueError unless this is a number of last tokens, 0 for all, or a tensor of the indices of some tokens."""
     if torch.compiler.is_compiling():
         return
-    legal = f"a number of last tokens, 0 (all) to {tokens}, or a tensor of indices 0 to {tokens - 1}"
+    legal = f"logits_to_keep must be a number of last tokens, 0 (all) to {tokens}, or a tensor of indices 0 to {tokens - 1}"
     if isinstance(logits_to_keep, Tensor):
         check_whole_numbers(logits_to_keep, "logits_to_keep")
-        shown: object = tuple(logits_to_keep.shape)
-        is_legal = logits_to_keep.ndim == 1 and logits_to_keep.numel() > 0
-        if is_legal:
-            shown = smallest, largest = [int(extreme) for extreme in logits_to_keep.aminmax()]
-            is_legal = 0 <= smallest <= largest < tokens
-    else:
-        shown = logits_to_keep
-        is_number = isinstance(logits_to_keep, int) and not isinstance(logits_to_keep, bool)
-        is_legal = is_number and 0 <= logits_to_keep <= tokens
-    if not is_legal:
-        raise ValueError(f"logits_to_keep must be {legal}, got {shown!r:.60}")
+        if logits_to_keep.ndim != 1 or logits_to_keep.numel() == 0:
+            raise ValueError(f"{legal}, got {tuple(logits_to_keep.shape)}")
+        require_range(logits_to_keep, 0, tokens - 1, legal)
+        return
+    is_number = isinstance(logits_to_keep, int) and not isinstance(logits_to_keep, bool)
+    if not (is_number and 0 <= logits_to_keep <= tokens):
+        raise ValueError(f"{legal}, got {logits_to_keep!r:.60}")
 
 
 def read_position_ids(position_ids: Tensor, batch: int, levels: int, columns: tuple[int, ...]) -> Tensor:
@@ -191,8 +150,7 @@ def read_position_ids(position_ids: Tensor, batch: int, levels: int, columns: tu
         raise ValueError(
             f"position_ids must be ({batch} or 1, {levels} levels, {columns[0]} tokens), got {tuple(position_ids.shape)}"
         )
-    if not torch.compiler.is_compiling() and (smallest := int(ids.min())) < 0:
-        raise ValueError(f"position_ids must be 0, for no id, or above, got {smallest}")
+    require_range(ids, 0, None, "position_ids must be 0, for no id, or above")
     return ids.long()
 
 
@@ -215,12 +173,9 @@ def read_pair_map(pair_map: Tensor, shape: PairShape, relations: int | None, nam
     check_whole_numbers(pair_map, name)
     own = pair_map.unsqueeze(1) if pair_map.ndim == 3 else pair_map
     _check_pairs(own, shape, name)
-    if not torch.compiler.is_compiling():
-        smallest, largest = (int(extreme) for extreme in own.aminmax())
-        if smallest < NOT_RELATED or (relations is not None and largest >= relations):
-            legal = f"{NOT_RELATED}, not related, or above" if relations is None else f"in {NOT_RELATED}..{relations - 1}"
-            wrong = smallest if smallest < NOT_RELATED else largest
-            raise ValueError(f"relations of {name} must be {legal}, got {wrong}")
+    legal = f"{NOT_RELATED}, not related, or above" if relations is None else f"in {NOT_RELATED}..{relations - 1}"
+    largest = None if relations is None else relations - 1
+    require_range(own, NOT_RELATED, largest, f"relations of {name} must be {legal}")
     return own.long()
 
 
@@ -248,8 +203,8 @@ def _check_pairs(values: Tensor, shape: PairShape, name: str) -> None:
 
 def _check_no_nan(values: Tensor, name: str) -> None:
     """Raise ValueError for scores that would make outputs nan: nan itself, or +inf."""
-    if not torch.compiler.is_compiling() and (values.isnan() | values.isposinf()).any():
-        raise ValueError(f"{name} must be finite, or -inf, got nan or +inf")
+    # +inf and nan alone are not below +inf.
+    require(values < math.inf, f"{name} must be finite, or -inf", lambda: "nan or +inf")
 
 
 def is_pair_mask(attention_mask: object) -> TypeGuard[Tensor]:

@@ -1,18 +1,30 @@
 """An accelerator in simulation: its tensors have values, which the processor computes, and keep CUDA's rules about devices.
 
+It notes where the host would wait for the device: where values are read, and where shapes depend on values.
+
 Torch's fake tensors (`torch._subclasses.FakeTensorMode`) keep these rules too. They have no values, so checks of values,
 distinct rows and loops that end by values stop them.
 """
 
+import traceback
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
 _MOVES = ("to", "cpu", "cuda", "copy_", "type", "type_as")
+_READ = ("tolist", "cpu")
+_WAITING = {
+    *("_local_scalar_dense", "equal", "is_nonzero", "bincount", "repeat_interleave"),
+    *("nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive"),
+}
+"""Operations that read values, or whose results have as many entries as values say; indices by a bool tensor do too."""
+
 _DEVICES = {
     Tensor.device.__get__: lambda is_on: CUDA if is_on else CPU,
     Tensor.is_cuda.__get__: lambda is_on: is_on,
@@ -36,13 +48,49 @@ def _device(value: Any) -> torch.device | None:
     return torch.device(value) if named or isinstance(value, torch.device) else None
 
 
+_HERE = ("accelerator.py", "_python_dispatch.py", "_tensor.py", "overrides.py", "_ops.py", "eval_frame.py")
+
+
+class _Waits(TorchDispatchMode):
+    """Says of each operation that reads values."""
+
+    def __init__(self, note):
+        super().__init__()
+        self.note = note
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.__name__.split(".")[0]
+        by_mask = name.startswith(("index", "_index_put")) and any(
+            isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8)
+            for index in (args[1] if len(args) > 1 and isinstance(args[1], (list, tuple)) else ())
+        )
+        if name in _WAITING or by_mask:
+            self.note(name)
+        return func(*args, **(kwargs or {}))
+
+
 class Accelerator(TorchFunctionMode):
     """While this mode is on, `cuda` is a device.
+
+    Attributes:
+        waits: an operation and a line of code for each time that the host waits.
 
     Raises:
         RuntimeError: an operation has tensors of both devices, other than indices and single numbers of the processor.
         TypeError: numpy is to read a tensor on the accelerator.
     """
+
+    def __init__(self):
+        super().__init__()
+        self.waits: list[str] = []
+
+    def _note(self, operation: str) -> None:
+        lines = [line for line in traceback.extract_stack() if Path(line.filename).name not in _HERE]
+        self.waits.append(f"{operation} at {lines[-1].filename}:{lines[-1].lineno}")
+
+    def _run(self, func, args, kwargs):
+        with _Waits(self._note):
+            return func(*args, **kwargs)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -60,7 +108,9 @@ class Accelerator(TorchFunctionMode):
         if on and name not in _MOVES and (wrong := [value for value in checked if value.ndim and not is_on(value)]):
             raise RuntimeError(f"{name} of tensors on {CUDA} and on {CPU}, {tuple(wrong[0].shape)}")
         args, kwargs = tree_map(lambda value: CPU if _device(value) is not None else value, (args, kwargs))
-        result = func(*args, **kwargs)
+        if on and (name in _READ or (name in _MOVES and device == CPU)):
+            self._note(name)
+        result = self._run(func, args, kwargs) if on else func(*args, **kwargs)
         goal = device == CUDA if device is not None else bool(on) and name != "cpu"
         if name == "cuda":
             goal = True

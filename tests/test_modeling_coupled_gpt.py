@@ -53,7 +53,7 @@ def test_learned_tables_of_two_levels_are_added(two_levels, shared):
 def test_sum_too_long_for_the_learned_table_is_refused_with_the_longest_that_fits():
     model = build("learned", max_position_ids=5)
     model(TOKENS)
-    with pytest.raises(ValueError, match=r"must be in 0..5, 0 for none, got 6: .*operands of 3 digits"):
+    with pytest.raises(ValueError, match=r"must be in 0..5, 0 for none .*operands of 3 digits.*, got 6"):
         model(build_tokenizer()("1234+1=", return_tensors="pt").input_ids)
 
 

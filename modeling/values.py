@@ -1,0 +1,68 @@
+"""When values of tensors are read: checks, and shapes that follow from values, without a wait for an accelerator.
+
+The host reads tensors on the processor at no cost. To read one on an accelerator, it waits until all that was queued there is
+done, and queues the next work only then. A graph that is traced has no values at all. So a step of training on CUDA reads the
+tokens once, by `on_host`; the device itself checks all other values; and no shape depends on them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def reads_values(tensor: Tensor) -> bool:
+    """Return whether values of this tensor may decide what is computed.
+
+    They may not while `torch.compile` or `torch.export` traces, nor in a step of training on CUDA.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    return tensor.device.type != "cuda" or not torch.is_grad_enabled()
+
+
+def on_host(tensor: Tensor) -> Tensor:
+    """Return a tensor whose values the host may read, after one wait; in a traced graph, the tensor itself."""
+    return tensor if torch.compiler.is_compiling() else tensor.cpu()
+
+
+def all_on_host(*values: Any) -> list[Any]:
+    """Return tensors as `on_host`, after one wait for all of them if they have one shape and type; and others as they are."""
+    given = [value for value in values if isinstance(value, Tensor)]
+    if len({(tensor.shape, tensor.dtype) for tensor in given}) == 1:
+        copied = iter(on_host(torch.stack(given)))
+    else:
+        copied = map(on_host, given)
+    return [next(copied) if isinstance(value, Tensor) else value for value in values]
+
+
+def require(holds: Tensor, legal: str, found: Callable[[], object]) -> None:
+    """Raise ValueError unless every value of a bool tensor is True.
+
+    Where `reads_values` is False the device checks by itself. If it finds a value that is False, CUDA prints `legal`, and the
+    process ends with CUDA's error at its next wait. A traced graph checks nothing.
+
+    Args:
+        legal: what would be legal, the first part of the message.
+        found: returns what is there, the second part.
+    """
+    if torch.compiler.is_compiling():
+        return
+    if not reads_values(holds):
+        torch._assert_async(holds.all(), legal)
+    elif not holds.all():
+        raise ValueError(f"{legal}, got {found()}")
+
+
+def require_range(values: Tensor, smallest: int, largest: int | None, legal: str) -> None:
+    """Raise ValueError, as `require`, unless integers are in a range; a largest of None is no bound."""
+    if torch.compiler.is_compiling():
+        return
+    low, high = values.aminmax()
+    if not reads_values(values):
+        torch._assert_async(low >= smallest if largest is None else (low >= smallest) & (high <= largest), legal)
+    elif int(low) < smallest:
+        raise ValueError(f"{legal}, got {int(low)}")
+    elif largest is not None and int(high) > largest:
+        raise ValueError(f"{legal}, got {int(high)}")

@@ -1,0 +1,60 @@
+"""A step of training waits for the device twice at most, in every recipe: for the tokens' text and for the loss."""
+
+import pytest
+from accelerator import CUDA, Accelerator, place
+from torch.utils._pytree import tree_leaves
+from transformers import TrainerCallback
+
+from longhand.hub_cards.recipes import list_recipes
+from longhand.hub_cards.training.arguments import parse_run
+from longhand.train import make_trainer
+
+MOST_WAITS = 2
+
+FAST = ("addition", "addition-absolute", "encoder-addition", "encoder-addition-settling")
+RECIPES = [recipe if recipe in FAST else pytest.param(recipe, marks=pytest.mark.thorough) for recipe in list_recipes()]
+
+
+class Counted(Exception):
+    """The step that is counted is over."""
+
+
+class CountSecondStep(TrainerCallback):
+    """Does the second step on the accelerator: the first one, which compares ids with the rule once, is done before."""
+
+    def __init__(self, trainer):
+        self.trainer, self.accelerator = trainer, Accelerator()
+
+    def on_step_begin(self, arguments, state, control, optimizer=None, **rest):
+        if state.global_step == 1:
+            model = self.trainer.model
+            for tensor in (*model.parameters(), *model.buffers(), *(weights.grad for weights in model.parameters())):
+                if tensor is not None:
+                    place(tensor)
+            for tensor in tree_leaves(list(optimizer.state_dict()["state"].values())):
+                place(tensor)
+            place(self.trainer._tr_loss)
+            vars(arguments)["_setup_devices"] = CUDA
+            self.accelerator.__enter__()
+
+    def on_step_end(self, arguments, state, control, **rest):
+        if state.global_step == 2:
+            self.accelerator.__exit__(None, None, None)
+            raise Counted
+
+
+def waits_of_a_step(recipe, folder, *options):
+    sizes = ["--batch_size", "16", "--gradient_accumulation_steps", "1", "--eval_steps", "1000", "--use_cpu", "True"]
+    trainer = make_trainer(parse_run([recipe, *sizes, *options, "--max_steps", "1001", "--output_dir", str(folder / "run")]))
+    count = CountSecondStep(trainer)
+    trainer.add_callback(count)
+    with pytest.raises(Counted):
+        trainer.train()
+    # Clipping asks the processor's own code where gradients lie, which the simulation does not see.
+    return [wait for wait in count.accelerator.waits if "clip_grad.py" not in wait]
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_step_of_training_waits_twice(recipe, tmp_path):
+    waits = waits_of_a_step(recipe, tmp_path)
+    assert len(waits) <= MOST_WAITS, waits
