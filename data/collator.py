@@ -156,9 +156,15 @@ class CouplingCollator:
         A batch has both. A hook on the model takes the random ones in training mode and drops them in evaluation mode. So
         evaluation during training, prefetched batches and processes that load data see what they should.
 
+        The ids are drawn when a batch is loaded, one batch or more before its step. So a run that resumes from a checkpoint
+        goes on with other random ids than a run that was not interrupted; both draw them alike. Runs of `train.py` resume
+        bit for bit.
+
         Args:
-            model: a model that takes `position_ids`. Those of longhand's decoders follow from their coupling rule and fit
-                into their tables. For others, give `max_position_ids`, and rows with `position_ids` or the `coupling`.
+            model: a model that takes `position_ids`, and the very one that is trained: with `model_init` of Trainer, make
+                the collator there too, since a second model has no hook. The ids of longhand's decoders follow from their
+                coupling rule and fit into their tables. For others, give `max_position_ids`, and rows with `position_ids`
+                or the `coupling`.
             options: further attributes, in place of the model's own.
 
         Raises:
@@ -493,12 +499,9 @@ def _stack_column(
     tensors = [first, *(_read_values(shown, [column], row, own, lengths[row]) for row, own in others)]
     inner = first.ndim - (column.inner_axis is not None)
     outer = inner - column.token_axes
+    alike = (first.ndim, first.shape[:outer], first.shape[inner:])
     for row, tensor in enumerate(tensors):
-        if (tensor.ndim, tensor.shape[:outer], tensor.shape[inner:]) != (
-            first.ndim,
-            first.shape[:outer],
-            first.shape[inner:],
-        ):
+        if (tensor.ndim, tensor.shape[:outer], tensor.shape[inner:]) != alike:
             axis = column.inner_axis or column.outer_axis
             shapes = f"{tuple(first.shape)} in row 0 of the batch and {tuple(tensor.shape)} in row {row}"
             raise ValueError(f"{shown} must have the same {axis} in every row, got {shapes}")

@@ -121,15 +121,17 @@ def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
     Raises:
         ValueError: the predictions are neither, there are none, or an example has no supervised token.
     """
-    matches = prediction.predictions
-    if isinstance(matches, tuple):
-        matches = matches[0]
-    if not isinstance(matches, np.ndarray) or matches.shape[1:] != (3,):
-        kind = matches.shape if isinstance(matches, np.ndarray) else type(matches).__name__
-        raise ValueError(
-            f"predictions must be an array (count, 3), as preprocess_logits gives them, got {kind}: pass "
-            "preprocess_logits_for_metrics=longhand.preprocess_logits(model)"
-        )
+    given = prediction.predictions
+    # With eval_do_concat_batches=False, Trainer gives a list of batches.
+    batches = [own[0] if isinstance(own, tuple) else own for own in (given if isinstance(given, list) else [given])]
+    for own in batches:
+        if not isinstance(own, np.ndarray) or own.shape[1:] != (3,):
+            kind = own.shape if isinstance(own, np.ndarray) else type(own).__name__
+            raise ValueError(
+                f"predictions must be an array (count, 3), as preprocess_logits gives them, got {kind}: pass "
+                "preprocess_logits_for_metrics=longhand.preprocess_logits(model)"
+            )
+    matches = np.concatenate([np.zeros((0, 3), np.int64), *batches])
     if not len(matches):
         raise ValueError("predictions must have at least one row, got none")
     if (empty := np.flatnonzero(matches[:, 2] == 0)).size:

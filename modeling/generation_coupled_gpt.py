@@ -22,6 +22,9 @@ UNSUPPORTED_SETTINGS = ("guidance_scale", "token_healing", "prefill_chunk_size",
 """Settings of `generate()` that rewrite, cut or repeat the prompt, so that planned ids would be those of other tokens, or
 that cannot read this vocabulary."""
 
+ENDLESS = 2**31
+"""A number of tokens that no text has."""
+
 SUPPORTED_INPUTS = {"input_ids", "attention_mask", "cache", "plan", "output_attentions", "output_hidden_states"}
 
 
@@ -30,14 +33,16 @@ class PlannedGenerationConfig(GenerationConfig):
 
     A pipeline gives `generate()` a `max_new_tokens` of its own, 256, and draws tokens at random, unless the model's settings
     name `max_new_tokens` and `do_sample`. When these settings are asked which of them are set, they name both, as None if
-    they are not set. Files do not name `max_new_tokens` then.
+    they are not set. They also name a `max_length` then, by which a pipeline asks whether a response has room behind its
+    prompt (`handle_long_generation`): it has. Files name neither length then.
     """
 
     def to_diff_dict(self):
-        return {"max_new_tokens": None, "do_sample": None} | super().to_diff_dict()
+        return {"max_new_tokens": None, "max_length": ENDLESS, "do_sample": None} | super().to_diff_dict()
 
     def to_json_string(self, use_diff=True, ignore_metadata=False, keys_to_pop=None):
-        planned = ["max_new_tokens"] * (use_diff and self.max_new_tokens is None)
+        lengths = {"max_new_tokens": self.max_new_tokens, "max_length": self.max_length}
+        planned = [name for name, value in lengths.items() if use_diff and value is None]
         return super().to_json_string(use_diff, ignore_metadata, [*(keys_to_pop or ()), *planned])
 
 
@@ -156,6 +161,13 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         return GenerationPlan(own_ids, own_map, is_given=True)
 
     # Each hook below overrides the method of this name in GenerationMixin.
+
+    def init_continuous_batching(self, *args, **kwargs):
+        """Refuse continuous batching, `generate_batch` too: it cuts the cache into pages, and numbers tokens by itself."""
+        raise ValueError(
+            "this model plans position ids, which continuous batching (generate_batch) does not know: pad prompts on the "
+            "left and call generate()"
+        )
 
     def adjust_generation_fn(self, *args, **kwargs):
         super().adjust_generation_fn(*args, **kwargs)

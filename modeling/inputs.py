@@ -14,6 +14,7 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.configuration_utils import PreTrainedConfig
 
+from .structure import PAD_INSTEAD
 from .transducer import read_transducer
 from .values import require, require_range
 from .vocabulary import ALL_TOKENS, BOS, ENCODER_TOKENS, EQUALS, PAD, SEPARATE_EOS, TOKENS, UNKNOWN, decode
@@ -44,8 +45,8 @@ def check_mask(attention_mask: Tensor | None, batch: int, columns: int) -> None:
     if tuple(attention_mask.shape) != (batch, columns):
         raise ValueError(f"attention_mask must be ({batch}, {columns}), got {tuple(attention_mask.shape)}")
     legal = (
-        "attention_mask (batch, tokens) must be of 0, for padding, and 1 (a mask that is added to scores is (batch or 1, heads "
-        "or 1, tokens, keys))"
+        "attention_mask (batch, tokens) must be of 0, for padding, and 1 (a mask that is added to scores is (batch or 1, "
+        "heads or 1, tokens, keys))"
     )
     is_legal = (attention_mask == 0) | (attention_mask == 1)
     require(is_legal, legal, lambda: attention_mask[~is_legal][0].item())
@@ -85,8 +86,8 @@ def check_hidden(input_ids: Tensor, attention_mask: Tensor | None, pad_token_id:
     if attention_mask is not None:
         shown = shown & (attention_mask != 0)
     legal = (
-        f"attention_mask must be 0 at pad_token_id {pad_token_id} (if this is a word of your vocabulary, set pad_token_id of "
-        "the config to your own, or None)"
+        f"attention_mask must be 0 at pad_token_id {pad_token_id} (if this is a word of your vocabulary, set pad_token_id "
+        "of the config to your own, or None)"
     )
     require(~shown, legal, lambda: f"1 at {_first_place(shown)}")
 
@@ -95,10 +96,7 @@ def check_unpacked(input_ids: Tensor, eos_token_id: int) -> None:
     """Raise ValueError if a row (batch, tokens) holds a second example: `$` after the end token, which nothing follows."""
     before = nn.functional.pad(input_ids, (1, 0), value=PAD)[:, :-1]
     packed = (input_ids == BOS) & (before == eos_token_id)
-    legal = (
-        "a row of input_ids must be one example (pad examples, for instance by longhand.collate_rows, and do not pack or "
-        "flatten them)"
-    )
+    legal = f"a row of input_ids must be one example ({PAD_INSTEAD})"
     require(~packed, legal, lambda: f"another at {_first_place(packed)}")
 
 

@@ -53,6 +53,7 @@ from .structure import (
     check_arguments,
     check_cache,
     check_kept,
+    check_one_example,
     check_one_input,
     couple_alike,
     is_pair_mask,
@@ -74,7 +75,7 @@ NORMS: dict[str, Callable[..., nn.Module]] = {
 logger = logging.get_logger(__name__)
 
 MOST_SCORED_KEYS = 2048
-"""Up to so many keys, a step of training on CUDA scores all pairs also under a window: to find neighbours, the host waits."""
+"""Up to so many keys, a step of training on CUDA scores all pairs under a window too: to find neighbours, the host waits."""
 
 Tokens = slice | Tensor
 """A choice of tokens: a range of columns, or the columns (tokens,)."""
@@ -829,6 +830,7 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
         """
         if input_ids is not None and (labels is not None or self.training) and not self.config.takes_structure:
             check_unpacked(input_ids, self.config.eos_token_id)
+        check_one_example(position_ids, attention_mask, labels)
         outputs: BaseModelOutputWithPast = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,

@@ -63,6 +63,7 @@ from .structure import (
     GIVEN,
     PairShape,
     check_arguments,
+    check_one_example,
     check_one_input,
     check_whole_numbers,
     is_pair_mask,
@@ -712,6 +713,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
                 shape, or values that no part of the model can read.
         """
         check_arguments(kwargs, "PairwiseBert")
+        check_one_example(position_ids, attention_mask, labels)
         if self.config.label_states:
             check_one_input(input_ids, inputs_embeds, self.model.embed_tokens.weight)
             check_settles_alone(attention_mask, position_ids, pair_map, position_bias, inputs_embeds)

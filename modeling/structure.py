@@ -18,13 +18,22 @@ from torch import Tensor
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
 from .relations import NOT_RELATED, with_levels
-from .values import require, require_range
+from .values import reads_values, require, require_range
 
 IGNORED = -100
 """The label of tokens that are not supervised."""
 
 GIVEN = "given"
 """Name, in place of a rule's, for structure that every call gives: nothing is derived, and no prompt is checked."""
+
+PAD_INSTEAD = (
+    "pad examples, for instance by longhand.collate_rows, and do not pack or flatten them (in TRL, set packing=False and "
+    "padding_free=False)"
+)
+"""What to do with several examples that stand in one row."""
+
+DRAWN = "drawn_position_ids"
+"""The random ids of a batch that `CouplingCollator.for_model` makes: a hook on its model takes them."""
 
 FORWARDED = ("output_attentions", "output_hidden_states", "num_items_in_batch", "return_dict", "use_cache")
 """Further arguments of a forward pass, which transformers and Trainer give: they ask for outputs and change no score."""
@@ -54,10 +63,37 @@ def check_arguments(arguments: dict[str, object], model: str) -> None:
         model: what to call the model.
     """
     unread = sorted(name for name, value in arguments.items() if value is not None and name not in FORWARDED)
+    if DRAWN in unread:
+        raise ValueError(
+            f"the batch has {DRAWN} for another model: make its collator by CouplingCollator.for_model(model) of the very "
+            "model that is trained (in model_init, if Trainer makes the model there)"
+        )
     if unread:
         raise ValueError(
             f"{model} reads no {', '.join(unread)}: structure is given as position_ids, pair_map, position_bias or "
             "attention_mask"
+        )
+
+
+def check_one_example(position_ids: Any, attention_mask: object, labels: Any) -> None:
+    """Raise ValueError if a batch of one row, without a mask, looks like several examples that a collator has joined.
+
+    Then ids number the tokens of each example anew, and no first token of an example has a label, which would be predicted
+    from the example before. In one example, ids may begin again too, but where the query ends, before all labels.
+    """
+    if attention_mask is not None or not isinstance(position_ids, Tensor) or not reads_values(position_ids):
+        return
+    if not isinstance(labels, Tensor) or labels.ndim != 2 or len(labels) != 1 or position_ids.shape != labels.shape:
+        return
+    ids, supervised = position_ids[0], labels[0] != IGNORED
+    first = ids == ids[0]
+    if not (first[1:] | (ids[1:] == ids[:-1] + 1)).all() or (first & supervised).any():
+        return
+    starts = first.nonzero().flatten()
+    if len(starts) > 1 and supervised[: starts[-1]].any():
+        raise ValueError(
+            f"position_ids begin again at columns {', '.join(map(str, starts[1:5].tolist()))}, as those of several examples "
+            f"in one row, which would see each other: {PAD_INSTEAD}; an attention_mask says that it is one example"
         )
 
 

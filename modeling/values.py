@@ -1,8 +1,8 @@
 """When values of tensors are read: checks, and shapes that follow from values, without a wait for an accelerator.
 
-The host reads tensors on the processor at no cost. To read one on an accelerator, it waits until all that was queued there is
-done, and queues the next work only then. A graph that is traced has no values at all. So a step of training on CUDA reads the
-tokens once, by `on_host`; the device itself checks all other values; and no shape depends on them.
+The host reads tensors on the processor at no cost. To read one on an accelerator, it waits until all that was queued there
+is done, and queues the next work only then. A graph that is traced has no values at all. So a step of training on CUDA reads
+the tokens once, by `on_host`; the device itself checks all other values; and no shape depends on them.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def on_host(tensor: Tensor) -> Tensor:
 
 
 def all_on_host(*values: Any) -> list[Any]:
-    """Return tensors as `on_host`, after one wait for all of them if they have one shape and type; and others as they are."""
+    """Return tensors as `on_host`, after one wait for all if they have one shape and type; and other values as they are."""
     given = [value for value in values if isinstance(value, Tensor)]
     if len({(tensor.shape, tensor.dtype) for tensor in given}) == 1:
         copied = iter(on_host(torch.stack(given)))
@@ -40,8 +40,8 @@ def all_on_host(*values: Any) -> list[Any]:
 def require(holds: Tensor, legal: str, found: Callable[[], object]) -> None:
     """Raise ValueError unless every value of a bool tensor is True.
 
-    Where `reads_values` is False the device checks by itself. If it finds a value that is False, CUDA prints `legal`, and the
-    process ends with CUDA's error at its next wait. A traced graph checks nothing.
+    Where `reads_values` is False the device checks by itself. If it finds a value that is False, CUDA prints `legal`, and
+    the process ends with CUDA's error at its next wait. A traced graph checks nothing.
 
     Args:
         legal: what would be legal, the first part of the message.

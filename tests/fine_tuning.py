@@ -21,7 +21,7 @@ def small_model(kind, **options):
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     if kind == "addition":
-        return CoupledGPTForCausalLM(CoupledGPTConfig(coupling=kind, **sizes))
+        return CoupledGPTForCausalLM(CoupledGPTConfig(coupling=kind, **sizes | options))
     sizes |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     return PairwiseBertForTokenClassification(PairwiseBertConfig(**sizes, **options))
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from fine_tuning import TASKS, answered_by, make_trainer, small_model, some_rows
+from given_subjects import WORDS, given_subjects
 from plugin_state import forget_plugins
 from transformers import (
     DataCollatorForSeq2Seq,
@@ -150,6 +151,49 @@ def test_rows_that_are_flattened_into_one_are_refused(task, tmp_path):
     model = small_model(task) if task == "addition" else small_model(task, **own.family.config_options(own))
     with pytest.raises(ValueError, match=r"do not pack or flatten them|is no prompt of"):
         make_trainer(model, tmp_path, rows, **options).train()
+
+
+JOINED = [name for name, _, structure in given_subjects() if structure.get("position_ids", WORDS).ndim == 2]
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_examples_of_given_structure_that_are_joined_to_one_row_are_refused(name, tmp_path):
+    """Also through TRL's names: its packing and its padding-free batches have the same form."""
+    model, structure = next(own for other, *own in given_subjects() if other == name)
+    rows = [{"input_ids": [17, 19, 20, 5], "labels": [-100, -100, 5, 6]}, {"input_ids": [4, 6, 3], "labels": [-100, 2, 3]}]
+    for options in ({}, {"position_ids_start": 1}):
+        batch = DataCollatorWithFlattening(**options)(rows)
+        with pytest.raises(ValueError, match=r"one row, which would see each other: pad .*packing=False"):
+            model(**batch)
+    if set(structure) == {"position_ids"}:
+        # One example of this kind is none, nor is what a mask says to be one.
+        query_and_response = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3]])
+        labels = torch.where(torch.arange(8) > 4, 5, -100).unsqueeze(0)
+        for batch_of_one in ({"labels": labels}, {"labels": torch.full_like(labels, 5)}):
+            assert model(WORDS, position_ids=query_and_response, **batch_of_one).loss.isfinite()
+        flattened = DataCollatorWithFlattening(position_ids_start=1)(rows)
+        assert model(**flattened, attention_mask=torch.ones_like(flattened["input_ids"])).loss.isfinite()
+
+
+@every_family
+def test_batches_of_predictions_need_not_be_joined(task, tmp_path):
+    model = small_model(task)
+    rows = answered_by(model, some_rows(task, 20, streaming=True), right=15)
+    scores = [
+        make_trainer(model, tmp_path, eval_dataset=rows, eval_do_concat_batches=joined).evaluate()
+        for joined in (True, False)
+    ]
+    assert scores[0]["eval_exact_match"] == scores[1]["eval_exact_match"] == 0.75
+    assert scores[0]["eval_token_accuracy"] == scores[1]["eval_token_accuracy"]
+
+
+def test_a_collator_of_another_model_says_so(tmp_path):
+    options = {"position_encoding": "learned", "max_position_ids": 50}
+    first, second = (small_model("addition", **options) for _ in range(2))
+    rows = some_rows("addition", 8, cache_dir=str(tmp_path / "cache"))
+    make_trainer(first, tmp_path, rows, max_steps=1, collator=longhand.CouplingCollator.for_model(first)).train()
+    with pytest.raises(ValueError, match=r"for another model: make its collator by CouplingCollator.for_model"):
+        make_trainer(second, tmp_path, rows, max_steps=1, collator=longhand.CouplingCollator.for_model(first)).train()
 
 
 def test_prediction_with_generate_is_refused_by_name(tmp_path):

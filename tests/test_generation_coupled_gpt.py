@@ -5,7 +5,7 @@ import torch
 from position_subjects import PROMPTS, assert_written_as_by_full_forwards, build, encode, present_tokens, tokenizer
 from transformers import DynamicCache, pipeline
 
-from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
+from longhand import CoupledGPTConfig, CoupledGPTForCausalLM, zoo
 from longhand.modeling.relations import NOT_RELATED
 from longhand.modeling.vocabulary import BOS
 from longhand.modeling.windowed_cache import WindowedCache, WindowedLayer
@@ -176,3 +176,12 @@ def test_cache_of_the_caller_is_used_and_filled():
     model, cache = build(), DynamicCache()
     output = assert_written_as_by_full_forwards(model, encode("windowed", PROMPTS[0]), **SIX_TOKENS, cache=cache)
     assert output.cache is cache and cache.get_seq_length() == output.sequences.shape[1] - 1
+
+
+def test_a_pipeline_cuts_no_prompt_and_continuous_batching_is_refused():
+    folder = zoo("addition-tiny")
+    adder = pipeline("text-generation", folder)
+    questions = ["12+34=", "653+049="]
+    assert adder(questions, handle_long_generation="hole") == adder(questions)
+    with pytest.raises(ValueError, match="pad prompts on the left and call generate"):
+        adder.model.generate_batch([adder.tokenizer(question)["input_ids"] for question in questions])

@@ -340,7 +340,7 @@ def test_text_has_no_relations_where_the_task_says_that_there_is_text():
 def inputs_of(model, batch):
     from longhand.modeling.modeling_pairwise_bert import EncoderInputs
 
-    return EncoderInputs(batch.input_ids, None, batch.input_ids.shape[1], batch.input_ids.device)
+    return EncoderInputs(batch.input_ids, batch.input_ids, None, batch.input_ids.shape[1], batch.input_ids.device)
 
 
 # Generation.

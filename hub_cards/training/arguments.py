@@ -629,7 +629,7 @@ def _derive(training: RunArguments, data: DataArguments) -> None:
     training.greater_is_better = True
     # Every parameter of every recipe gets a gradient in every step, so that nobody has to look for those that do not.
     training.ddp_find_unused_parameters = False
-    # A loss that is not finite ends the run. Trainer would look for one at every step, once more, and leave it out of its log.
+    # A loss that is not finite ends the run. Trainer would look for one once more, and leave it out of its log.
     training.logging_nan_inf_filter = False
 
 
