@@ -76,11 +76,18 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     add("--ask", metavar="QUESTION", help=described)
     described = (
         "check all neighbourhoods: exit status 0 only if the model is proved exact for every length, or, with --lengths and "
-        "without a window, for each of these (not again for those that its certificate.json holds)"
+        "without a window, for each of these"
     )
     add("--certify", action="store_true", help=described)
     described = "with --certify --lengths: seconds for each length, which then stays open (default: no limit)"
     add("--budget", type=float, metavar="SECONDS", help=described)
+    described = "with --certify --lengths: processes that prove lengths at the same time (default: %(default)s)"
+    add("--jobs", type=int, default=1, metavar="PROCESSES", help=described)
+    described = (
+        "with --certify --lengths: take over what certificate.json says of lengths, so that a run that was stopped goes on; "
+        "only of what you proved yourself"
+    )
+    add("--trust", action="store_true", help=described)
     add = parser.add_argument_group("what to evaluate on").add_argument
     described = f"digits, as START:STOP:STEP or a list (default: {LENGTHS}); with --certify, lengths to prove one by one"
     add("--lengths", help=described)
@@ -179,8 +186,13 @@ def check_options(options: argparse.Namespace) -> None:
     check_integer("--start", options.start, 1, LARGEST)
     if options.start != 1 and (options.output_places or options.attentions or options.worst is not None):
         raise ValueError("--output_places, --attentions and --worst take the ids that models derive: leave out --start")
-    if options.budget is not None and not (options.certify and options.lengths is not None):
-        raise ValueError("--budget is for proofs of single lengths: give --certify and --lengths too, or leave it out")
+    given = {"--budget": options.budget is not None, "--jobs": options.jobs != 1, "--trust": options.trust}
+    of_lengths = [name for name, is_given in given.items() if is_given]
+    if of_lengths and not (options.certify and options.lengths is not None):
+        raise ValueError(
+            f"{of_lengths[0]} is for proofs of single lengths: give --certify and --lengths too, or leave it out"
+        )
+    check_integer("--jobs", options.jobs, 1)
     if options.budget is not None and not 0 < options.budget < math.inf:
         raise ValueError(f"--budget must be a number of seconds above 0 for each length, got {options.budget}")
     if options.certify and options.ask is not None:
@@ -309,7 +321,8 @@ def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
         if options.lengths is not None:
             from longhand.hub_cards.checkpoints.length_certificate import certify_lengths
 
-            rows.append(certify_lengths(checkpoint, parse_lengths(options.lengths), file, place, options.budget))
+            asked = parse_lengths(options.lengths)
+            rows.append(certify_lengths(checkpoint, asked, file, place, options.budget, options.jobs, options.trust))
             continue
         rows.append(certify_checkpoint(checkpoint, file, place, show_proof=single))
         if not rows[-1]["certified"] and (stale := stale_card(place)):

@@ -305,7 +305,7 @@ def test_lengths_that_are_settled_are_not_tried_again(tmp_path, monkeypatch, cap
     def certify(*options):
         tried.clear()
         with suppress(SystemExit):
-            words = ["--task", "addition", "--certify", "--lengths", "1:3", "--output_dir", str(out)]
+            words = ["--task", "addition", "--certify", "--trust", "--lengths", "1:3", "--output_dir", str(out)]
             evaluation.main([str(folder), *words, *options])
         return list(tried)
 
@@ -353,7 +353,7 @@ def test_a_certificate_of_lengths_says_no_more_than_its_verdicts(tmp_path):
 
 def test_what_other_code_proved_is_proved_again(tmp_path):
     folder, out = constructed(tmp_path), tmp_path / "out"
-    words = [str(folder), "--task", "addition", "--certify", "--lengths", "1", "--output_dir", str(out)]
+    words = [str(folder), "--task", "addition", "--certify", "--trust", "--lengths", "1", "--output_dir", str(out)]
     evaluation.main(words)
     (one,) = json.loads((out / "certificate.json").read_text())["lengths"]
     change_json(out / "certificate.json", lengths=[{**one, "cases": 7}])
@@ -407,9 +407,16 @@ def test_verdicts_of_a_file_are_told_apart_from_those_that_are_proved_now(tmp_pa
     words = [str(folder), "--task", "addition", "--certify", "--output_dir", str(out), "--lengths"]
     evaluation.main([*words, "1"])
     assert "says so" not in capsys.readouterr().out
-    evaluation.main([*words, "1:2"])
+    evaluation.main([*words, "1:2", "--trust"])
     told = [line for line in capsys.readouterr().out.splitlines() if "proved: " in line]
     assert [line.endswith(f"({out}/certificate.json says so)") for line in told] == [True, False]
+    # Without --trust each length is proved, and what was not is kept, and called taken over.
+    evaluation.main([*words, "2"])
+    said = capsys.readouterr()
+    assert "says so" not in said.out and "--trust" in said.err
+    stated = json.loads((out / "certificate.json").read_text())
+    assert [one["taken_over"] for one in stated["lengths"]] == [True, False]
+    assert "For operands of 2 digits" in stated["statement"] and "Taken over" in stated["statement"].partition("2 digits")[2]
 
 
 def test_a_card_tells_no_proved_lengths_of_a_folder_that_cannot_be_certified(tmp_path):
@@ -449,13 +456,54 @@ def refute(verdict):
 def test_a_card_proves_lengths_again_in_the_seconds_that_it_has(seconds, tmp_path, monkeypatch):
     folder = with_proved_lengths(tmp_path)
     monkeypatch.setattr(length_certificate, "AGAIN_SECONDS", seconds)
-    assert "1 to 2 digits" in model_card(folder)
+    card = model_card(folder)
+    assert ("of 1 to 2 digits" in card) == ("Taken over" not in card) == bool(seconds)
     first, second = stated_verdicts(folder)
     write_verdicts(folder, [first, refute(second)])
     if seconds:
         refuses_certificate(folder, "length 2: it is called refuted")
     else:
-        assert "Refuted: 2" in model_card(folder), "whoever made the certificate answers for what takes too long"
+        card = model_card(folder)
+        assert "Nothing is proved" in card and "Refuted" not in card, "whoever made the certificate answers for it"
+
+
+def test_a_card_states_no_forged_length(tmp_path, monkeypatch):
+    """A table that is right up to 2 digits alone, whose certificate says "proved" at 1 to 4: the others are not stated."""
+    folder = constructed(tmp_path, bits=3)
+    (folder / "recipe.yaml").write_text("task: addition\n")
+    evaluation.main([str(folder), "--certify", "--lengths", "1", "--output_dir", str(tmp_path / "out")])
+    (one,) = stated_verdicts(folder)
+    model = construct_addition(bits=3)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        (table,) = (weight for name, weight in model.named_parameters() if "position_encoding.tables" in name)
+        table[5:] = torch.randn_like(table[5:])
+    model.save_pretrained(folder)
+    monkeypatch.setattr(length_certificate, "AGAIN_SECONDS", 0.0)
+    write_verdicts(folder, [replace(one, length=length) for length in range(1, 6)])
+    refuses_certificate(folder, r"length [2345]: it is called proved, but \d+\+\d+= is answered by")
+
+
+def test_several_processes_find_what_one_finds(tmp_path, capsys):
+    folder, found = constructed(tmp_path, bits=3), []
+    for jobs in ("1", "2"):
+        out = tmp_path / jobs
+        words = [
+            str(folder),
+            "--task",
+            "addition",
+            "--certify",
+            "--lengths",
+            "1:3",
+            "--jobs",
+            jobs,
+            "--output_dir",
+            str(out),
+        ]
+        evaluation.main(words)
+        stated = json.loads((out / "certificate.json").read_text())
+        found.append({**stated, "lengths": [{**one, "seconds": 0} for one in stated["lengths"]]})
+    assert found[0] == found[1] and capsys.readouterr().out.count("proved: ") == 6
 
 
 def test_a_card_proves_short_lengths_first_whatever_their_order(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from longhand.data.batches import check_lengths, draw_batch
 from longhand.data.families import to_device
 from longhand.data.proofs import LengthProver, certify, hash_weights
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint
-from longhand.hub_cards.checkpoints.length_certificate import certify_lengths, find_other_verdict
+from longhand.hub_cards.checkpoints.length_certificate import certify_lengths, prove_again
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.evaluation.measure import evaluate_lengths
 from longhand.hub_cards.evaluation.worst import find_worst
@@ -118,7 +118,7 @@ def test_lengths_are_proved_and_worst_problems_found_on_one_device(scale, tmp_pa
             row = certify_lengths(checkpoint, [1, 2], tmp_path / f"{before.verdict}.json", None)
             assert row["lengths"][1]["verdict"] == before.verdict
             stated = json.loads((tmp_path / f"{before.verdict}.json").read_text())
-            assert find_other_verdict(stated, checkpoint) is None
+            assert prove_again(stated, checkpoint) == stated
             # A prover may find at once that nothing is wrong.
             worst = find_worst(checkpoint, (2, 2), seconds=1)
             assert (worst.answer is None) == (before.verdict == "proved")

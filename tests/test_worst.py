@@ -9,8 +9,9 @@ import torch
 from longhand import eval as evaluation
 from longhand.data import build_task
 from longhand.data.batches import evaluation_draw
+from longhand.data.proofs.worst import WorstSearch, lowest_leads
 from longhand.data.splits import SPLITS, make_generator
-from longhand.hub_cards.evaluation.worst import WorstSearch, find_worst, lowest_leads
+from longhand.hub_cards.evaluation.worst import find_worst
 from longhand.hub_cards.result_rows import read_results
 
 SIZES = {

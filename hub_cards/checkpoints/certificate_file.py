@@ -119,7 +119,7 @@ def read_certificate(checkpoint: Checkpoint) -> dict[str, object] | None:
     """Return the certificate of a checkpoint, after a new check of the model; None if there is none.
 
     The check is made once in a process (`find_difference`), and takes seconds. Of a certificate of single lengths, as many
-    lengths are proved again as a limit of seconds allows (`find_other_verdict`).
+    lengths are proved again as a limit of seconds allows, and the others are called taken over (`prove_again`).
 
     Raises:
         ValueError: it cannot be read, does not fit the folder, says something else than the check finds, or says
@@ -135,18 +135,28 @@ def read_certificate(checkpoint: Checkpoint) -> dict[str, object] | None:
     again = f"run eval.py {checkpoint.folder} --certify again"
     try:
         if checkpoint.certificate["lengths"] is not None:
-            # The command takes over what the file says, as long as there is one.
-            from longhand.hub_cards.checkpoints.length_certificate import find_other_verdict
-
-            again = f"remove it and run eval.py {checkpoint.folder} --certify --lengths ... again"
-            different = find_other_verdict(checkpoint.certificate, checkpoint)
-        else:
-            different = find_difference(checkpoint.certificate, model, task)
+            return _prove_lengths_again(checkpoint.certificate, checkpoint)
+        different = find_difference(checkpoint.certificate, model, task)
     except CannotCertify as error:
         raise ValueError(f"{file} does not hold ({error}): remove it") from error
     if different is not None:
         raise ValueError(f"{file}, {different}: {again}")
     return checkpoint.certificate
+
+
+def _prove_lengths_again(stated: Row, checkpoint: Checkpoint) -> Row:
+    """As `prove_again`, with the file and the advice in the reason of a refusal."""
+    from longhand.hub_cards.checkpoints.length_certificate import prove_again
+
+    try:
+        return prove_again(stated, checkpoint)
+    except CannotCertify:
+        raise
+    except ValueError as error:
+        file = checkpoint.folder / CERTIFICATE_FILE
+        # The command keeps what the file says of other lengths, as long as there is one.
+        again = f"remove it and run eval.py {checkpoint.folder} --certify --lengths ... again"
+        raise ValueError(f"{file}, {error}: {again}") from error
 
 
 def check_certifiable(checkpoint: Checkpoint) -> None:

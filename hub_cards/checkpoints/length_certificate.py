@@ -1,19 +1,25 @@
 """The certificate of a model whose tokens see all tokens before them: what is proved, length by length."""
 
+import copy
 import json
-import math
+import multiprocessing
+import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from longhand.data.batches import check_lengths
 from longhand.data.checks import check_integer
 from longhand.data.proofs.certificate import Certificate, hash_weights
 from longhand.data.proofs.check import Failure
 from longhand.data.proofs.lengths.up_to_length import LengthProver, LengthVerdict, hash_bound
+from longhand.data.proofs.worst import find_wrong
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint, hash_files
 from longhand.hub_cards.commands import one_line, read_object, write_atomically
 from longhand.hub_cards.result_rows import Row, hardware
@@ -77,6 +83,22 @@ def is_settled(verdict: LengthVerdict, budget: float | None) -> bool:
 AGAIN_SECONDS = 20.0
 """Seconds for proving lengths again whose verdicts a certificate holds, where a card is written or a folder is pushed."""
 
+ASKED_PROBLEMS = 100
+"""Problems that a model is asked there of each length that is called proved."""
+
+ASKED_SECONDS = 10.0
+"""Seconds for searching there for a wrong problem, of all these lengths together."""
+
+TAKEN_OVER = (
+    "Taken over from an earlier certificate.json, whose maker answers for it, and not proved again here: {lengths} {unit}s "
+    "are called proved there."
+)
+
+ASKED = (
+    " Of each of these lengths the model was asked {problems} problems, and those near to being wrong that a search of "
+    "{seconds:.2g} seconds found: all answers were right."
+)
+
 VERDICTS = ("proved", "refuted", "open")
 """What is known of all problems of one length; see `LengthVerdict`."""
 
@@ -95,6 +117,8 @@ def read_verdicts(stated: Sequence[Mapping[str, Any]]) -> list[LengthVerdict]:
         numbers = [number for number in (one.lead, one.budget, one.seconds) if number is not None]
         if any(isinstance(number, bool) or not isinstance(number, int | float) for number in numbers):
             raise ValueError(f"lead, budget and seconds must be numbers, got {numbers}")
+        if not isinstance(one.taken_over, bool):
+            raise ValueError(f"taken_over must be true or false, got {one.taken_over!r}")
         texts = [text for text in (one.problem, one.answer, one.right, one.code) if text is not None]
         if one.verdict not in VERDICTS or not all(isinstance(text, str) for text in texts):
             raise ValueError(f"verdict {one.verdict!r} with {texts} is none of {', '.join(VERDICTS)} with texts")
@@ -118,18 +142,26 @@ def known_verdicts(file: Path, weights: str, task: Mapping[str, object]) -> list
 
 
 def certify_lengths(
-    checkpoint: Checkpoint, lengths: Sequence[int], file: Path, folder: Path | None, budget: float | None = None
+    checkpoint: Checkpoint,
+    lengths: Sequence[int],
+    file: Path,
+    folder: Path | None,
+    budget: float | None = None,
+    jobs: int = 1,
+    trust: bool = False,
 ) -> Row:
-    """Prove or refute lengths, one after the other, print each verdict, and write the certificate after each.
+    """Prove or refute lengths, print each verdict, and write the certificate after each.
 
-    Lengths that the certificate in the file has proved or refuted for the same weights by the same code, or that stayed open
-    in as many seconds, are not tried again, so that a run that was stopped goes on. Their lines name the file: whoever made
-    it answers for it.
+    Only what this process, or one that it starts, finds is stated. Other verdicts that the certificate in the file holds, of
+    the same weights and the same code, are kept there as taken over from whoever made it.
 
     Args:
         file: where the certificate is written.
         folder: that of the checkpoint, whose files the certificate names; None if it is written elsewhere.
         budget: seconds for each length; None for no limit.
+        jobs: processes that prove lengths at the same time, each with one thread.
+        trust: state what the certificate in the file holds as if it had been found now. Lengths that it has proved or
+            refuted, or that stayed open in as many seconds, are not tried again, so that a run that was stopped goes on.
 
     Returns:
         One row of certificates.jsonl.
@@ -141,31 +173,73 @@ def certify_lengths(
     began = time.perf_counter()
     prover = LengthProver(checkpoint.model, checkpoint.task)
     files = hash_files(folder) if folder is not None else None
-    known = known_verdicts(file, checkpoint.weights, checkpoint.task.describe())
-    found = {verdict.length: verdict for verdict in known if is_settled(verdict, budget)}
-    earlier = [length for length in dict.fromkeys(lengths) if length in found]
-    for length in dict.fromkeys(lengths):
-        if length not in found:
-            found[length] = prover.verdict(length, budget)
-            certificate = conclude(checkpoint, [found[place] for place in sorted(found)], files)
-            write_atomically(file, json.dumps(asdict(certificate), indent=2) + "\n")
-        source = f" ({file} says so)" if length in earlier else ""
-        print(f"{checkpoint.name}, {length:4}  {describe_verdict(found[length])}{source}", flush=True)
-    certificate = conclude(checkpoint, [found[place] for place in sorted(found)], files)
-    write_atomically(file, json.dumps(asdict(certificate), indent=2) + "\n")
-    print(f"\n{checkpoint.name}: {certificate.statement}")
-    if earlier:
-        print(f"not tried again, since {file} holds verdicts of the same code: {ranges(earlier)}")
-        print("remove this file to try each length, above all if the checkpoint is of others")
+    asked, known = list(dict.fromkeys(lengths)), known_verdicts(file, checkpoint.weights, checkpoint.task.describe())
+    found = {one.length: replace(one, taken_over=one.taken_over or not trust) for one in known}
+    settled = [one.length for one in found.values() if trust and is_settled(one, budget) and one.length in asked]
+    for length in settled:
+        found[length] = replace(found[length], taken_over=False)
+        print(f"{checkpoint.name}, {length:4}  {describe_verdict(found[length])} ({file} says so)", flush=True)
+    if known and not trust:
+        print(f"{file} holds verdicts of {ranges(one.length for one in known)}: --trust takes them over", file=sys.stderr)
+
+    def write() -> Certificate:
+        certificate = conclude(checkpoint, [found[length] for length in sorted(found)], files)
+        write_atomically(file, json.dumps(asdict(certificate), indent=2) + "\n")
+        return certificate
+
+    left = [length for length in asked if length not in settled]
+    for verdict in prove_all(prover, left, budget, jobs):
+        found[verdict.length] = verdict
+        write()
+        print(f"{checkpoint.name}, {verdict.length:4}  {describe_verdict(verdict)}", flush=True)
+    print(f"\n{checkpoint.name}: {write().statement}")
+    if settled:
+        print(f"not tried again, since --trust takes over what {file} says: {ranges(settled)}")
     print(f"wrote {file} after {time.perf_counter() - began:.1f} seconds")
     row: Row = {"model": checkpoint.name, "certified": False, "weights": checkpoint.weights}
-    row |= {"lengths": [asdict(found[length]) for length in lengths], "hardware": hardware(checkpoint.model.device)}
+    row |= {"lengths": [asdict(found[length]) for length in asked], "hardware": hardware(checkpoint.model.device)}
     return row | {"seconds": round(time.perf_counter() - began, 1)}
 
 
-def conclude(checkpoint: Checkpoint, found: list[LengthVerdict], files: dict[str, str] | None) -> Certificate:
-    """What verdicts say together."""
+def prove_all(prover: LengthProver, lengths: Sequence[int], budget: float | None, jobs: int) -> Iterator[LengthVerdict]:
+    """The verdicts of lengths: one after the other, or as they are found by several processes, the longest lengths first."""
+    if jobs == 1:
+        yield from (prover.verdict(length, budget) for length in lengths)
+        return
+    # A process that is forked has the prover, whatever its task; it must not touch the accelerator of its parent.
+    prover = LengthProver(copy.deepcopy(prover.model).cpu(), prover.task)
+    _FORKED.append(prover)
+    try:
+        context = multiprocessing.get_context("fork")
+        with ProcessPoolExecutor(jobs, mp_context=context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            waiting = [pool.submit(_prove_forked, length, budget) for length in sorted(lengths, reverse=True)]
+            try:
+                for one in as_completed(waiting):
+                    yield one.result()
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+    finally:
+        _FORKED.remove(prover)
+
+
+_FORKED: list[LengthProver] = []
+"""The prover that forked processes have."""
+
+
+def _prove_forked(length: int, budget: float | None) -> LengthVerdict:
+    return _FORKED[-1].verdict(length, budget)
+
+
+def conclude(
+    checkpoint: Checkpoint, verdicts: list[LengthVerdict], files: dict[str, str] | None, asked: str = ""
+) -> Certificate:
+    """What verdicts say together. Of those that are taken over, it is said that they are.
+
+    Args:
+        asked: what was asked of the lengths that are taken over as proved.
+    """
     task, model = checkpoint.task, checkpoint.model
+    found = [one for one in verdicts if not one.taken_over]
     by_verdict = {name: [one.length for one in found if one.verdict == name] for name in VERDICTS}
     proved, dtype = by_verdict["proved"], str(model.dtype).removeprefix("torch.")
     described = ", ".join(f"{name} {value}" for name, value in task.describe().items())
@@ -177,8 +251,9 @@ def conclude(checkpoint: Checkpoint, found: list[LengthVerdict], files: dict[str
         if by_verdict[name]:
             statement += f" {name.capitalize()}: {ranges(by_verdict[name])}."
     statement += f" {NOT_VERIFIED}" if proved else ""
+    if taken_over := [one.length for one in verdicts if one.taken_over and one.verdict == "proved"]:
+        statement += " " + TAKEN_OVER.format(lengths=ranges(taken_over), unit=unit) + asked
     wrong = [one for one in found if one.verdict == "refuted"]
-    leads = [one.lead for one in found if one.verdict == "proved" and one.lead is not None]
     return Certificate(
         certified=False,
         statement=statement,
@@ -187,7 +262,7 @@ def conclude(checkpoint: Checkpoint, found: list[LengthVerdict], files: dict[str
         predictions=sum(one.cases for one in found),
         neighbourhoods=None,
         wrong=len(wrong),
-        margin=min(leads, default=None) if all(map(math.isfinite, leads)) else None,
+        margin=None,
         bound=None,
         ratio=None,
         failures=[Failure(str(one.problem), str(one.right), str(one.answer), None) for one in wrong],
@@ -195,48 +270,69 @@ def conclude(checkpoint: Checkpoint, found: list[LengthVerdict], files: dict[str
         weights=hash_weights(model),
         files=files,
         transducer=getattr(model.config, "transducer", None),
-        lengths=[asdict(one) for one in found],
+        lengths=[asdict(one) for one in verdicts],
     )
 
 
-def find_other_verdict(stated: Row, checkpoint: Checkpoint) -> str | None:
-    """Prove the lengths of a certificate again, and say what the certificate has otherwise; None if there is nothing.
+def prove_again(stated: Row, checkpoint: Checkpoint) -> Row:
+    """The certificate of single lengths that this process answers for, from one that somebody states.
 
     The lengths are proved from the shortest on until `AGAIN_SECONDS` are over. The verdicts of longer ones, which may have
-    taken hours, stand as they are: whoever made the certificate answers for them. So none may be of other code or too
-    long for the model, which is said of every length.
+    taken hours, are taken over, and called so: whoever made the certificate answers for them. Of each length that is called
+    proved, the model is first asked `ASKED_PROBLEMS` problems and the worst that a search finds. No verdict may be of other
+    code, and no length too long for the model.
 
     Raises:
         CannotCertify: as `LengthProver`.
+        ValueError: the certificate has something else than is found; the message says what.
     """
-    prover = LengthProver(checkpoint.model, checkpoint.task)
+    model, task = checkpoint.model, checkpoint.task
+    prover = LengthProver(model, task)
     try:
         verdicts = read_verdicts(stated["lengths"])
-    except (TypeError, ValueError):
-        return "field lengths: it does not hold verdicts of single lengths"
+    except (TypeError, ValueError) as error:
+        raise ValueError("field lengths: it does not hold verdicts of single lengths") from error
     # What follows from the verdicts: the statement, the proof and all counts.
     expected = asdict(conclude(checkpoint, verdicts, stated["files"]))
     for name, value in expected.items():
         if stated.get(name) != value:
-            return f"field {name}: it does not follow from the verdicts of single lengths"
+            raise ValueError(f"field {name}: it does not follow from the verdicts of single lengths")
     if other := [one.length for one in verdicts if one.code != hash_bound()]:
-        return f"field lengths: other code than this version's found the verdicts of the lengths {ranges(other)}"
+        raise ValueError(f"field lengths: other code than this version's found the verdicts of the lengths {ranges(other)}")
     longest = max((one.length for one in verdicts), default=1)
     try:
-        check_lengths(checkpoint.model, checkpoint.task, [checkpoint.task.operand_lengths(longest)])
+        check_lengths(model, task, [task.operand_lengths(longest)])
     except ValueError as error:
-        return f"length {longest}: the model cannot take it ({one_line(error)})"
+        raise ValueError(f"length {longest}: the model cannot take it ({one_line(error)})") from error
+    proved = [one.length for one in verdicts if one.verdict == "proved"]
+    seconds = ASKED_SECONDS / max(1, len(proved))
+    for length in proved:
+        if wrong := find_wrong(model, task, task.operand_lengths(length), seconds, ASKED_PROBLEMS):
+            said = f"{wrong.problem} is answered by {wrong.answer}, right is {wrong.right}"
+            raise ValueError(f"length {length}: it is called proved, but {said}")
+    again = {one.length for one in _proved_in_time(prover, verdicts)}
+    own = [replace(one, taken_over=one.length not in again) for one in verdicts]
+    asked = ASKED.format(problems=ASKED_PROBLEMS, seconds=seconds)
+    return asdict(conclude(checkpoint, own, stated["files"], asked))
+
+
+def _proved_in_time(prover: LengthProver, verdicts: Sequence[LengthVerdict]) -> Iterator[LengthVerdict]:
+    """The verdicts that are found again in `AGAIN_SECONDS`.
+
+    Raises:
+        ValueError: one is not.
+    """
     until = time.perf_counter() + AGAIN_SECONDS
     # A certificate may name its lengths in any order. A long one would take all seconds.
     for one in sorted(verdicts, key=attrgetter("length")):
         left = until - time.perf_counter()
         if left <= 0:
-            return None
+            return
         if one.verdict == "open":
             continue
         found = prover.verdict(one.length, left)
         if found.verdict == "open" and time.perf_counter() >= until:
-            return None
+            return
         if found.verdict != one.verdict:
-            return f"length {one.length}: it is called {one.verdict}, but a new proof finds it {found.verdict}"
-    return None
+            raise ValueError(f"length {one.length}: it is called {one.verdict}, but a new proof finds it {found.verdict}")
+        yield one

@@ -238,7 +238,15 @@ def complete_checkpoint(last: Checkpoint, best: Checkpoint | None) -> Checkpoint
     task = last.own_task
     assert task is not None, "a checkpoint whose recipe and configuration name no task was not loaded above"
     best_rows = [] if spare else best_rows
-    return replace(last, name=folder.resolve().name, task=task, rows=rows, best_rows=best_rows, spare_best=spare)
+    return replace(
+        last,
+        name=folder.resolve().name,
+        task=task,
+        certificate=certificate,
+        rows=rows,
+        best_rows=best_rows,
+        spare_best=spare,
+    )
 
 
 def _check_loadable(folder: Path) -> None:

@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from longhand.data.collator import IGNORED
 from longhand.data.columns import example_columns
 from longhand.data.formatting import Batch
+from longhand.data.proofs.worst import ProblemSearch, lowest_leads
 from longhand.data.splits import make_generator
 from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.tasks.reader import write_questions
@@ -24,7 +25,6 @@ from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.load import evaluation_device
 from longhand.hub_cards.commands import one_line
 from longhand.hub_cards.evaluation.reading import is_lenient_match
-from longhand.hub_cards.evaluation.worst import ProblemSearch, lowest_leads
 
 SPARE_TOKENS = 64
 """Tokens that a model may write beyond one for each character of the longest answer: no tokenizer cuts digits further, and a

@@ -5,10 +5,10 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, TrainerCallback, TrainerState
 
 from longhand.data.batches import FreshBatches
+from longhand.data.proofs.worst import KEPT, WorstSearch
 from longhand.data.splits import make_generator
 from longhand.data.tasks.covering import Problems
 from longhand.data.tasks.task import Task
-from longhand.hub_cards.evaluation.worst import KEPT, WorstSearch
 from longhand.hub_cards.training.arguments import Run
 
 SIZES = 8

@@ -90,6 +90,7 @@ class LengthVerdict:
         boxes: how many boxes were looked at, of those cases that a first look did not close.
         budget: the seconds after which the rest of the cases stayed open; None if there was no limit.
         code: `hash_bound` of the code that found this; empty if that did not say.
+        taken_over: whether this was read from a certificate of whoever made it, and not found by who says it now.
     """
 
     length: int
@@ -104,6 +105,7 @@ class LengthVerdict:
     boxes: int = 0
     budget: float | None = None
     code: str = ""
+    taken_over: bool = False
 
 
 @cache
