@@ -465,7 +465,8 @@ class Decoder(Family):
         settings = model.generation_config.to_diff_dict()
         harmless = {*HARMLESS_SETTINGS, *(name for name in HARMLESS_FLAGS if isinstance(settings.get(name), bool))}
         harmless |= {name for name, value in GREEDY_SETTINGS.items() if settings.get(name) == value}
-        harmless |= {name for name, value in settings.items() if value is None}
+        # What is not set may be named all the same, see `PlannedGenerationConfig`.
+        harmless |= {name for name in settings if getattr(model.generation_config, name, None) is None}
         if changed := [f"{name}={value!r}" for name, value in settings.items() if name not in harmless]:
             raise ValueError(f"generation_config changes how tokens are chosen ({', '.join(changed)})")
 

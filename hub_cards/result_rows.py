@@ -40,7 +40,7 @@ ACCURACIES = tuple(metric.name for metric in METRICS)
 NUMBERS: dict[str, float] = {**dict.fromkeys(ACCURACIES, 1), "seconds": LARGEST, "run_seconds": LARGEST}
 """Fields of other numbers, from 0 on, and the most that each may be."""
 WORST_TEXTS = ("worst_problem", "worst_answer", "worst_right")
-"""Fields of what a search for the worst problem found: text, or None. `Worst` of data/proofs/worst.py says what they mean."""
+"""Fields of what a search for the worst problem found, text or None; see `Worst` in data/proofs/worst.py."""
 SHOWN = 48
 """Characters of a problem or an answer that tables and cards show; the rows have all of it."""
 OPTIONAL = ("hardware", "weights", "run_seconds", *(metric.name for metric in METRICS if metric.is_optional))
