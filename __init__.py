@@ -20,8 +20,8 @@ if TYPE_CHECKING:
         PairwiseBertConfig,
         PairwiseBertForTokenClassification,
         PairwiseBertModel,
-        with_structure,
     )
+    from longhand.modeling.structured_models import with_structure
 else:
     # Type checkers see the imports above instead.
     __getattr__, __dir__ = names_on_demand(
@@ -39,7 +39,7 @@ else:
             "exact_match_reward": "longhand.hub_cards.metrics.exact_match_by_length.counting",
             "load": "longhand.hub_cards.checkpoints.solver",
             "preprocess_logits": "longhand.data.metrics",
-            "with_structure": "longhand.modeling",
+            "with_structure": "longhand.modeling.structured_models",
             "zoo": "longhand.hub_cards.checkpoints.load",
         },
     )

@@ -1,5 +1,7 @@
 """Models, coupling rules and position encodings. Importing registers both with transformers' Auto classes."""
 
+from typing import TYPE_CHECKING
+
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForTokenClassification
 
 from .configuration_coupled_gpt import CoupledGPTConfig
@@ -11,7 +13,19 @@ from .modeling_pairwise_bert import PairwiseBertForTokenClassification, Pairwise
 from .parallel_decoding import parallel_greedy
 from .position_encodings import POSITION_ENCODINGS, PositionEncoding, position_encoding
 from .relations import coupled_pair_map
-from .structured_models import coupled_generate, with_structure
+
+if TYPE_CHECKING:
+    from .structured_models import coupled_generate, with_structure
+else:
+
+    def __getattr__(name):
+        """What models of others need, imported when asked for. Type checkers see the import above instead."""
+        if name not in ("coupled_generate", "with_structure"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from . import structured_models
+
+        return getattr(structured_models, name)
+
 
 AutoConfig.register(CoupledGPTConfig.model_type, CoupledGPTConfig, exist_ok=True)
 AutoModel.register(CoupledGPTConfig, CoupledGPTModel, exist_ok=True)
