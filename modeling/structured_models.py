@@ -15,7 +15,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, wraps
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, ClassVar
@@ -467,24 +467,38 @@ class StructuredGeneration(StructuredModel):
         return inputs
 
 
+def _widened(own: Any, method: Any, further: Sequence[str]) -> Any:
+    """Return a function that calls a method of a mixin, with the signature of the own class's method and further arguments.
+
+    Trainer keeps the columns of rows that it finds in signatures, and `generate()` the arguments.
+    """
+    shape = signature(own)
+    parameters = [*shape.parameters.values()]
+    last = len(parameters) - (parameters[-1].kind == Parameter.VAR_KEYWORD)
+    added = [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in further if name not in shape.parameters]
+
+    @wraps(method)
+    def call(*arguments, **kwargs):
+        return method(*arguments, **kwargs)
+
+    call.__signature__ = shape.replace(parameters=[*parameters[:last], *added, *parameters[last:]])  # type: ignore
+    return call
+
+
 @cache
 def _structured_class(own: Any) -> Any:
     """Return the subclass of a model's class that takes structure, of the same name."""
-    mixin = StructuredGeneration if issubclass(own, GenerationMixin) else StructuredModel
-    shape = signature(own.forward)
-    parameters = [*shape.parameters.values()]
-    further = [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in (*PARTS, "position_ids")]
-    further = [each for each in further if each.name not in shape.parameters]
-    last = len(parameters) - (parameters[-1].kind == Parameter.VAR_KEYWORD)
-
-    def forward(self, *arguments, **kwargs):
-        return mixin.forward(self, *arguments, **kwargs)
-
-    # Trainer keeps the columns of rows that it finds here, and `generate()` the arguments.
-    forward.__signature__ = shape.replace(parameters=[*parameters[:last], *further, *parameters[last:]])  # type: ignore
-    forward.__doc__ = mixin.forward.__doc__
-    taken = tuple(name for name, each in shape.parameters.items() if name != "self" and each.kind != Parameter.VAR_KEYWORD)
-    body = {"forward": forward, "own_parameters": taken, "__module__": own.__module__, "__doc__": own.__doc__}
+    own_parameters = [each for each in signature(own.forward).parameters.values() if each.kind != Parameter.VAR_KEYWORD]
+    body = {
+        "own_parameters": tuple(each.name for each in own_parameters if each.name != "self"),
+        "__module__": own.__module__,
+        "__doc__": own.__doc__,
+    }
+    mixin: Any = StructuredModel
+    if issubclass(own, GenerationMixin):
+        mixin, name = StructuredGeneration, "prepare_inputs_for_generation"
+        body[name] = _widened(getattr(own, name), getattr(mixin, name), ["structure_plan"])
+    body["forward"] = _widened(own.forward, mixin.forward, [*PARTS, "position_ids"])
     return type(own.__name__, (mixin, own), body)
 
 
