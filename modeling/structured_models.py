@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -54,7 +55,7 @@ class StructureConfig:
         num_relations: number of relations of the pair maps that calls give, 0 to this number - 1; None for none.
         levels: number of ids of a token, whose differences are the relations; None if calls give maps.
         relation_range: the smallest and the largest distinct difference, query minus key: two integers for all levels, or
-            two for each level in turn.
+            two for each level in turn; None without levels.
         relations_enter: what a relation adds to: the `"score"`, as a number for each head, or, as a vector for each head,
             the `"key"` or the `"query"` (paper 2, Eq. 2.1).
         share_layers: whether all layers have one table.
@@ -67,7 +68,7 @@ class StructureConfig:
 
     num_relations: int | None = None
     levels: int | None = None
-    relation_range: Sequence[int] = (-2, 2)
+    relation_range: Sequence[int] | None = None
     relations_enter: str = "score"
     share_layers: bool = False
     layers: int = 0
@@ -90,19 +91,29 @@ class StructureConfig:
             )
         if self.relations_enter not in ENTER:
             raise ValueError(f"relations_enter must be one of {', '.join(ENTER)}, got {self.relations_enter!r}")
-        bounds, levels = self.relation_range, self.levels or 1
-        if isinstance(bounds, int):
-            object.__setattr__(self, "relation_range", bounds := (-bounds, bounds))
-        if len(bounds) not in (2, 2 * levels) or any(not low <= 0 <= high for low, high in level_ranges(bounds, levels)):
+        if not isinstance(self.share_layers, bool):
+            raise ValueError(f"share_layers must be True or False, got {self.share_layers!r}")
+        bounds = self.relation_range
+        if self.levels is None:
+            if bounds is not None:
+                raise ValueError(f"relation_range is for the ids of levels, got {bounds} without levels")
+        elif (
+            not isinstance(bounds, Sequence)
+            or not all(isinstance(bound, int) for bound in bounds)
+            or len(bounds) not in (2, 2 * self.levels)
+            or any(not low <= 0 <= high for low, high in level_ranges(bounds, self.levels))
+        ):
             raise ValueError(
-                f"relation_range must be a number r for -r to r, two integers low <= 0 <= high, or two for each of {levels} "
-                f"levels, got {bounds}"
+                "relation_range must be a number r of at least 0, for -r to r, two integers low <= 0 <= high, or two for "
+                f"each of {self.levels} levels, got {bounds!r}"
             )
+        if not self.relations and (self.share_layers or self.relations_enter != ENTER[0]):
+            raise ValueError("share_layers and relations_enter are for tables of relations: give num_relations or levels")
 
     @property
     def relations(self) -> int:
         """The number of relations of a table; 0 without tables."""
-        if self.levels:
+        if self.levels and self.relation_range is not None:
             return num_coupled_relations(self.relation_range, self.levels)
         return self.num_relations or 0
 
@@ -224,7 +235,7 @@ class StructuredModel:
 
     def relate(self, query_ids: Tensor, key_ids: Tensor) -> Tensor:
         """Return the relations (batch or 1, 1, queries, keys) of ids (batch or 1, levels, tokens)."""
-        window = self.structure_config.relation_range
+        window: Any = self.structure_config.relation_range
         return coupled_pair_map(query_ids, key_ids, window, windowed=False).long().unsqueeze(1)
 
     def give(self, columns: int, relations: Tensor | None, position_bias: Tensor | None = None) -> GivenStructure:
@@ -511,7 +522,7 @@ def with_structure(
     *,
     num_relations: int | None = None,
     levels: int | None = None,
-    relation_range: int | Sequence[int] = 2,
+    relation_range: int | Sequence[int] | None = None,
     relations_enter: str = "score",
     share_layers: bool = False,
     trainable: str = "structure",
@@ -530,8 +541,8 @@ def with_structure(
         num_relations: number of relations of the pair maps that calls give.
         levels: number of ids of a token in the `position_ids` (batch or 1, levels, tokens) that calls give; their relations
             are the differences of ids, see `coupled_pair_map`. Without both, there are no tables.
-        relation_range: the largest distinct difference on both sides, or the smallest and the largest, for all levels or for
-            each level in turn.
+        relation_range: the largest distinct difference on both sides, by default 2, or the smallest and the largest, for all
+            levels or for each level in turn.
         relations_enter: what a relation adds to: the `"score"`, as a number for each head, or the `"key"` or `"query"`, as a
             vector for each head.
         share_layers: whether all layers have one table.
@@ -545,8 +556,10 @@ def with_structure(
         raise ValueError(f"trainable must be 'structure' or 'all', got {trainable!r}")
     if unknown := sorted(files.keys() - {*_FILE_OPTIONS}):
         raise ValueError(f"with_structure takes no {', '.join(unknown)}")
-    chosen: dict[str, Any] = {"num_relations": num_relations, "levels": levels, "relations_enter": relations_enter}
-    config = StructureConfig(**chosen, relation_range=relation_range, share_layers=share_layers)  # type: ignore[arg-type]
+    if relation_range is None and levels is not None:
+        relation_range = 2
+    bounds: Any = (-relation_range, relation_range) if isinstance(relation_range, int) else relation_range
+    config = StructureConfig(num_relations, levels, bounds, relations_enter, share_layers)
     state = None
     if folder_or_repo is not None:
         if config != StructureConfig():
@@ -561,11 +574,16 @@ def with_structure(
     else:
         known: dict[str, Any] = {"model_class": type(model).__name__, "base_model": model.config.name_or_path}
         config = replace(config, **known, **sizes)
-    _add_structure(model, config)
+    structure = None
     if config.relations:
         structure = Structure(config, torch.promote_types(model.dtype, torch.float32), model.device)
         if state is not None:
+            own = {name: tuple(weights.shape) for name, weights in structure.state_dict().items()}
+            if own != (got := {name: tuple(weights.shape) for name, weights in state.items()}):
+                raise ValueError(f"{WEIGHTS_FILE} of {folder_or_repo} must hold {own}, got {got}")
             structure.load_state_dict(state)
+    _add_structure(model, config)
+    if structure is not None:
         if trainable == "structure":
             model.requires_grad_(False)
         structured: Any = model
@@ -630,13 +648,21 @@ def _add_structure(model: PreTrainedModel, config: StructureConfig) -> None:
 
 def _load_structure(folder_or_repo: str, files: dict[str, Any]) -> tuple[StructureConfig, dict[str, Tensor]]:
     """Return what `save_structure` wrote; raise ValueError if it is damaged, OSError if it is not there."""
-    config_file, weights_file = (cached_file(folder_or_repo, name, **files) for name in (CONFIG_FILE, WEIGHTS_FILE))
     try:
-        values = json.loads(Path(str(config_file)).read_text(encoding="utf-8"))
+        found = [cached_file(folder_or_repo, name, **files) for name in (CONFIG_FILE, WEIGHTS_FILE)]
+    except OSError as error:
+        shown = " ".join(str(error).split())
+        raise OSError(
+            f"no {CONFIG_FILE} in {folder_or_repo}, which must be a folder or a repository: {shown:.200}"
+        ) from error
+    config_file, weights_file = (Path(str(file)) for file in found)
+    try:
+        values = json.loads(config_file.read_text(encoding="utf-8"))
         config = StructureConfig(**values)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{CONFIG_FILE} of {folder_or_repo} is no structure's: {error}") from error
-    return config, load_file(str(weights_file))
+        state = load_file(weights_file)
+    except (TypeError, ValueError, SafetensorError) as error:
+        raise ValueError(f"{CONFIG_FILE} or {WEIGHTS_FILE} of {folder_or_repo} is damaged: {error}") from error
+    return config, state
 
 
 def coupled_generate(

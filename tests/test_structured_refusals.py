@@ -1,0 +1,269 @@
+"""Nothing that is given to a model with structure is ignored, and no model that would ignore it takes structure."""
+
+import json
+
+import peft
+import pytest
+import torch
+from structured_subjects import COLUMNS, GROUPED, RELATIONS, TOKENS, ids_of, map_of, plain, structured
+from torch import nn
+from transformers import (
+    AutoModelForCausalLM,
+    BloomConfig,
+    BloomForCausalLM,
+    JambaConfig,
+    JambaForCausalLM,
+    LlamaForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+    StableLmConfig,
+    StableLmForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer
+
+import longhand
+from longhand.modeling.structured_attention import PREFIX
+
+SMALL = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+JAMBA = {**SMALL, "num_key_value_heads": 2, "intermediate_size": 48, "attn_layer_period": 2, "attn_layer_offset": 1}
+
+
+class Convolved(LlamaDecoderLayer):
+    """A layer that also mixes neighbouring tokens by itself."""
+
+    def forward(self, hidden_states, *arguments, **kwargs):
+        shifted = nn.functional.pad(hidden_states, (0, 0, 1, 0))[:, :-1]
+        return super().forward(hidden_states + 1e-3 * shifted, *arguments, **kwargs)
+
+
+class Deaf(LlamaDecoderLayer):
+    """A layer that keeps further arguments from its attention."""
+
+    def forward(self, hidden_states, *arguments, longhand_structure=None, **kwargs):
+        return super().forward(hidden_states, *arguments, **kwargs)
+
+
+def with_layer(kind):
+    """A Llama whose second layer is of another kind."""
+    model = plain()
+    model.model.layers[1].__class__ = kind
+    return model
+
+
+def of_another_vocabulary():
+    model = plain()
+    return peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"]))
+
+
+UNFIT = {
+    "bloom": (lambda: BloomForCausalLM(BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=4)), "Bloom"),
+    "mamba": (lambda: MambaForCausalLM(MambaConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2)), "Mamba"),
+    "stablelm": (lambda: StableLmForCausalLM(StableLmConfig(**SMALL, intermediate_size=48)), "StableLm"),
+    "jamba": (lambda: JambaForCausalLM(JambaConfig(**JAMBA, use_mamba_kernels=False)), "Jamba"),
+    "t5": (lambda: T5ForConditionalGeneration(T5Config(vocab_size=64, d_model=32, num_layers=1)), "encoder and a decoder"),
+    "a convolution in one layer": (lambda: with_layer(Convolved), "reads others by something else"),
+    "one deaf layer": (lambda: with_layer(Deaf), "reads others by something else"),
+    "peft": (of_another_vocabulary, "come after it"),
+    "no model of transformers": (lambda: nn.Linear(2, 2), "model of transformers"),
+    "our decoder": (lambda: longhand.CoupledGPTForCausalLM(longhand.CoupledGPTConfig()), "by itself"),
+    "structure before": (structured, "has structure"),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_a_model_that_would_ignore_structure_is_refused_and_left_as_it_was(name):
+    make, reason = UNFIT[name]
+    model = make()
+    before = type(model), getattr(getattr(model, "config", None), "_attn_implementation", None)
+    with pytest.raises(ValueError, match=reason) as error:
+        longhand.with_structure(model, num_relations=RELATIONS)
+    assert "\n" not in str(error.value)
+    assert before == (type(model), getattr(getattr(model, "config", None), "_attn_implementation", None))
+    assert not model.training or isinstance(model, nn.Linear) or before[0] is not LlamaForCausalLM
+
+
+@pytest.mark.parametrize("implementation", ["flash_attention_2", "paged|eager", "kernels-community/flash-attn"])
+def test_other_implementations_of_attention_are_refused(implementation):
+    model = plain()
+    model.config._attn_implementation_internal = implementation
+    with pytest.raises(ValueError, match="eager, sdpa, flex_attention"):
+        longhand.with_structure(model, num_relations=RELATIONS)
+    with pytest.raises(ValueError, match="eager, sdpa, flex_attention"):
+        structured().set_attn_implementation(implementation)
+
+
+def test_an_implementation_that_is_changed_behind_the_back_of_a_model_is_noticed():
+    model = structured("llama", "eager")
+    expected = model(ids_of(), pair_map=map_of()).logits
+    model.set_attn_implementation("sdpa")
+    torch.testing.assert_close(model(ids_of(), pair_map=map_of()).logits, expected, atol=1e-5, rtol=1e-5)
+    model.config._attn_implementation = "sdpa"
+    with pytest.raises(ValueError, match="set_attn_implementation"):
+        model(ids_of(), pair_map=map_of())
+    with pytest.raises(ValueError, match="set_attn_implementation"):
+        model.generate(ids_of(), pair_map=map_of(2, COLUMNS))
+
+
+LEGAL = {"num_relations": RELATIONS}
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"num_relations": 0}, "num_relations"),
+        ({"num_relations": 2.0}, "num_relations"),
+        ({"num_relations": True}, "num_relations"),
+        ({"levels": -1}, "levels"),
+        ({"num_relations": 3, "levels": 2}, "give one"),
+        ({"levels": 2, "relation_range": (1, 2)}, "low <= 0 <= high"),
+        ({"levels": 2, "relation_range": (-1, 1, 0)}, "low <= 0 <= high"),
+        ({"levels": 1, "relation_range": "2"}, "low <= 0 <= high"),
+        ({"levels": 1, "relation_range": -2}, "low <= 0 <= high"),
+        ({"relation_range": 3}, "levels"),
+        ({"num_relations": 3, "relation_range": 3}, "levels"),
+        ({**LEGAL, "relations_enter": "value"}, "score, key, query"),
+        ({"share_layers": True}, "num_relations or levels"),
+        ({"relations_enter": "key"}, "num_relations or levels"),
+        ({**LEGAL, "share_layers": 1}, "share_layers"),
+        ({**LEGAL, "trainable": "none"}, "'structure' or 'all'"),
+        ({**LEGAL, "windowed": True}, "windowed"),
+    ],
+    ids=str,
+)
+def test_options_that_are_not_legal_or_not_read_are_refused(options, reason):
+    with pytest.raises(ValueError, match=reason):
+        longhand.with_structure(plain(), **options)
+
+
+FULL = torch.zeros(2, 4, TOKENS, TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"pair_map": map_of(3)}, "must be"),
+        ({"pair_map": map_of()[:, :-1]}, "must be"),
+        ({"pair_map": map_of(2, TOKENS, 3)}, "must be"),
+        ({"pair_map": map_of() + 1}, "in -1..4"),
+        ({"pair_map": map_of() - 1}, "in -1..4"),
+        ({"pair_map": map_of().float()}, "integers"),
+        ({"pair_map": map_of() > 0}, "integers"),
+        ({"pair_map": map_of().tolist()}, "integers"),
+        ({"position_bias": FULL.long()}, "floats"),
+        ({"position_bias": FULL[:, :3]}, "must be"),
+        ({"position_bias": FULL + float("nan")}, "nan"),
+        ({"position_bias": FULL[0, 0]}, "must be"),
+        ({"position_ids": torch.ones(2, 2, TOKENS).long()}, "levels"),
+        ({"pair_map": map_of(), "position_ids": torch.ones(2, 2, TOKENS).long()}, "give one"),
+        ({"pair_maps": map_of()}, "pair_map is meant"),
+        ({"position_id": torch.ones(2, TOKENS).long()}, "position_ids is meant"),
+        ({"position_biases": FULL}, "position_bias is meant"),
+        ({"input_ids": None, "pair_map": map_of()}, "input_ids or inputs_embeds"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_structure_that_cannot_be_read_is_refused(given, reason):
+    with pytest.raises(ValueError, match=reason):
+        structured()(**{"input_ids": ids_of(), **given})
+
+
+@pytest.mark.parametrize(
+    ("ids", "reason"),
+    [
+        (torch.ones(2, 3, TOKENS).long(), "2 levels"),
+        (torch.ones(2, 2, TOKENS + 1).long(), "must be"),
+        (-torch.ones(2, 2, TOKENS).long(), "0, for no id, or above"),
+        (torch.ones(2, 2, TOKENS), "integers"),
+    ],
+)
+def test_ids_that_are_not_those_of_the_levels_are_refused(ids, reason):
+    with pytest.raises(ValueError, match=reason):
+        structured(levels=2)(ids_of(), position_ids=ids)
+
+
+def test_a_map_for_a_model_without_tables_and_for_a_part_of_a_model_is_refused():
+    with pytest.raises(ValueError, match="num_relations"):
+        longhand.with_structure(plain())(ids_of(), pair_map=map_of())
+    bias = torch.randn(2, 4, TOKENS, TOKENS, generator=torch.Generator().manual_seed(0))
+    for implementation in ("eager", "sdpa"):
+        assert not torch.equal(
+            longhand.with_structure(plain("llama", implementation))(ids_of(), position_bias=bias).logits,
+            plain("llama", implementation)(ids_of()).logits,
+        )
+    with pytest.raises(ValueError, match="with_structure returned"):
+        structured().model(ids_of(), pair_map=map_of())
+
+
+def test_positional_arguments_and_a_head_of_labels():
+    model = structured("bert")
+    labels = torch.zeros(2, TOKENS, dtype=torch.long)
+    named = model(input_ids=ids_of(), attention_mask=torch.ones(2, TOKENS), labels=labels, pair_map=map_of())
+    placed = model(ids_of(), torch.ones(2, TOKENS), labels=labels, pair_map=map_of())
+    assert torch.equal(named.loss, placed.loss) and torch.equal(named.logits, placed.logits)
+    assert type(model).__name__ == "BertForTokenClassification"
+
+
+@pytest.mark.parametrize("options", [LEGAL, {"levels": 2, "relation_range": (-1, 3)}, {**LEGAL, "relations_enter": "key"}])
+@pytest.mark.parametrize("whole", [False, True])
+def test_saved_structure_is_read_again(options, whole, tmp_path):
+    model = structured(**options)
+    given = (
+        {"position_ids": torch.arange(2 * 2 * TOKENS).reshape(2, 2, TOKENS)}
+        if "levels" in options
+        else {"pair_map": map_of()}
+    )
+    expected = model(ids_of(), **given).logits
+    if whole:
+        model.save_pretrained(tmp_path)
+        base = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    else:
+        model.save_structure(tmp_path)
+        assert sorted(file.name for file in tmp_path.iterdir()) == [
+            "README.md",
+            "structure.safetensors",
+            "structure_config.json",
+        ]
+        base = plain()
+    again = longhand.with_structure(base, tmp_path)
+    assert torch.equal(again(ids_of(), **given).logits, expected)
+    assert {name for name, weights in again.named_parameters() if weights.requires_grad} == {"structure.table"}
+    everything = longhand.with_structure(plain(), str(tmp_path), trainable="all")
+    assert all(weights.requires_grad for weights in everything.parameters())
+
+
+def test_an_auto_class_says_that_it_does_not_use_the_structure_of_a_folder(tmp_path, caplog):
+    model = structured()
+    model.save_pretrained(tmp_path)
+    said = []
+    import transformers
+
+    logger = transformers.utils.logging.get_logger("transformers")
+    import logging as standard
+
+    handler = standard.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())
+    logger.addHandler(handler)
+    try:
+        loaded, report = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
+    finally:
+        logger.removeHandler(handler)
+    assert type(loaded) is LlamaForCausalLM and {*report["unexpected_keys"]} == {"structure.table"}
+    assert any("structure.table" in line for line in said)
+    assert PREFIX not in json.dumps(json.loads((tmp_path / "config.json").read_text()))
+
+
+def test_structure_of_another_model_and_damaged_files_are_refused(tmp_path):
+    structured("llama").save_structure(tmp_path)
+    other = type(plain())(type(plain().config)(**{**GROUPED, "num_hidden_layers": 3}))
+    with pytest.raises(ValueError, match="layers 2"):
+        longhand.with_structure(other, tmp_path)
+    with pytest.raises(ValueError, match="give a folder or relations"):
+        longhand.with_structure(plain(), tmp_path, num_relations=RELATIONS)
+    with pytest.raises(OSError, match=r"structure_config\.json"):
+        longhand.with_structure(plain(), tmp_path / "nothing")
+    for text in ("{", "[]", '{"num_relations": 5, "colour": 1}', json.dumps({"num_relations": 0})):
+        (tmp_path / "structure_config.json").write_text(text)
+        with pytest.raises(ValueError, match="structure_config"):
+            longhand.with_structure(plain(), tmp_path)
