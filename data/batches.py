@@ -282,9 +282,22 @@ class EvaluationBatches(Batches):
         generator, tiled = evaluation_draw(task, lengths, num_samples, seed, split)
         self.examples = task.examples(generator, tiled, split)
 
+    def __getitem__(self, item: int) -> Batch:
+        """As `Batches`; where processes cannot share rows evenly, the last row fills up, and is not `counted` (rows,)."""
+        batch = super().__getitem__(item)
+        rows = self._rows(item)
+        if surplus := -len(rows) % self.processes:
+            counted = torch.arange(len(rows) + surplus) < len(rows)
+            batch["counted"] = counted[self.process :: self.processes]
+        return batch
+
+    def _rows(self, index: int) -> range:
+        return range(len(self.examples))[index * self.batch_size : (index + 1) * self.batch_size]
+
     def global_batch(self, index):
-        rows = slice(index * self.batch_size, (index + 1) * self.batch_size)
-        return self.examples.take(rows), np.random.default_rng(0)
+        rows = self._rows(index)
+        filled = np.pad(np.array(rows), (0, -len(rows) % self.processes), mode="edge")
+        return self.examples.take(filled), np.random.default_rng(0)
 
 
 def draw_batch(

@@ -24,6 +24,7 @@ class Batch(TypedDict, total=False):
         states: (count, columns), for one pass of an encoder that settles.
         neighbours: the keys that each token sees and their relations, for rows that are neighbourhoods.
         logits_to_keep: columns from the first `=` on, for decoders.
+        counted: (count,), False for a row that only fills up a process's share of a validation; absent if none does.
     """
 
     input_ids: torch.Tensor
@@ -35,6 +36,7 @@ class Batch(TypedDict, total=False):
     states: torch.Tensor
     neighbours: tuple[torch.Tensor, ...]
     logits_to_keep: int
+    counted: torch.Tensor
 
 
 def as_batch(inputs: Mapping[str, object]) -> Batch:

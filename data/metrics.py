@@ -71,6 +71,18 @@ def right_tokens(logits: torch.Tensor, labels: torch.Tensor, ahead: int) -> tupl
     return (logits[:, : logits.shape[1] - ahead].argmax(-1) == labels) & supervised, supervised
 
 
+def response_losses(logits: torch.Tensor, labels: torch.Tensor, ahead: int) -> torch.Tensor:
+    """The sum of the cross entropy over the supervised tokens of each response, (count,) float64.
+
+    Args:
+        logits, labels, ahead: as for `right_tokens`.
+    """
+    labels = labels[:, labels.shape[1] - logits.shape[1] + ahead :]
+    kept = logits[:, : logits.shape[1] - ahead].float()
+    losses = torch.nn.functional.cross_entropy(kept.mT, labels, ignore_index=IGNORED, reduction="none")
+    return losses.double().sum(1)
+
+
 def count_matches(right: torch.Tensor, supervised: torch.Tensor, answer_length: int | None = None) -> torch.Tensor:
     """Which responses a model gets right, from `right_tokens`.
 

@@ -29,8 +29,10 @@ def fixed(task=PADDED, seed=0, samples=400, collator=RANDOM_COLLATOR, batch_size
     )
 
 
-def evaluation(lengths=(5, 5), samples=50, split="test", batch_size=16, seed=0, task=PADDED, collator=PLAIN_COLLATOR):
-    return EvaluationBatches(task, lengths, samples, seed, split, batch_size, collator=collator)
+def evaluation(
+    lengths=(5, 5), samples=50, split="test", batch_size=16, seed=0, task=PADDED, collator=PLAIN_COLLATOR, **share
+):
+    return EvaluationBatches(task, lengths, samples, seed, split, batch_size, collator=collator, **share)
 
 
 def rows_of(batch):
@@ -160,6 +162,19 @@ def test_indivisible_batch_is_refused(make, processes, accumulation):
 def evaluated(**kwargs):
     batches = evaluation(**kwargs)
     return [row for item in range(len(batches)) for row in batches[item]["input_ids"].tolist()]
+
+
+@pytest.mark.parametrize(("processes", "batch_size"), [(2, 50), (3, 51), (4, 12), (7, 49), (8, 56)])
+def test_processes_share_evaluation_problems_evenly_and_count_each_once(processes, batch_size):
+    shares = [evaluation(batch_size=batch_size, process=own, processes=processes) for own in range(processes)]
+    rows = []
+    for item in range(len(shares[0])):
+        parts = [share[item] for share in shares]
+        assert len({len(part["input_ids"]) for part in parts}) == 1
+        for part in parts:
+            counted = part.get("counted", torch.ones(len(part["input_ids"]), dtype=torch.bool))
+            rows += part["input_ids"][counted].tolist()
+    assert sorted(rows) == sorted(evaluated())
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 49, 50, 51])

@@ -15,9 +15,11 @@ from small_language_models import save_random_model
 
 from longhand import eval as evaluation
 from longhand.data import Addition, Remainder
+from longhand.data.batches import check_lengths
 from longhand.eval import parse_lengths
 from longhand.hub_cards.checkpoints import load as loading
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint
+from longhand.hub_cards.evaluation import budget
 from longhand.hub_cards.evaluation import measure as measuring
 from longhand.hub_cards.recipes import write_recipe
 from longhand.hub_cards.research.__main__ import main as run_study
@@ -28,7 +30,7 @@ from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 def measure(model, lengths, task=None, name="x", **options):
     """Rows of a model that is in no folder."""
     checkpoint = Checkpoint(name, Path(), "folder", model, None, task or Addition(), None, {}, "0")
-    return evaluation.evaluate_lengths(checkpoint, evaluation.check_lengths(model, checkpoint.task, lengths), **options)
+    return measuring.evaluate_lengths(checkpoint, check_lengths(model, checkpoint.task, lengths), **options)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +84,7 @@ def test_results_do_not_depend_on_the_batch_size(half_right, monkeypatch):
         return row["exact_match"], row["token_accuracy"]
 
     whole = accuracy()
-    monkeypatch.setattr(measuring, "RESPONSE_TOKENS_PER_BATCH", 1)
+    monkeypatch.setattr(budget, "CACHED_TOKENS", 1)
     assert accuracy() == whole
 
 
@@ -128,7 +130,7 @@ def test_machines_of_one_name_are_no_seeds_of_one_model(tmp_path, capsys):
 
 def test_attention_of_a_construction_is_where_its_proof_says(tmp_path, monkeypatch, capsys):
     """Theorem 5.1: head 1 looks at the next column, head 2 at the same one, both at the beginning."""
-    monkeypatch.setattr(measuring, "RESPONSE_TOKENS_PER_BATCH", 60)
+    monkeypatch.setattr(budget, "CACHED_TOKENS", 60)
     run_study(["constructions", "addition", "--max_length", "10", "--output_dir", str(tmp_path / "model")])
     evaluation.main([str(tmp_path / "model"), "--lengths", "6", "--attentions", "--output_dir", str(tmp_path / "out")])
     first, second = read_results(tmp_path / "out" / "attention.jsonl")
@@ -408,8 +410,8 @@ def test_a_start_counts_for_a_learned_table_and_is_refused_beyond_it():
         measure(model, [(3, 3)], num_samples=2, decode=decode, start=9)
         assert int(seen[0][seen[0] > 0].min()) == smallest
     with pytest.raises(ValueError, match="got 21"):
-        evaluation.check_lengths(model, Addition(), [(3, 3)], start=17)
-    assert evaluation.check_lengths(model, Addition(), [(3, 3)], start=16)
+        check_lengths(model, Addition(), [(3, 3)], start=17)
+    assert check_lengths(model, Addition(), [(3, 3)], start=16)
 
 
 def test_a_start_is_refused_where_no_ids_could_move(main_job, capsys):

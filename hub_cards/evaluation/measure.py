@@ -21,6 +21,7 @@ from longhand.data.metrics import generated_matches, measure, place_accuracy
 from longhand.data.tasks.registry import find_task
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.checkpoint import PLOT_FILE, Checkpoint, file_name
+from longhand.hub_cards.evaluation.budget import rows_at_once
 from longhand.hub_cards.evaluation.plots import plot_attention, plot_attention_of_response, plot_position_maps, plot_results
 from longhand.hub_cards.result_rows import (
     ATTENTION_FILE,
@@ -41,9 +42,6 @@ from longhand.modeling.modeling_pairwise_bert import RelationVectors
 from longhand.modeling.parallel_decoding import parallel_greedy
 
 POSITION_MAPS_PLOT = "positions.png"
-
-RESPONSE_TOKENS_PER_BATCH = 4096
-"""Size of one batch of an evaluation: with this many tokens, intermediate results fit into a processor's caches."""
 
 Lengths = Mapping[Task, list[tuple[int, ...]]]
 """What `check_lengths` returns, by task."""
@@ -123,11 +121,6 @@ def describe(name: str, task: Task, operands: tuple[int, ...], num_samples: int,
     return {**size, "num_samples": num_samples, "seed": seed}
 
 
-def _batch_size(labels: torch.Tensor, num_samples: int) -> int:
-    """Return how many problems are evaluated at once, from the labels of one."""
-    return min(num_samples, max(1, RESPONSE_TOKENS_PER_BATCH // int((labels != IGNORED).sum())))
-
-
 def _divided(
     model: PreTrainedModel,
     task: Task,
@@ -138,7 +131,8 @@ def _divided(
     start: int = 1,
 ) -> Iterator[Batch]:
     """Yield problems of a size as batches of inputs that a forward pass takes at once, whose ids begin with `start`."""
-    batch_size = _batch_size(draw_batch(model, task, operands, 1, seed, split)["labels"], num_samples)
+    one = draw_batch(model, task, operands, 1, seed, split)
+    batch_size = rows_at_once(model.config, one, num_samples, model.device)
     collator = task.family.collator(model.config, start)
     batches = EvaluationBatches(task, operands, num_samples, seed, split, batch_size, collator=collator)
     for index in range(len(batches)):
@@ -256,7 +250,8 @@ def mean_attention(checkpoint: Checkpoint, batch: Batch) -> torch.Tensor:
     model, count, totals = checkpoint.model, len(batch["input_ids"]), []
     # The last token of a response predicts nothing.
     queries = slice(-1) if "logits_to_keep" in batch else slice(None)
-    size = _batch_size(batch["labels"][0], count)
+    # Weights of every layer are kept, so that a pass has a share of the bytes for each.
+    size = max(1, rows_at_once(model.config, batch, count, model.device) // model.config.num_hidden_layers)
     implementation = model.config._attn_implementation
     model.set_attn_implementation("eager")
     try:

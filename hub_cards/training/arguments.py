@@ -622,7 +622,6 @@ def _derive(training: RunArguments, data: DataArguments) -> None:
     training.per_device_train_batch_size = training.batch_size // (
         training.world_size * training.gradient_accumulation_steps
     )
-    training.per_device_eval_batch_size = -(-data.validation_samples // training.world_size)
     training.save_steps = training.eval_steps
     training.eval_strategy = training.save_strategy = IntervalStrategy.STEPS
     training.metric_for_best_model = cast(Any, BEST)

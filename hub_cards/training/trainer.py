@@ -5,22 +5,36 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 import numpy as np
+import torch
 from safetensors import SafetensorError
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
-from transformers import PreTrainedModel, PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState
+from transformers import (
+    EvalPrediction,
+    PreTrainedModel,
+    PrinterCallback,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerState,
+)
 
 from longhand.data.batches import EvaluationBatches, FixedBatches, FreshBatches, check_lengths
-from longhand.data.metrics import compute_metrics, preprocess_logits
+from longhand.data.collator import IGNORED
+from longhand.data.metrics import measure, preprocess_logits, response_losses
 from longhand.data.proofs.certificate import check_thoroughly
 from longhand.data.proofs.check import CannotCertify, Check, check_neighbourhoods, coverings
 from longhand.data.splits import make_generator
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.commands import one_line
+from longhand.hub_cards.evaluation.budget import rows_at_once
 from longhand.hub_cards.result_rows import Row
 from longhand.hub_cards.training.arguments import BEST, Run
 from longhand.hub_cards.training.run_folder import STATE_FILE, write_hashes
+
+RESPONSE_LOSS = "response_loss"
+"""The metric that takes the place of Trainer's loss, a mean over batches."""
 
 
 class NotFinite(RuntimeError):
@@ -39,6 +53,8 @@ class BatchTrainer(Trainer):
     model: Any
     sizes_for_best: list[str]
     """The validated sizes that choose the best checkpoint."""
+    validated: int
+    """Problems of each validated size."""
     best_by_loss: bool
     """Whether the loss at these sizes chooses it, instead of exact match."""
 
@@ -51,7 +67,7 @@ class BatchTrainer(Trainer):
                 for name in ("exact_match", "token_accuracy", "loss")
             )
             # Right tokens count for less than one problem more that is right: they decide among equals alone.
-            problems = len(self.sizes_for_best) * self.args.per_device_eval_batch_size * self.args.world_size
+            problems = len(self.sizes_for_best) * self.validated
             metrics[BEST] = -loss if self.best_by_loss else matches + tokens / (2 * problems)
             if self.is_world_process_zero():
                 sizes: Any = self.eval_dataset
@@ -60,6 +76,22 @@ class BatchTrainer(Trainer):
                 shown = "".join(f"  loss {logged:.5f}" for logged in losses[-1:])
                 tqdm.write(f"step {self.state.global_step:6d}{shown}  exact match at digits  {accuracy}")
         return metrics
+
+    def prediction_step(self, model, inputs, *args, **kwargs):
+        """As Trainer's step; rows that are not `counted` have no supervised tokens."""
+        counted = inputs.pop("counted", None)
+        loss, logits, labels = super().prediction_step(model, inputs, *args, **kwargs)
+        if counted is not None and labels is not None:
+            labels = labels.masked_fill(~counted.to(labels.device).unsqueeze(1), IGNORED)
+        return loss, logits, labels
+
+    def evaluation_loop(self, *args, **kwargs):
+        """As Trainer's loop; the loss is the mean over all response tokens, however they are divided."""
+        output = super().evaluation_loop(*args, **kwargs)
+        metrics = output.metrics
+        for name in [name for name in metrics if name.endswith(RESPONSE_LOSS)]:
+            metrics[f"{name.removesuffix(RESPONSE_LOSS)}loss"] = metrics.pop(name)
+        return output
 
     def create_optimizer(self, model=None):
         """Make the optimizer of `optim`, with Muon beside it if it has a rate."""
@@ -214,17 +246,42 @@ def training_batches(run: Run) -> FreshBatches | FixedBatches:
 
 
 def validation_batches(run: Run) -> dict[str, EvaluationBatches]:
-    """Return one batch of problems for each validated size, by its name in metrics. All processes have equal shares."""
-    task = run.task.for_evaluation
-    samples = run.training.per_device_eval_batch_size * run.training.world_size
-    options = {"collator": task.family.collator(run.config), **_share(run)}
+    """Return the problems of each validated size, by its name in metrics, in batches that fit into memory."""
     return {
-        size: EvaluationBatches(
-            part, part.operand_lengths(length), samples, run.training.data_seed, "validation", samples, **options
-        )
+        size: _validation_of(run, part, part.operand_lengths(length))
         for length in sorted(set(run.data.validation_lengths))
-        for size, part in validated_sizes(task, length).items()
+        for size, part in validated_sizes(run.task.for_evaluation, length).items()
     }
+
+
+def _validation_of(run: Run, task: Task, operands: tuple[int, ...]) -> EvaluationBatches:
+    """Return the validation problems of one size. Every process has as many as it can take at once."""
+    training, samples = run.training, run.data.validation_samples
+    collator = task.family.collator(run.config)
+    one = EvaluationBatches(task, operands, 1, training.data_seed, "validation", 1, collator=collator)[0]
+    share = rows_at_once(run.config, one, -(-samples // training.world_size), training.device)
+    size = share * training.world_size
+    return EvaluationBatches(
+        task, operands, samples, training.data_seed, "validation", size, collator=collator, **_share(run)
+    )
+
+
+def counts_and_losses(model: PreTrainedModel) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    """Return `preprocess_logits`, which also gives the summed loss of each response (count,) in float64."""
+    count, ahead = preprocess_logits(model), int(model.can_generate())
+
+    def both(logits: torch.Tensor | tuple[torch.Tensor, ...], labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        first = logits[0] if isinstance(logits, tuple) else logits
+        return count(first, labels), response_losses(first, labels, ahead)
+
+    return both
+
+
+def validation_metrics(prediction: EvalPrediction) -> dict[str, float]:
+    """All metrics of `counts_and_losses`, and the mean loss of a response token; rows without labels are left out."""
+    matches, losses = cast(tuple[np.ndarray, np.ndarray], prediction.predictions)
+    counted = matches[:, 2] > 0
+    return measure(matches[counted]) | {RESPONSE_LOSS: float(losses[counted].sum() / matches[counted, 2].sum())}
 
 
 def validated_sizes(task: Task, length: int) -> dict[str, Task]:
@@ -236,7 +293,7 @@ def validated_sizes(task: Task, length: int) -> dict[str, Task]:
 
 def validation_rows(run: Run, trainer: BatchTrainer) -> list[Row]:
     """Return what the validations of a run measured, step by step: a row of `VALIDATION_FILE` for each step and size."""
-    samples, task = run.training.per_device_eval_batch_size * run.training.world_size, run.task.for_evaluation
+    samples, task = run.data.validation_samples, run.task.for_evaluation
     sizes = {
         size: {"task": part.name, "length": length}
         for length in sorted(set(run.data.validation_lengths))
@@ -283,12 +340,12 @@ def trainer_of(
         train_dataset=batches,
         eval_dataset=validation,
         processing_class=task.family.tokenizer(task),
-        compute_metrics=compute_metrics,
-        preprocess_logits_for_metrics=preprocess_logits(model),
+        compute_metrics=validation_metrics,
+        preprocess_logits_for_metrics=cast(Any, counts_and_losses(model)),
     )
     beyond = [length for length in data.validation_lengths if length > data.max_length] or data.validation_lengths
     chosen = [max(beyond)] if run.best_by_loss else beyond
-    trainer.best_by_loss = run.best_by_loss
+    trainer.best_by_loss, trainer.validated = run.best_by_loss, data.validation_samples
     trainer.sizes_for_best = [size for length in chosen for size in validated_sizes(task, length)]
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
