@@ -5,6 +5,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from itertools import pairwise
 from os import PathLike
 from typing import Any
 
@@ -31,6 +32,11 @@ MOST_SHARDS = 2**20
 _SHARD_ROWS = 2**16
 _SHARD_TOKENS = 2**25
 """Most rows, and most tokens, of a shard. One process makes a shard as a whole, in memory."""
+
+
+STREAMED_SHARDS = 8
+"""A stream has at least so many shards, which workers of a loader or nodes share, if no number is asked for. They are parts
+of the shards that are made as a whole, so rows and their order are the same with any number."""
 
 
 DISTINCT_SHARDS = 2**6
@@ -263,6 +269,12 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
     DEFAULT_WRITER_BATCH_SIZE = _SHARD_ROWS
     VERSION = datasets.Version(VERSION)
 
+    fewest_parts = 1
+    """Parts of a split, at least, which are whole shards or rows of one; fewer if the split has fewer rows."""
+
+    _made: tuple[str, int, pa.Table] | None = None
+    """Split, number and rows of the shard that was made last."""
+
     def _info(self):
         config = self.config
         self.task = build_task(config.task, **config.task_fields)
@@ -285,30 +297,39 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
         )
 
     def _split_generators(self, dl_manager):
-        made = {
-            split: list(range(first // self.shard_rows, -(-end // self.shard_rows)))
-            for split, (first, end) in self.config.made.items()
-        }
+        made = self.config.made
         return [
-            datasets.SplitGenerator(name=split, gen_kwargs={"split": split, "shards": made[split]})
+            datasets.SplitGenerator(name=split, gen_kwargs={"split": split, "parts": self._parts(*made[split])})
             for split in SPLITS
             if split in made
         ]
 
-    def _generate_tables(self, split: str, shards: list[int]) -> Iterator[tuple[Key, pa.Table]]:
-        first_row, end = self.config.made[split]
-        for place, shard in enumerate(shards):
+    def _parts(self, first: int, end: int) -> list[tuple[int, int]]:
+        """The rows from `first` to `end`, without the latter, in parts that each lie in one shard."""
+        edges = {first, end, *range(first - first % self.shard_rows + self.shard_rows, end, self.shard_rows)}
+        if len(edges) <= self.fewest_parts:
+            edges.update(first + (end - first) * part // self.fewest_parts for part in range(self.fewest_parts))
+        return list(pairwise(sorted(edges)))
+
+    def _generate_tables(self, split: str, parts: list[tuple[int, int]]) -> Iterator[tuple[Key, pa.Table]]:
+        for place, (first, end) in enumerate(parts):
+            shard, row = divmod(first, self.shard_rows)
+            rows = self._whole_shard(split, shard)[row : row + end - first]
+            for part, mapped in enumerate(with_pair_maps(rows, self.task, self.config.structure)):
+                yield Key(place, part), mapped
+
+    def _whole_shard(self, split: str, shard: int) -> pa.Table:
+        """The rows of a shard, which may be asked for part by part."""
+        if self._made is None or self._made[:2] != (split, shard):
+            self._made = None
             # A forked process must not use the threads of its parent process.
             threads = torch.get_num_threads()
             torch.set_num_threads(1)
             try:
-                table = self._table(*self.shards[split].draw(shard))
+                self._made = split, shard, self._table(*self.shards[split].draw(shard))
             finally:
                 torch.set_num_threads(threads)
-            before = shard * self.shard_rows
-            made = table[max(0, first_row - before) : end - before]
-            for part, rows in enumerate(with_pair_maps(made, self.task, self.config.structure)):
-                yield Key(place, part), rows
+        return self._made[2]
 
     def _table(self, layouts: list[Layout], generator: np.random.Generator) -> pa.Table:
         """The rows of a shard, written layout by layout and put into the order in which they were drawn."""
@@ -371,7 +392,8 @@ def load_task_dataset(
             rule of pair maps for encoders.
         relation_range, windowed: which relations a pair map has, as in the models' configurations, which have the defaults.
         streaming: make rows when they are asked for, and write nothing.
-        num_proc: number of processes that make shards of a dataset on disk.
+        num_proc: number of processes that make shards of a dataset on disk; of a stream, the least number of its shards,
+            `STREAMED_SHARDS` by default, which is the largest useful number of workers of a loader.
         cache_dir: folder for datasets on disk; by default the folder that `datasets` uses.
         rows: make a part of the dataset only: by split, the first row and the one after the last, the same rows as in the
             whole dataset.
@@ -404,7 +426,10 @@ def load_task_dataset(
         ),
         rows=rows,
     )
+    if num_proc is not None:
+        check_integer("num_proc", num_proc, 1)
     if streaming:
+        builder.fewest_parts = num_proc or STREAMED_SHARDS
         return builder.as_streaming_dataset(split)
     try:
         builder.download_and_prepare(num_proc=num_proc)

@@ -11,6 +11,7 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForTokenClassification,
+    GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -462,7 +463,8 @@ class Decoder(Family):
                 f"the task ends with token {task.end_token}, but decoding stops at eos_token_id {ends[1]} "
                 f"(generation_config; {ends[0]} in config)"
             )
-        settings = model.generation_config.to_diff_dict()
+        # The model's own settings name more, for pipelines.
+        settings = GenerationConfig.to_diff_dict(model.generation_config)
         harmless = {*HARMLESS_SETTINGS, *(name for name in HARMLESS_FLAGS if isinstance(settings.get(name), bool))}
         harmless |= {name for name, value in GREEDY_SETTINGS.items() if settings.get(name) == value}
         # What is not set may be named all the same, see `PlannedGenerationConfig`.

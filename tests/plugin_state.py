@@ -2,7 +2,7 @@
 
 import sys
 
-from longhand.data.tasks.plugins import PACKAGE, PLUGINS
+from longhand.data.tasks.plugins import HELPERS, PACKAGE, PLUGINS
 from longhand.data.tasks.registry import TASKS
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.encoder_maps import PAIR_MAP_RULES
@@ -16,6 +16,7 @@ def forget_plugins():
     for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
         del sys.modules[name]
     PLUGINS.clear()
+    HELPERS.clear()
     for registry, before in KEPT:
         registry.clear()
         registry.update(before)

@@ -127,7 +127,6 @@ VARIED = {"task": "encoder_addition", "field_width": 9, "varied_field": True, "s
 def test_same_rows_from_any_number_of_processes_and_streamed(arguments, small_shards, tmp_path):
     arguments = arguments | {"num_samples": 300}
     streamed = load(**arguments)
-    assert streamed.num_shards == 5
     rows = list(streamed)
     assert len(rows) == 300
     for num_proc in (1, 2):
@@ -171,10 +170,12 @@ def test_a_shard_is_the_same_whichever_came_before(rare, small_shards, monkeypat
 
         monkeypatch.setattr(Addition, "problem_keys", keys)
     options = {"task": "addition", "max_length": 3, "num_samples": {"train": 600}, "seed": 8}
-    tables = [table for _, table in TaskDatasetBuilder(**options)._generate_tables("train", list(range(10)))]
+    parts = TaskDatasetBuilder(**options)._parts(0, 600)
+    tables = [table for _, table in TaskDatasetBuilder(**options)._generate_tables("train", parts)]
+    assert len(tables) == 10
     shuffled = TaskDatasetBuilder(**options)
     for shard in (7, 2, 3, 9, 0, 5):
-        ((_, table),) = shuffled._generate_tables("train", [shard])
+        ((_, table),) = shuffled._generate_tables("train", [parts[shard]])
         assert table == tables[shard]
 
 
@@ -246,6 +247,29 @@ def test_a_stream_is_shared_among_the_workers_of_a_loader(small_shards):
     rows = load(num_samples=300)
     batches = list(DataLoader(rows, batch_size=10, num_workers=2, collate_fn=collate_rows))
     assert sum(len(batch["input_ids"]) for batch in batches) == 300
+
+
+@pytest.mark.parametrize("task", ["addition", "encoder_addition", "calculator", "minesweeper"])
+@pytest.mark.parametrize("count", [1, 5, 64, 65, 300])
+def test_a_stream_has_as_many_shards_as_asked_and_the_same_rows_in_the_same_order(task, count, small_shards):
+    options = {"task": task, "num_samples": count, "max_length": 5}
+    expected = list(load(**options, num_proc=1))
+    for num_proc in (None, 1, 2, 7, 400):
+        rows = load(**options, num_proc=num_proc)
+        assert min(count, num_proc or builder.STREAMED_SHARDS) <= rows.num_shards <= count and list(rows) == expected
+    rows = load(**options, num_proc=7)
+    parts = [list(rows.shard(rows.num_shards, part)) for part in range(rows.num_shards)]
+    assert [row for part in parts for row in part] == expected and all(parts)
+
+
+def test_parts_of_a_stream_and_its_loaders_are_the_whole(small_shards, recwarn):
+    rows = load(num_samples=300, num_proc=4, rows={"train": (10, 290)})
+    assert list(rows) == list(load(num_samples=300))[10:290]
+    texts = sorted(row["prompt"] for row in DataLoader(rows, batch_size=None, num_workers=4))
+    assert texts == sorted(row["prompt"] for row in rows) and not [one for one in recwarn if "workers" in str(one.message)]
+    for count in (0, -1, 1.5, True):
+        with pytest.raises(ValueError, match="num_proc must be an integer"):
+            load(num_proc=count)
 
 
 @pytest.mark.parametrize(

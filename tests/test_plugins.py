@@ -21,7 +21,8 @@ from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM, train
 from longhand import eval as evaluation
 from longhand.data import TASKS, load_task_dataset, make_generator
-from longhand.data.tasks.plugins import PLUGINS, load_plugin, named_plugins
+from longhand.data.builder import TaskDatasetBuilder
+from longhand.data.tasks.plugins import HELPERS, PLUGINS, load_plugin, named_plugins
 from longhand.data.tokenization import build_tokenizer
 from longhand.hub_cards import push
 from longhand.hub_cards.checkpoints.load import load_checkpoint, read_checkpoint
@@ -163,6 +164,39 @@ def test_rows_of_a_changed_plugin_are_made_anew(tmp_path):
         )
         answers.append([int(answer) for answer in rows["answer"]])
     assert all(larger > smaller for larger, smaller in zip(*answers, strict=True))
+
+
+HELPING = {
+    "a module": ("import own_order", {"own_order.py": ""}),
+    "a name of a module": ("from own_order import ORDER", {"own_order.py": "ORDER = {order}"}),
+    "a module of a module": ("import own_middle", {"own_middle.py": "import own_order", "own_order.py": ""}),
+    "a package": ("from own_rules import first", {"own_rules/__init__.py": "", "own_rules/first.py": "from . import order",
+                                                  "own_rules/order.py": ""}),
+    "a module that is imported late": ("def late():\n    import own_order", {"own_order.py": ""}),
+}  # fmt: skip
+"""A line of a plugin, and the files that it leads to, the last of which changes."""
+
+
+@pytest.mark.parametrize("kind", HELPING)
+def test_rows_are_made_anew_if_a_module_changes_that_a_plugin_imports(kind, tmp_path, monkeypatch):
+    line, files = HELPING[kind]
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "maximum.py").write_text(MAXIMUM.read_text() + f"\n\n{line}\n")
+    folders = []
+    for order in (1, 2, 1):
+        forget_plugins()
+        for name in [name for name in sys.modules if name.startswith("own_")]:
+            del sys.modules[name]
+        for name, code in files.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            changed = f"ORDER = {order}\n" if name == [*files][-1] else code
+            (tmp_path / name).write_text(changed)
+        importlib.invalidate_caches()
+        load_plugin(tmp_path / "maximum.py")
+        builder = TaskDatasetBuilder(task="maximum", max_length=5, num_samples={"train": 3}, cache_dir=tmp_path / "cache")
+        folders.append(builder.cache_dir)
+    assert folders[0] == folders[2] != folders[1]
+    assert {Path(path).name for path in HELPERS} == {Path(name).name for name in files}
 
 
 def test_the_source_of_a_plugin_is_what_was_loaded(tmp_path):

@@ -6,14 +6,18 @@ own code, see `modeling/configuration_coupled_gpt.py`.
 """
 
 import argparse
+import ast
 import hashlib
 import linecache
 import re
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from importlib.util import decode_source
+from importlib.machinery import PathFinder
+from importlib.util import decode_source, resolve_name
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
@@ -42,6 +46,14 @@ class Plugin:
 
 PLUGINS: dict[str, Plugin] = {}
 """All loaded plugins by name."""
+
+HELPERS: dict[str, str] = {}
+"""SHA-256 of every file of a user's own that loaded plugins import, when they did, by its path."""
+
+_INSTALLED = ("site-packages", "dist-packages")
+"""Names of folders whose modules are no user's own."""
+
+_STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 
 
 def is_plugin_name(name: object) -> bool:
@@ -100,12 +112,61 @@ def _run(plugin: Plugin, file: Path) -> None:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
         place = f" at line {lines[-1]}" if lines else ""
         raise ValueError(f"plugin {file} fails{place}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+    _record_helpers(text)
+
+
+def _record_helpers(text: str, package: str = "") -> None:
+    """Add to `HELPERS` the files of a user's own that a source imports, wherever in it, and those that they import.
+
+    Args:
+        package: the package that the source is a module of.
+    """
+    for name in _imported_names(text, package):
+        path = _file_of(name)
+        if path is None or path in HELPERS or Path(path).suffix != ".py" or path.startswith(_STANDARD_LIBRARY):
+            continue
+        if name.partition(".")[0] in (__name__.partition(".")[0], PACKAGE) or set(_INSTALLED) & {*Path(path).parts}:
+            continue
+        code = Path(path).read_bytes()
+        HELPERS[path] = hashlib.sha256(code).hexdigest()
+        _record_helpers(decode_source(code), name if Path(path).name == "__init__.py" else name.rpartition(".")[0])
+
+
+def _imported_names(text: str, package: str) -> list[str]:
+    """The full names of all modules that a source may import, packages before their modules."""
+    names = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            with suppress(ImportError):
+                base = resolve_name("." * node.level + (node.module or ""), package)
+                names |= {base, *(f"{base}.{each.name}" for each in node.names)}
+    parts = (name.split(".") for name in names)
+    return sorted({".".join(own[: end + 1]) for own in parts for end in range(len(own))})
+
+
+def _file_of(name: str) -> str | None:
+    """The file of a module, whether it is imported or not; None if there is none. Nothing is imported."""
+    if name in sys.modules:
+        return getattr(sys.modules[name], "__file__", None)
+    places, spec, parts = None, None, name.split(".")
+    for end in range(len(parts)):
+        spec = PathFinder.find_spec(".".join(parts[: end + 1]), places)
+        if spec is None or (end + 1 < len(parts) and spec.submodule_search_locations is None):
+            return None
+        places = spec.submodule_search_locations
+    return spec.origin if spec else None
 
 
 def plugin_hashes(defined: type) -> list[str]:
-    """The hashes of all loaded plugins if a plugin defines this class, since plugins may use each other; else nothing."""
-    from_plugin = defined.__module__.startswith(f"{PACKAGE}.")
-    return sorted(plugin.sha256 for plugin in PLUGINS.values()) if from_plugin else []
+    """The hashes of all loaded plugins if a plugin defines this class, since plugins may use each other; else nothing.
+
+    With them are those of a user's own modules that plugins import, as they were then.
+    """
+    if not defined.__module__.startswith(f"{PACKAGE}."):
+        return []
+    return sorted(plugin.sha256 for plugin in PLUGINS.values()) + sorted(HELPERS.values())
 
 
 def add_plugin_option(parser: argparse._ActionsContainer) -> None:
