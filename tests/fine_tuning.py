@@ -52,7 +52,7 @@ def answered_by(model, rows, right):
 def make_trainer(
     model, folder, train_dataset=None, eval_dataset=None, kind=Trainer, collator=None, compute_loss_func=None, **arguments
 ):
-    """The Trainer that README.md shows, with no more than a test changes."""
+    """The Trainer that the guide shows, with no more than a test changes."""
     settings = {"per_device_train_batch_size": 4, "per_device_eval_batch_size": 3, "learning_rate": 1e-2}
     settings |= {"use_cpu": True, "report_to": "none", "disable_tqdm": True, "output_dir": str(folder)}
     options = Seq2SeqTrainingArguments if kind is Seq2SeqTrainer else TrainingArguments

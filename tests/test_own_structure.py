@@ -19,11 +19,3 @@ def test_a_model_of_structure_of_ones_own_is_right_on_large_examples(name, tmp_p
     exec(compile(SNIPPETS[name], f"{name}.py", "exec"), {})
     printed = capsys.readouterr().out.splitlines()[-1]
     assert printed == "True" or float(re.search(r"[\d.]+", printed)[0]) > 0.99
-
-
-def test_readme_shows_the_snippets():
-    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    assert len(SNIPPETS) == 2
-    for snippet in SNIPPETS.values():
-        # The first line keeps the formatter from spreading the others.
-        assert snippet in readme and len(snippet.splitlines()) <= 16

@@ -8,8 +8,9 @@ from longhand.hub_cards.recipes import list_recipes
 from longhand.hub_cards.research import pages as documents
 
 README = Path(__file__).parents[1] / "README.md"
+GUIDE = documents.HUB_CARDS / "GUIDE.md"
 
-PAGES = {page.name: page.read_text(encoding="utf-8") for page in (README, *documents.PAGES)}
+PAGES = {page.name: page.read_text(encoding="utf-8") for page in (README, GUIDE, *documents.PAGES)}
 TEXT = PAGES["README.md"]
 EVERYTHING = "\n".join(PAGES.values())
 

@@ -1,4 +1,4 @@
-"""Every command of README.md, run in the order of the page, in a copy of the clone, with a Hub on loopback.
+"""Every command of README.md and of the guide, in the order of the pages, in a copy of the clone, with a Hub on loopback.
 
 Minutes, so thorough: python -m pytest -n 0 -m thorough -s tests/test_readme_commands.py shows the seconds of each.
 """
@@ -26,8 +26,9 @@ SMALLER = {"--num_samples 1000000": "--num_samples 300", "--max_length 10 30": "
 
 
 def commands() -> list[str]:
-    """The lines of all blocks of commands, with their comments."""
-    blocks = re.findall(r"```bash\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    """The lines of all blocks of commands, with their comments, of README.md and then of the guide."""
+    text = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "hub_cards/GUIDE.md"))
+    blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
     return [line for block in blocks for line in block.splitlines() if line.strip()]
 
 

@@ -1,4 +1,4 @@
-"""What README.md says of the Hub, run as it stands against one on loopback."""
+"""What the guide says of the Hub, run as it stands against one on loopback."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from longhand.hub_cards.research import pages as documents
 from longhand.hub_cards.research.theories.constructions import run as construct
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
-SECTION = (documents.HUB_CARDS.parent / "README.md").read_text().partition("## The Hub\n")[2].partition("\n## ")[0]
+SECTION = (documents.HUB_CARDS / "GUIDE.md").read_text().partition("## The Hub\n")[2].partition("\n## ")[0]
 LOADING, DATASETS, FINE_TUNING = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
 FINE_TUNED = (documents.HUB_CARDS / "PUBLISHING.md").read_text().partition("## A fine-tuned")[2].partition("\n## ")[0]
 PUSHING, PUBLISHING = re.findall(r"```python\n(.*?)```", FINE_TUNED, re.DOTALL)

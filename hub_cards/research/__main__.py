@@ -14,6 +14,7 @@ from longhand.hub_cards.commands import OneLineParser, interruptible, refusing_i
 from longhand.hub_cards.research.study import list_studies, load_study
 
 STUDIES = (
+    "answers",
     "complexity",
     "constructions",
     "families",

@@ -1,23 +1,30 @@
 """The gallery: every task, its tokens, what a model sees of them, its dataset, and how far its recipes reach."""
 
+import math
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from safetensors import safe_open
 
 from longhand.data.columns import example_columns
 from longhand.data.splits import make_generator
-from longhand.data.tasks.registry import TASKS
+from longhand.data.tasks.registry import TASKS, task_from_recipe
 from longhand.data.tasks.task import Task
+from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE
 from longhand.hub_cards.checkpoints.length_certificate import ranges
-from longhand.hub_cards.checkpoints.load import list_zoo
+from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo
+from longhand.hub_cards.commands import read_object
 from longhand.hub_cards.publishing.dataset import COLUMNS
 from longhand.hub_cards.publishing.examples import ENVIRONMENT, count, family_card
-from longhand.hub_cards.recipes import list_recipes
+from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, read_recipe
 from longhand.hub_cards.research.study import list_studies, load_study
 from longhand.hub_cards.research.study_pages import PROVED_TABLE, fitted_reach, read_shipped_lengths, results_by_variant
-from longhand.hub_cards.research.tables import fill_cells, render_table
+from longhand.hub_cards.research.tables import TableLine, fill_cells, render_table
+from longhand.hub_cards.research.theories.answers import RESULTS as ANSWERS
+from longhand.hub_cards.result_rows import RESULTS_FILE, Row, read_results
 from longhand.hub_cards.training.arguments import parse_run
 
 GALLERY = Path(__file__).parents[1] / "GALLERY.md"
@@ -51,6 +58,64 @@ def reached() -> dict[str, str]:
     samples = f"; by samples {found[PROVED_TABLE]}" if PROVED_TABLE in found else ""
     found[PROVED_TABLE] = f"**{proved}, proved** (the shipped table){samples}"
     return found
+
+
+FEW = (
+    "addition",
+    "addition-tiny",
+    "addition-absolute-proved",
+    "addition-scratchpad",
+    "calculator",
+    "subtraction",
+    "multiplication-1",
+    "division",
+    "hex-addition",
+    "copy",
+    "minesweeper",
+    "encoder-addition-settling",
+    "encoder-multiplication-grid",
+)
+"""The shipped models that README.md shows."""
+
+
+def proved_for(folder: Path) -> str:
+    """For which sizes the certificate of a shipped model says that it is right, in words."""
+    if not (folder / CERTIFICATE_FILE).is_file():
+        return "nothing"
+    certificate = read_object(folder / CERTIFICATE_FILE)
+    if certificate["certified"]:
+        return "every size"
+    proved = [verdict["length"] for verdict in certificate["lengths"] or () if verdict["verdict"] == "proved"]
+    return f"sizes {ranges(proved)}" if proved else "nothing"
+
+
+def shipped_line(name: str, speed: Row | None) -> TableLine:
+    """A line of the table of shipped models."""
+    folder = ZOO_FOLDER / name
+    recipe = read_recipe(folder / RECIPE_FILE)
+    task = task_from_recipe(recipe)
+    with safe_open(folder / "model.safetensors", "pt") as weights:
+        parameters = sum(math.prod(weights.get_slice(key).get_shape()) for key in weights.keys())  # noqa: SIM118
+    seconds = read_results(folder / RESULTS_FILE)[0].get("run_seconds")
+    return {
+        "model": f"`{name}`",
+        "question": f"`{task.example_question}`",
+        "parameters": f"{parameters:,}",
+        "trained on": f"{recipe['min_length']} to {recipe['max_length']}",
+        "proved for": proved_for(folder),
+        "seconds to train": f"{seconds:,.0f}" if seconds else "",
+        "answers a second": f"{speed['answers_per_second']:,}" if speed else "",
+    }
+
+
+def shipped_table(names: Sequence[str]) -> str:
+    """The table of these shipped models."""
+    speeds = {row["model"]: row for row in read_results(ANSWERS)}
+    machine = next(iter(speeds.values()))["hardware"]
+    note = (
+        f"Sizes are digits, symbols, or rows and columns. A second's answers are of {machine}, to a list of 1,000 questions."
+    )
+    return render_table([shipped_line(name, speeds.get(name)) for name in names], note)
 
 
 def problem(task: Task, part: Task, size: int) -> pa.Table:
@@ -95,5 +160,7 @@ def render() -> str:
                 "papers": [recipe for recipe in own if recipe not in local],
             }
         )
-    page = ENVIRONMENT.get_template("gallery.md").render(tasks=tasks, common=common, meanings=COLUMNS, reach=reach)
+    page = ENVIRONMENT.get_template("gallery.md").render(
+        tasks=tasks, common=common, meanings=COLUMNS, reach=reach, shipped=shipped_table(list_zoo())
+    )
     return f"{page.rstrip()}\n"

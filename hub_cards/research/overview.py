@@ -1,4 +1,4 @@
-"""The two pictures on the first screen of README.md: how far addition reaches, and how far every other task does."""
+"""The pictures of README.md and RESULTS.md: what fails on longer sums, how far addition reaches, and every other task."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +21,23 @@ MARKED = 1.09
 
 PROVED = 1.21
 """Where the lengths stand at which the table with a marked top is proved."""
+
+
+@plots.house_style
+def plot_short_sums(results: Mapping[str, list[Row]], sizes: tuple[int, int], file: Path) -> None:
+    """Draw exact match of sums against digits: ordinary transformers, paper 1's table, and the certified window.
+
+    Args:
+        results: rows of the variants of the study `short-sums`, all of which fit the trained sizes.
+        sizes: shortest and longest trained length.
+    """
+    figure, ((axes,),) = plots.new_figure(3.4)
+    lines = [median_line(label, results[variant]) for variant, label in OVERVIEW["short"].items() if variant in results]
+    plots.scale_lengths(axes, lines[0].x)
+    axes.set(xlabel="digits of both numbers", ylabel="exact match", ylim=(-0.04, 1.06))
+    plots.shade_trained(axes, sizes)
+    plots.draw_lines(axes, lines)
+    plots.save_figure(figure, file)
 
 
 @plots.house_style

@@ -14,7 +14,7 @@ from longhand.hub_cards.evaluation.plots import plot_attention, plot_attention_o
 from longhand.hub_cards.research import gallery
 from longhand.hub_cards.research.claims import claims_blocks
 from longhand.hub_cards.research.gpu.run import parts_block
-from longhand.hub_cards.research.overview import plot_addition, plot_tasks
+from longhand.hub_cards.research.overview import plot_addition, plot_short_sums, plot_tasks
 from longhand.hub_cards.research.study import STUDY_RESULTS, load_study
 from longhand.hub_cards.research.study_pages import (
     PROVED_LENGTHS,
@@ -46,6 +46,7 @@ HUB_CARDS = Path(__file__).parents[1]
 PAGES = [
     HUB_CARDS / f"{name}.md" for name in ("RESULTS", "COMPARISONS", "ENCODERS", "CLAIMS", "CHOMSKY", "FUNCTIONS", "FIGURES")
 ]
+README = HUB_CARDS.parent / "README.md"
 FOLDER = HUB_CARDS / "results"
 
 RECIPES = ("addition", "addition-short", "certified", "multiplication-2", "addition-absolute", "baselines")
@@ -70,6 +71,7 @@ def all_blocks(pages: str) -> dict[str, str]:
     blocks["verdicts"] = verdict_block()
     blocks["proofs"] = proofs_block()
     blocks["proved-table"] = shipped_proof_block()
+    blocks["shipped"] = gallery.shipped_table(gallery.FEW)
     named = r"<!-- results (studies/([\w-]+)(?:/(?!runs|labels|seeds)([\w-]+))?(?:/(runs|labels|seeds))?) -->"
     for block, name, evaluation, kind in re.findall(named, pages):
         blocks[block] = study_block(load_study(name), STUDY_RESULTS / name, evaluation, kind)
@@ -86,7 +88,7 @@ def render(text: str, blocks: dict[str, str]) -> str:
 
 
 def draw_overview() -> None:
-    """Draw the two pictures of the README."""
+    """Draw the pictures of the README."""
     results: dict[str, list[Row]] = {}
     windows: dict[str, list[Row]] = {}
     sizes: dict[str, tuple[int, int]] = {}
@@ -102,6 +104,8 @@ def draw_overview() -> None:
     refuted = sorted({row["length"] for row in known if is_refuted(row)})
     proved = [row["length"] for row in read_shipped_lengths() if row["verdict"] == "proved"]
     plot_addition(long, results["addition-absolute"], refuted, proved, sizes["addition"], FOLDER / "accuracy.png")
+    study = load_study("short-sums")
+    plot_short_sums(results_by_variant(study)[0], study.trained_sizes("window"), FOLDER / "short.png")
     study = load_study("tasks")
     tables = {
         name.removesuffix("--coupled"): rows
@@ -137,7 +141,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page is out of date")
     check = parser.parse_args(arguments).check
-    before = {file: file.read_text(encoding="utf-8") for file in PAGES}
+    before = {file: file.read_text(encoding="utf-8") for file in (README, *PAGES)}
     pages = "\n".join(before.values())
     blocks = all_blocks(pages)
     after = {file: render(text, blocks) for file, text in before.items()} | {gallery.GALLERY: gallery.render()}

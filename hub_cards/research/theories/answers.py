@@ -1,0 +1,70 @@
+"""How many questions a second each shipped model answers, in one call with a list.
+
+The questions are test problems of 8 digits, symbols, or rows and columns.
+
+python -m longhand.hub_cards.research answers
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from longhand.data.formatting import Examples
+from longhand.data.splits import make_generator
+from longhand.data.tasks.task import Task
+from longhand.hub_cards.checkpoints.load import list_zoo
+from longhand.hub_cards.checkpoints.solver import load
+from longhand.hub_cards.result_rows import Row, hardware, write_results
+from longhand.modeling.vocabulary import decode
+
+RESULTS = Path(__file__).with_suffix(".jsonl")
+LENGTH = 8
+SHARE = 0.1
+"""How much of the questions is asked first, without a clock."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--num_questions", type=int, default=1000, help="questions of each model (default: %(default)s)")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="results file (default: that of the package)")
+
+
+def draw_questions(task: Task, count: int) -> list[str]:
+    """Test problems of a task as questions; its example where its prompts are no questions."""
+    part = task.parts[0]
+    lengths = np.repeat([part.operand_lengths(LENGTH)], count, axis=0)
+    examples = part.examples(make_generator("answers", part.name, LENGTH), lengths, "test")
+    if not isinstance(examples, Examples):
+        return [part.example_question] * count
+    queries = zip(examples.tokens, examples.query_lengths, strict=True)
+    return [decode(tokens[1:length], part.tokens) for tokens, length in queries]
+
+
+def measure(name: str, num_questions: int) -> Row:
+    """The row of a shipped model."""
+    solver = load(name)
+    questions = draw_questions(solver.checkpoint.task, num_questions)
+    solver(questions[: int(SHARE * num_questions) + 1])
+    begun = time.perf_counter()
+    solver(questions)
+    seconds = time.perf_counter() - begun
+    return {
+        "model": name,
+        "example": questions[0],
+        "num_questions": num_questions,
+        "seconds": round(seconds, 3),
+        "answers_per_second": round(num_questions / seconds),
+        "threads": torch.get_num_threads(),
+        "hardware": hardware(solver.model.device),
+    }
+
+
+def run(num_questions: int, output: Path) -> None:
+    """Ask every shipped model, print and write a row for each."""
+    rows = []
+    for name in list_zoo():
+        rows.append(measure(name, num_questions))
+        print(f"{name:<36} {rows[-1]['answers_per_second']:>8,} answers a second", flush=True)
+    write_results(rows, output)
