@@ -38,10 +38,12 @@ def test_check_ends_with_one_if_a_page_is_out_of_date(tmp_path, monkeypatch, blo
         assert bool(end.value.code) == bool(status) and page.read_text(encoding="utf-8") == text
 
 
-def test_snippet_prints_what_the_page_says(capsys):
-    snippet = re.search(r"```python\n(import longhand.*?)```\n\n    (.*?)\n", TEXT, flags=re.DOTALL)
-    exec(snippet[1], {})
-    assert capsys.readouterr().out.strip() == snippet[2]
+def test_snippets_print_what_the_page_says(capsys):
+    solver, generate = re.findall(r"```python\n((?:(?!```).)*print.*?)```(?:\n\n    (.*?)\n)?", TEXT, flags=re.DOTALL)[:2]
+    exec(solver[0], {})
+    assert capsys.readouterr().out.split() == re.findall(r"print.*# (\d+)$", solver[0], flags=re.MULTILINE)
+    exec(generate[0], {})
+    assert capsys.readouterr().out.strip() == generate[1]
 
 
 def test_every_recipe_is_explained():
