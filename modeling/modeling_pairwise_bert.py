@@ -56,6 +56,7 @@ from .settling import (
     draw_states,
     find_answers,
     find_labels,
+    hide_own_labels,
     pass_targets,
     settle,
 )
@@ -757,6 +758,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         input_ids, _ = self.model.check_text(input_ids, attention_mask)
         labels = read_labels(labels, input_ids.shape, self.config.num_labels)
         places, _, keys, relations = answers = self.model.find_answers(input_ids)
+        is_drawn = states is None
         if states is None:
             states = draw_states(labels, answers, self.config.num_labels - 1)
             labels = pass_targets(self.config.head_maps[0], input_ids, states, labels, self.config.table)
@@ -765,7 +767,10 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         if not kept.any():
             raise ValueError(f"labels must supervise a token of the batch at which an answer is read, got {IGNORED} there")
         cases = cases_at(input_ids.flatten(), states.flatten(), places[kept], keys[kept], relations)
-        logits, right = self.label_cases(cases).unsqueeze(0), labels.flatten()[places[kept]].unsqueeze(0).to(device)
+        right = labels.flatten()[places[kept]]
+        if is_drawn and self.config.head_maps[0] == GRID:
+            cases = hide_own_labels(cases, right)
+        logits, right = self.label_cases(cases).unsqueeze(0), right.unsqueeze(0).to(device)
         return TokenClassifierOutput(self.loss_function(logits=logits, labels=right, config=self.config, **kwargs), logits)
 
     def _settle(self, input_ids: Tensor, attention_mask: Tensor | None, labels: Tensor | None, **kwargs: Any):

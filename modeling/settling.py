@@ -195,6 +195,18 @@ def draw_states(labels: Tensor, answers: AnswerTokens, not_known: int = NOT_KNOW
     return states.view(labels.shape)
 
 
+def hide_own_labels(cases: Cases, right: Tensor) -> Cases:
+    """Return cases in which a token has no label yet if none is right for it (cases,), as in a grid.
+
+    There a label is known once what it follows from is known, and is never taken back: a drawn state may say otherwise.
+    """
+    hidden = right == NOT_KNOWN
+    key_states = torch.cat(
+        [cases.key_states[:, :1].masked_fill(hidden.unsqueeze(1), NOT_KNOWN), cases.key_states[:, 1:]], dim=1
+    )
+    return cases._replace(states=cases.states.masked_fill(hidden, NOT_KNOWN), key_states=key_states)
+
+
 def pass_targets(name: str, input_ids: Tensor, states: Tensor, labels: Tensor, table: Transducer | None = None) -> Tensor:
     """Return what is right after one pass: the label where what a token sees decides it, else that none is known.
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 from publishing_subjects import model_card
 
+import longhand
 from longhand import eval as evaluation
 from longhand import train
-from longhand.data import make_generator
+from longhand.data import load_task_dataset, make_generator
 from longhand.data.collator import collate_labels
 from longhand.data.families import ENCODER
 from longhand.data.proofs import CannotCertify, certify, check_neighbourhoods, covering
@@ -379,3 +380,16 @@ def test_the_shipped_model_is_verified_until_it_is_damaged_and_adds_a_million_di
     assert capsys.readouterr().out.split()[-1] == f"1{'0' * 50}"
     card = model_card(folder)
     assert "**Certified.**" in card and "`python verify_certificate.py .`" in card
+
+
+@pytest.mark.parametrize(
+    "name", ["encoder-addition-settling", "encoder-multiplication-1-settling", "encoder-multiplication-grid"]
+)
+def test_a_plain_training_step_asks_a_certified_model_only_for_what_it_knows(name):
+    """Its loss is that of one pass from drawn states, which are none that no pass could give."""
+    model = longhand.PairwiseBertForTokenClassification.from_pretrained(longhand.zoo(name)).train()
+    task, options = model.config.task["task"], {field: own for field, own in model.config.task.items() if field != "task"}
+    batch = longhand.collate_rows(list(load_task_dataset(task, max_length=5, num_samples=64, streaming=True, **options)))
+    torch.manual_seed(0)
+    with torch.inference_mode():
+        assert model(**batch).loss < 0.05
