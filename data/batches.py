@@ -17,7 +17,7 @@ from longhand.data.checks import check_integer
 from longhand.data.formatting import Batch, Examples, LabelledTokens, as_batch, join_examples
 from longhand.data.lengths import rows_of_groups
 from longhand.data.splits import SPLITS, make_generator
-from longhand.data.tasks.covering import NeighbourhoodBatch, Practice, Problems, join_neighbourhoods
+from longhand.data.tasks.covering import NeighbourhoodBatch, Practice, Practised, Problems, join_neighbourhoods
 from longhand.data.tasks.task import Task
 
 
@@ -145,7 +145,7 @@ class FreshBatches(Batches):
         trained = np.resize(trained, self.batch_size)
         return task.augment(generator, task.rewrite(generator, digits[trained], lengths[trained]))
 
-    def _training_part(self, task: Task) -> Task:
+    def _training_part(self, task: Practised) -> Task:
         """The part of the task that writes problems as training does; a check has them as evaluation writes them."""
         return next(part for part in self.task.parts if part.name == task.name)
 

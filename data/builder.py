@@ -17,7 +17,7 @@ from datasets.builder import Key
 from datasets.exceptions import DatasetGenerationError
 
 from longhand.data.checks import check_integer
-from longhand.data.columns import NO_STRUCTURE, Structure, as_messages, example_columns, with_pair_maps
+from longhand.data.columns import NO_STRUCTURE, Structure, as_messages, example_columns, rows_of, with_pair_maps
 from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.plugins import load_plugin, plugin_hashes
 from longhand.data.tasks.registry import build_task, find_task
@@ -211,7 +211,7 @@ class TaskDatasetConfig(datasets.BuilderConfig):
         for split, (first, end) in (self.rows or {}).items():
             if not 0 <= first < end <= (held := self.num_samples.get(split, 0)):
                 raise ValueError(f"rows must lie in 0 to {held:,} of {split}, got {first:,} to {end:,}")
-        task.family.check_structure(task, self.structure)
+        rows_of(task).check_structure(task, self.structure)
 
     @property
     def made(self) -> dict[str, tuple[int, int]]:

@@ -3,10 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
-import pyarrow as pa
 import torch
 from transformers import (
     AutoModelForCausalLM,
@@ -19,38 +18,20 @@ from transformers import (
 )
 
 from longhand.data.collator import IGNORED, CouplingCollator, collate_labels
-from longhand.data.columns import NO_STRUCTURE, Structure, character_table, ids_column, list_column, text_column
-from longhand.data.digits import number_lengths
-from longhand.data.formatting import Batch, Examples, LabelledTokens, as_batch
+from longhand.data.formatting import Batch, as_batch
 from longhand.data.metrics import count_matches, right_tokens
 from longhand.data.tokenization import build_encoder_tokenizer, build_tokenizer, check_characters
-from longhand.modeling import CoupledGPTForCausalLM, PairwiseBertConfig, PairwiseBertForTokenClassification
-from longhand.modeling.coupling import CouplingRule, any_text_rules, find_rule, plan_position_ids
+from longhand.modeling import CoupledGPTForCausalLM, PairwiseBertForTokenClassification
+from longhand.modeling.coupling import any_text_rules
 from longhand.modeling.encoder_maps import (
-    COLUMNS,
     GRID,
-    RULE_IDS,
-    num_relations,
-    relate_ids,
     virtual_indices,
 )
+from longhand.modeling.inputs import PromptFormat, PromptFormats
 from longhand.modeling.parallel_decoding import OUTPUTS, parallel_greedy
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
-from longhand.modeling.relations import (
-    MOST_TOKENS,
-    Window,
-    coupled_pair_map,
-    largest_neighbour_id,
-    level_ranges,
-    num_coupled_relations,
-)
-from longhand.modeling.settling import MOST_TOKENS as MOST_SETTLING_TOKENS
-from longhand.modeling.settling import answer_relations, find_answers, find_labels
 from longhand.modeling.transducer import table_of
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, ENCODER_TOKENS, LABELS, PAD
-
-if TYPE_CHECKING:
-    from longhand.data.tasks.task import Task
 
 HARMLESS_SETTINGS = ("eos_token_id", "transformers_version", "_from_model_config")
 """Settings of generation_config that may have any value; the end token is checked separately."""
@@ -108,6 +89,17 @@ class Questions:
         return [replace(self, input_ids=part) for part in self.input_ids.split(rows)]
 
 
+class Format(Protocol):
+    """What every family reads of a task; `Decoder` and `Encoder` also read what `DecoderTask` and `EncoderTask` add."""
+
+    name: ClassVar[str]
+
+    @property
+    def prompt_format(self) -> PromptFormat | PromptFormats | None: ...
+
+    def describe(self) -> dict[str, object]: ...
+
+
 class Family(ABC):
     """Model class, inputs, metrics and answers of one family. `Task.family` names the family that learns a task.
 
@@ -134,15 +126,15 @@ class Family(ABC):
     pipeline: ClassVar[str]
 
     @abstractmethod
-    def tokenizer(self, task: "Task") -> PreTrainedTokenizerFast:
+    def tokenizer(self, task: Format) -> PreTrainedTokenizerFast:
         """The tokenizer of the task's models."""
 
-    def older_tokenizers(self, task: "Task") -> list[PreTrainedTokenizerFast]:
+    def older_tokenizers(self, task: Format) -> list[PreTrainedTokenizerFast]:
         """Other tokenizers that a checkpoint of the task may have."""
         return []
 
     @abstractmethod
-    def config_options(self, task: "Task", arguments: Any = None) -> dict[str, object]:
+    def config_options(self, task: Format, arguments: Any = None) -> dict[str, object]:
         """Options of a model's configuration that follow from the task's format, `format_options` among them.
 
         Args:
@@ -152,113 +144,21 @@ class Family(ABC):
             ValueError: an argument does not fit the task.
         """
 
-    def format_options(self, task: "Task") -> dict[str, object]:
+    def format_options(self, task: Format) -> dict[str, object]:
         """The part of `config_options` that says what a model is for; it changes nothing that the model computes."""
         prompt_format = task.prompt_format
         return {"task": task.describe(), "prompt_format": prompt_format and asdict(prompt_format)}
 
     @abstractmethod
-    def check_config(self, task: "Task", config: PreTrainedConfig) -> None:
+    def check_config(self, task: Format, config: PreTrainedConfig) -> None:
         """Raise ValueError if a model of this configuration cannot read the task. The message follows the model's name."""
 
     @abstractmethod
-    def written(self, task: "Task", digits: np.ndarray, lengths: np.ndarray) -> Examples | LabelledTokens:
-        """Problems with these digits (count, operands, width), and their answers, as tokens.
-
-        Raises:
-            ValueError: a problem is not legal, or they cannot stand in one batch.
-        """
-
-    @abstractmethod
-    def written_names(self, task: "Task") -> tuple[str, ...]:
-        """The texts of what the task's models write, by id: tokens, or labels."""
-
-    @abstractmethod
-    def first_query(self, batch: Batch) -> torch.Tensor:
-        """The tokens (1-D) of the first problem of a batch, without the token at the beginning and without a response."""
-
-    @abstractmethod
-    def check_inputs(self, task: "Task", model: PreTrainedModel, batch: Batch) -> None:
+    def check_inputs(self, task: Format, model: PreTrainedModel, batch: Batch) -> None:
         """Raise ValueError if a batch of `collator` does not fit into the model's tables."""
 
-    def check_generation(self, task: "Task") -> None:  # noqa: B027
+    def check_generation(self, task: Format) -> None:  # noqa: B027
         """Raise ValueError if the task's models cannot write a response token by token."""
-
-    @abstractmethod
-    def check_certifiable(self, task: "Task", model: PreTrainedModel) -> None:
-        """Raise ValueError if no certificate is possible for the model, whatever its weights."""
-
-    @abstractmethod
-    def window(self, model: PreTrainedModel) -> Window:
-        """The window of a model that `check_certifiable` accepts, see `modeling/relations.py`."""
-
-    @abstractmethod
-    def largest_sizes(self, model: PreTrainedModel) -> dict[str, int]:
-        """The most `tokens` of a problem that the code takes, and the largest of `position_ids` if a model reads them."""
-
-    @abstractmethod
-    def ideas(self, task: "Task", config: PreTrainedConfig | None = None) -> list[str]:
-        """Tags of the papers' ideas, for cards. A baseline has none.
-
-        Args:
-            config: of the model; without it, the tags are for a dataset, whose position ids may be coupled.
-        """
-
-    @abstractmethod
-    def rule_on_card(self, task: "Task") -> str | None:
-        """The rule that gives position ids to the rows of a dataset, for its card; None if the card explains labels."""
-
-    @abstractmethod
-    def columns(
-        self,
-        task: "Task",
-        digits: np.ndarray,
-        lengths: np.ndarray,
-        generator: np.random.Generator | None,
-        structure: Structure = NO_STRUCTURE,
-        whole: "Task | None" = None,
-    ) -> dict[str, pa.Array]:
-        """Columns of a dataset by name, see `data.columns.example_columns`.
-
-        Args:
-            structure: whether there are position ids, and by which rule.
-            whole: the task whose own rule it is; None for this task.
-        """
-
-    @abstractmethod
-    def rules(self, task: "Task") -> tuple[str, ...]:
-        """The rules by which a task's rows may have structure, the task's own first."""
-
-    @abstractmethod
-    def num_relations(self, task: "Task", structure: Structure) -> int:
-        """The number of relations in the pair maps of a task's rows, 0 to this number - 1.
-
-        Raises:
-            ValueError: a field of the structure does not fit the rule.
-        """
-
-    @abstractmethod
-    def pair_map(self, task: "Task", tokens: np.ndarray, ids: np.ndarray, structure: Structure) -> np.ndarray:
-        """The relations (count or 1, columns, columns) of the tokens (count, columns) of whole rows, without padding.
-
-        They are what a model derives with these fields in its configuration. One row stands for all if they are the same.
-
-        Args:
-            ids: (count, levels, columns), their position ids.
-
-        Raises:
-            ValueError: the rule cannot read a row.
-        """
-
-    def check_structure(self, task: "Task", structure: Structure) -> None:
-        """Raise ValueError if a task's rows cannot carry this structure."""
-        if structure.coupling not in (None, *(legal := self.rules(task))):
-            raise ValueError(
-                f"coupling {structure.coupling!r} does not read this format of {task.name!r}: "
-                f"choose one of {', '.join(legal)}"
-            )
-        if structure.pair_map:
-            self.num_relations(task, structure)
 
     @abstractmethod
     def collator(self, config: PreTrainedConfig, start: int = 1) -> Callable[..., Batch]:
@@ -282,11 +182,11 @@ class Family(ABC):
         """
         return self.collator(config)
 
-    def check_answers(self, task: "Task", model: PreTrainedModel) -> None:  # noqa: B027
+    def check_answers(self, task: Format, model: PreTrainedModel) -> None:  # noqa: B027
         """Raise ValueError if the model cannot answer questions."""
 
     @abstractmethod
-    def read(self, task: "Task", model: PreTrainedModel, question: str) -> Question:
+    def read(self, task: Format, model: PreTrainedModel, question: str) -> Question:
         """A question such as `Task.example_question`, as the model reads it.
 
         Raises:
@@ -295,7 +195,7 @@ class Family(ABC):
 
     @abstractmethod
     def encode(
-        self, task: "Task", model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, questions: Sequence[Question]
+        self, task: Format, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, questions: Sequence[Question]
     ) -> Questions:
         """Questions of one layout as inputs.
 
@@ -305,7 +205,7 @@ class Family(ABC):
 
     @abstractmethod
     def answers(
-        self, task: "Task", model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, questions: Questions
+        self, task: Format, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, questions: Questions
     ) -> list[str]:
         """The model's answers to a batch of questions.
 
@@ -313,7 +213,7 @@ class Family(ABC):
             ValueError: the model has no answer to one of them.
         """
 
-    def answer(self, task: "Task", model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, question: str) -> str:
+    def answer(self, task: Format, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, question: str) -> str:
         """The model's answer to one question; raises ValueError as `check_answers`, `read`, `encode` and `answers` do."""
         self.check_answers(task, model)
         return self.answers(task, model, tokenizer, self.encode(task, model, tokenizer, [self.read(task, model, question)]))[
@@ -422,39 +322,6 @@ class Decoder(Family):
                 "no question and has no --decode generate, choose --decode teacher_forced"
             )
 
-    def check_certifiable(self, task, model):
-        config = model.config
-        check_derives(config)
-        if not model.model.position_encoding.windowed:
-            raise ValueError(
-                f"the model has no window (position_encoding {config.position_encoding!r}, windowed {config.windowed}), so "
-                "its predictions may depend on the whole input and infinitely many cases remain"
-            )
-        if config.coupling not in task.couplings:
-            legal = " or ".join(map(repr, task.couplings))
-            raise ValueError(f"the model has the coupling rule {config.coupling!r}, not {legal}")
-        self.check_greedy(task, model)
-
-    def window(self, model):
-        return model.model.position_encoding.window
-
-    def largest_sizes(self, model):
-        window, levels = self.window(model), model.config.position_levels or 1
-        return {"position_ids": largest_neighbour_id(window, levels), "tokens": MOST_TOKENS}
-
-    def ideas(self, task, config=None):
-        is_coupled = (config or task).coupling != "sequential"
-        return ["position-coupling"] if is_coupled and (config is None or config.position_encoding != "none") else []
-
-    def rule_on_card(self, task):
-        return task.coupling
-
-    def written_names(self, task):
-        return task.tokens
-
-    def first_query(self, batch):
-        return batch["input_ids"][0, 1 : int((batch["labels"][0] != IGNORED).int().argmax())]
-
     def check_greedy(self, task, model):
         """Raise ValueError if the settings in generation_config or config change what greedy decoding writes."""
         ends = model.config.eos_token_id, model.generation_config.eos_token_id
@@ -471,73 +338,6 @@ class Decoder(Family):
         harmless |= {name for name in settings if getattr(model.generation_config, name, None) is None}
         if changed := [f"{name}={value!r}" for name, value in settings.items() if name not in harmless]:
             raise ValueError(f"generation_config changes how tokens are chosen ({', '.join(changed)})")
-
-    def written(self, task, digits, lengths):
-        return task.format(digits, lengths)
-
-    def rules(self, task):
-        return legal_rules(task)
-
-    def rule_of(self, task, coupling: str | None) -> CouplingRule:
-        """The rule of this name, the task's own if it is that one's or None."""
-        return task.rule if coupling in (None, task.coupling) else find_rule(coupling)
-
-    def window_of(self, task, structure: Structure) -> tuple[Window, bool]:
-        """The window of pair maps, and whether it hides pairs outside: by default as `CoupledGPTConfig` chooses them."""
-        rule = self.rule_of(task, structure.coupling)
-        bounds, windowed = structure.relation_range, structure.windowed is not False
-        if bounds is None and rule.relations:
-            if not windowed:
-                raise ValueError(
-                    f"the coupling rule {rule.name!r} names only the relations of a window: give relation_range, or "
-                    "set windowed"
-                )
-            return rule.relations, windowed
-        bounds = bounds or (0, 1)
-        if len(bounds) not in (2, 2 * rule.levels) or any(low > high for low, high in level_ranges(bounds, rule.levels)):
-            raise ValueError(
-                f"relation_range must be two integers, low <= high, or two for each of {rule.levels} level(s), got {bounds}"
-            )
-        return bounds, windowed
-
-    def num_relations(self, task, structure):
-        return num_coupled_relations(self.window_of(task, structure)[0], self.rule_of(task, structure.coupling).levels)
-
-    def pair_map(self, task, tokens, ids, structure):
-        own = torch.from_numpy(ids)
-        return coupled_pair_map(own, own, *self.window_of(task, structure)).numpy()
-
-    def columns(self, task, digits, lengths, generator, structure=NO_STRUCTURE, whole=None):
-        """Its own columns are `query_length`, the number of tokens of the query, and the ids of a coupling rule."""
-        examples = task.format(digits, lengths)
-        tokens, query_lengths = examples.tokens, examples.query_lengths
-        # If all rows have one layout, one row of a mask stands for all.
-        masked = slice(1) if examples.same_layout else slice(None)
-        column, query_ends = np.arange(tokens.shape[1], dtype=np.int32), query_lengths[masked, None].astype(np.int32)
-        present = tokens[masked] != PAD
-        ends = present.sum(axis=1, keepdims=True, dtype=np.int32)
-        kind = np.min_scalar_type(-max(len(task.tokens), -IGNORED))
-        ignored = column < query_ends
-        if examples.supervised is not None:
-            ignored = ignored | ~examples.supervised
-        columns = {
-            "input_ids": list_column(tokens.astype(np.min_scalar_type(len(task.tokens) - 1), copy=False), present),
-            "labels": list_column(np.where(ignored, IGNORED, tokens.astype(kind)), present),
-            "query_length": pa.array(query_lengths.astype(np.int32)),
-        }
-        if structure.needs_ids:
-            rule = self.rule_of(whole or task, structure.coupling)
-            if examples.position_ids is not None and not rule.reads_any_text:
-                ids = examples.position_ids
-            else:
-                ids = planned_position_ids(rule, examples, lengths)
-            columns["position_ids"] = ids_column(ids, np.broadcast_to(present, tokens.shape))
-        characters = character_table(task.tokens)
-        columns["prompt"] = text_column(list_column(tokens, (column > 0) & (column < query_ends)), characters)
-        columns["completion"] = text_column(list_column(tokens, (column >= query_ends) & (column < ends - 1)), characters)
-        columns["answer"] = pa.array(map(task.reader.read, columns["completion"].to_pylist()), pa.string())
-        columns["operand_lengths"] = list_column(lengths.astype(np.int32), lengths > 0)
-        return columns
 
     def collator(self, config, start=1):
         encoding = POSITION_ENCODINGS[config.position_encoding]
@@ -599,32 +399,7 @@ def legal_rules(task) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*task.couplings, *task.further_couplings, *any_text_rules())))
 
 
-def planned_position_ids(coupling: str | CouplingRule, examples: Examples, lengths: np.ndarray) -> np.ndarray:
-    """(1 or count, levels, columns), as `CouplingCollator` gives them."""
-    planned = torch.from_numpy(examples.tokens).long()
-    if examples.same_layout:
-        return plan_position_ids(coupling, planned[:1], planned.shape[1]).numpy()
-    # A rule reads the query only, whose layout follows from the lengths of the operands: plan each layout once.
-    layout = np.zeros(len(lengths), dtype=np.int64)
-    # Sorting operand by operand is ten times as fast as sorting whole rows.
-    for operand in lengths.T:
-        _, problems, layout = np.unique(layout * (lengths.max() + 1) + operand, return_index=True, return_inverse=True)
-    ids = plan_position_ids(coupling, planned[problems], planned.shape[1])
-    return ids.expand(len(problems), -1, -1).numpy()[layout]
-
-
 DECODER = Decoder()
-
-_ENCODER_DEFAULTS: Any = PairwiseBertConfig()  # type: ignore[call-arg]
-"""The configuration that says which relations the pair maps of rows have by default."""
-
-
-def check_derives(config: PreTrainedConfig) -> None:
-    """Raise ValueError for a model to which every call gives ids or maps; certificates are about derived ones."""
-    if getattr(config, "takes_structure", False):
-        raise ValueError(
-            "every call gives the model its ids or maps ('given'), and a certificate speaks of those that a rule derives"
-        )
 
 
 class Encoder(Family):
@@ -674,103 +449,6 @@ class Encoder(Family):
 
     def check_generation(self, task):
         raise ValueError(f"a model of the task {task.name!r} is an encoder and generates nothing: leave out --decode")
-
-    def check_certifiable(self, task, model):
-        check_derives(model.config)
-        if not getattr(model.config, "label_states", False):
-            raise ValueError(
-                "an encoder does not write token by token, so the proof's induction does not apply, and its depth limits "
-                "the cascades of carries; one with label_states has an induction over passes"
-            )
-        if (names := model.config.id2label) != dict(enumerate(task.labels)):
-            raise ValueError(f"the labels of {task.name!r} are {task.labels!r}, but id2label names {names}")
-        if (rule := model.config.head_maps[0]) != task.settling_map:
-            raise ValueError(f"the cases of {task.name!r} are those of pair_maps {task.settling_map!r}, not {rule!r}")
-
-    def window(self, model):
-        return model.config.relation_range
-
-    def largest_sizes(self, model):
-        return {"tokens": MOST_SETTLING_TOKENS}
-
-    def ideas(self, task, config=None):
-        return ["structural-symmetry"]
-
-    def rule_on_card(self, task):
-        return None
-
-    def written_names(self, task):
-        return task.labels
-
-    def first_query(self, batch):
-        return batch["input_ids"][0]
-
-    def written(self, task, digits, lengths):
-        return task.write(digits, *task.layout(lengths))
-
-    def rules(self, task):
-        others = ("relative",) if task.settling_map in (GRID, COLUMNS) else RULE_IDS
-        return tuple(dict.fromkeys((*filter(None, [task.settling_map]), *others)))
-
-    def rule_of(self, task, coupling: str | None) -> str:
-        """The name of the rule, the task's own if it is None."""
-        return coupling or self.rules(task)[0]
-
-    def window_of(self, task, structure: Structure) -> tuple[tuple[int, ...], bool]:
-        """The range of differences, and whether it is a window: by default as `PairwiseBertConfig` chooses them."""
-        rule, bounds = self.rule_of(task, structure.coupling), structure.relation_range
-        if rule in (GRID, COLUMNS) and (bounds is not None or structure.windowed is not None):
-            raise ValueError(f"pair maps of {rule!r} have no differences: leave out relation_range and windowed")
-        if bounds is not None and (len(bounds) != 2 or not bounds[0] <= 0 <= bounds[1]):
-            raise ValueError(f"relation_range must be two integers, low <= 0 <= high, got {bounds}")
-        return tuple(bounds or _ENCODER_DEFAULTS.relation_range), structure.windowed is True
-
-    def num_relations(self, task, structure):
-        bounds, _ = self.window_of(task, structure)
-        rule = self.rule_of(task, structure.coupling)
-        if rule == COLUMNS:
-            return max(relation for relation, _, _ in task.transducer.label_slots) + 1
-        return num_relations(rule, bounds, _ENCODER_DEFAULTS.max_multiplier_length)
-
-    def rule_ids(self, task, tokens: np.ndarray, coupling: str | None) -> np.ndarray:
-        """Ids (count, 1, columns) of tokens (count, columns): those whose differences are the rule's relations.
-
-        The rules `grid` and `columns` relate tokens by other means: their ids number the tokens.
-        """
-        rule, ids = self.rule_of(task, coupling), torch.from_numpy(tokens.astype(np.int64))
-        if rule in RULE_IDS and task.settling_map != COLUMNS:
-            return RULE_IDS[rule](ids, virtual_indices(ids)).unsqueeze(1).numpy()
-        present = ids != PAD
-        return present.cumsum(1).masked_fill(~present, 0).unsqueeze(1).numpy()
-
-    def pair_map(self, task, tokens, ids, structure):
-        rule, input_ids = self.rule_of(task, structure.coupling), torch.from_numpy(tokens)
-        if rule == COLUMNS:
-            return answer_relations(find_labels(task.transducer, input_ids), input_ids.shape).numpy()
-        if rule == GRID:
-            return answer_relations(find_answers(GRID, input_ids, (), 0), input_ids.shape).numpy()
-        longest = _ENCODER_DEFAULTS.max_multiplier_length
-        return relate_ids(rule, torch.from_numpy(ids[:, 0]), input_ids, *self.window_of(task, structure), longest).numpy()
-
-    def columns(self, task, digits, lengths, generator, structure=NO_STRUCTURE, whole=None):
-        """Labels are the class of each token; the completion is the text of those that give the answer."""
-        examples = task.write(digits, *task.layout(lengths), generator=generator)
-        tokens, labels = examples.tokens, examples.labels
-        present = tokens != PAD
-        written = number_lengths(digits).astype(np.int32)
-        characters = character_table(task.tokens)
-        completion = text_column(list_column(*task.answer_labels(tokens, labels)), character_table(task.labels))
-        columns = {
-            "input_ids": list_column(tokens, present),
-            "labels": list_column(labels, present),
-            "prompt": text_column(list_column(tokens, present), characters),
-            "completion": completion,
-            "answer": pa.array(map(task.reader.read, completion.to_pylist()), pa.string()),
-            "operand_lengths": list_column(written, np.ones((1, written.shape[1]), dtype=bool)),
-        }
-        if structure.needs_ids:
-            columns["position_ids"] = ids_column(self.rule_ids(task, tokens, structure.coupling), present)
-        return columns
 
     def collator(self, config, start=1):
         if start != 1:

@@ -16,6 +16,7 @@ from longhand.data import (
     make_generator,
 )
 from longhand.data.collator import IGNORED
+from longhand.data.columns import rows_of
 from longhand.data.metrics import count_matches, right_tokens
 from longhand.data.tasks.reader import digits_of
 from longhand.hub_cards.checkpoints.load import read_checkpoint
@@ -121,7 +122,7 @@ def test_training_and_datasets_leave_out_the_same_labels():
     batches = FreshBatches(task, 1, 4, 0, mixed=True, collator=COLLATOR, batch_size=32, num_batches=1)
     lengths = np.array([[3, 3]])
     examples = task.format(digits_of(["653", "149"]), lengths)
-    labels = task.family.columns(task, digits_of(["653", "149"]), lengths, None)["labels"].to_pylist()[0]
+    labels = rows_of(task).columns(task, digits_of(["653", "149"]), lengths, None)["labels"].to_pylist()[0]
     assert labels == COLLATOR(examples)["labels"][0].tolist() and len([label for label in labels if label >= 0]) == 5
     batch = batches[0]
     is_hint = batch["input_ids"] >= FIRST_HINT

@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -29,19 +28,10 @@ FILES = {
 }
 
 
-def statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes of a file but those that only a type checker reads, below `if TYPE_CHECKING:`."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            continue
-        yield node
-        yield from statements(node)
-
-
 def imported(file: str) -> set[str]:
-    """The package's own files that a file imports when it runs."""
+    """The package's own files that a file imports, at once, when they are needed, or for type checkers alone."""
     names = set()
-    for node in statements(FILES[file]):
+    for node in ast.walk(FILES[file]):
         if isinstance(node, ast.ImportFrom):
             package = Path(file).parts[: -node.level] if node.level else ()
             module = ".".join([*package, *filter(None, [node.module])])

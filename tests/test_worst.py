@@ -58,7 +58,7 @@ def test_tried_problems_are_legal_and_of_the_split(name, split):
         assert len(digits) and len(digits) == len(leads) and (np.diff(leads) >= 0).all()
         assert search.leads[0] <= min(before, leads[0]) and len(search.digits) <= 30
         before = search.leads[0]
-        task.family.written(task, digits, np.tile(operands, (len(digits), 1)))
+        task.written(digits, np.tile(operands, (len(digits), 1)))
         if split is not None:
             assigned = task.split_of(digits, np.tile(operands, (len(digits), 1)))
             assert np.isin(assigned, [-1, SPLITS.index(split)]).all()

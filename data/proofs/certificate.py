@@ -15,7 +15,9 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from longhand.data.families import DECODER
 from longhand.data.proofs.check import Check, Failure, check_neighbourhoods, coverings
+from longhand.data.proofs.provable import provable
 from longhand.data.proofs.windows.rounding import CLEAR
 from longhand.data.splits import make_generator
 from longhand.data.tasks.covering import Practice
@@ -104,8 +106,14 @@ class Words(NamedTuple):
     proof: tuple[str, ...]
 
 
-WORDS = {"decoder": Words(STATEMENT, PROOF), "encoder": Words(SETTLING_STATEMENT, SETTLING_PROOF)}
-"""By `Family.name`."""
+DECODER_WORDS = Words(STATEMENT, PROOF)
+ENCODER_WORDS = Words(SETTLING_STATEMENT, SETTLING_PROOF)
+
+
+def _words_of(task: Task) -> Words:
+    """What a certificate of the task's models says."""
+    return DECODER_WORDS if task.family is DECODER else ENCODER_WORDS
+
 
 MEASURED = {"wrong": (0.01, 0.0), "margin": (0.01, 1e-3), "bound": (0.01, 0.0), "ratio": (0.01, 0.0)}
 """Fields that another processor measures a little differently, with a relative and an absolute tolerance."""
@@ -236,7 +244,7 @@ def _conclude(check: Check, model: PreTrainedModel, task: Task) -> Certificate:
     limits = _limits(model, task)
     statement = "Nothing is proved."
     if certified:
-        words = WORDS[task.family.name].statement
+        words = _words_of(task).statement
         by_table = BY_TABLE if getattr(model.config, "transducer", None) else ""
         statement = words.format(problems=_problems(task, limits), dtype=dtype, task=described, table=by_table)
     elif check.wrong == 0:
@@ -265,7 +273,7 @@ def _conclude(check: Check, model: PreTrainedModel, task: Task) -> Certificate:
 
 def _limits(model: PreTrainedModel, task: Task) -> dict[str, int]:
     """The largest sizes that the code takes."""
-    limits = task.family.largest_sizes(model)
+    limits = provable(task).largest_sizes(model)
     longest = longest_operands(task, limits) if len(task.parts) == 1 else None
     return limits if longest is None else limits | {"length": longest}
 
@@ -321,7 +329,7 @@ def _proof(check: Check, model: PreTrainedModel, task: Task, limits: dict[str, i
         **limits,
         "factor": ROUNDING_FACTOR,
     }
-    return [step.format(**values) for step in WORDS[task.family.name].proof]
+    return [step.format(**values) for step in _words_of(task).proof]
 
 
 def hash_weights(model: PreTrainedModel) -> str:

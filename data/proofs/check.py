@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
 from longhand.data.machines.columns import MOST_NEIGHBOURHOODS
-from longhand.data.proofs.windows.networks import NETWORKS
+from longhand.data.proofs.provable import provable
 from longhand.data.tasks.covering import Covering, Listed, Practice
 from longhand.data.tasks.task import Task
 from longhand.modeling.coupling import COUPLING_RULES
@@ -143,15 +143,15 @@ def covering(model: PreTrainedModel, task: Task) -> Covering:
             or its neighbourhoods are unknown, too many, or too small to decide the answer.
     """
     try:
-        task.family.check_certifiable(task, model)
+        provable(task).check_certifiable(task, model)
         layers, (window, first) = model.config.num_hidden_layers, _own_window(model, task)
         found = task.covering(window, layers)
-        NETWORKS[task.family.name].check_bounded(model)
+        provable(task).network.check_bounded(model)
     except ValueError as error:
         raise CannotCertify(f"no certificate: {error}") from error
     if found.count > MOST_NEIGHBOURHOODS:
         raise CannotCertify(f"no certificate: there are {found.count:,} neighbourhoods, more than {MOST_NEIGHBOURHOODS:,}")
-    return found.in_window(task.family.window(model), first)
+    return found.in_window(provable(task).window(model), first)
 
 
 def _own_window(model: PreTrainedModel, task: Task) -> tuple[Window, int]:
@@ -160,7 +160,7 @@ def _own_window(model: PreTrainedModel, task: Task) -> tuple[Window, int]:
     They differ if the model's rule joins the task's rule with others: then no other relation holds between two tokens of a
     problem of the task (see `joined_rule`).
     """
-    window, own = task.family.window(model), getattr(task, "coupling", None)
+    window, own = provable(task).window(model), getattr(task, "coupling", None)
     rule = COUPLING_RULES.get(getattr(model.config, "coupling", ""))
     if rule is None or own not in rule.members or tuple(window) != rule.relations:
         return window, 0
@@ -203,7 +203,7 @@ def _check_part(model: PreTrainedModel, task: Task, thorough: bool, enough: floa
                     if thorough:
                         parts += _by_lead(batch, leads)
             if thorough and check.wrong == 0:
-                network = NETWORKS[task.family.name](model)
+                network = provable(task).network(model)
                 check.bound = 0.0
                 check.ratio = math.inf
                 with tqdm(total=covered.count, desc="bounding", disable=None, leave=False, delay=1) as bar:

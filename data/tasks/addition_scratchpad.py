@@ -42,7 +42,7 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
     name: ClassVar[str] = "addition_scratchpad"
     sign: ClassVar[str] = "+"
     coupling: ClassVar[str] = "addition_scratchpad"
-    further_couplings: ClassVar[tuple[str, ...]] = ("addition_scratchpad_followup",)  # type: ignore[misc]
+    further_couplings: ClassVar[tuple[str, ...]] = ("addition_scratchpad_followup",)
     example_question: ClassVar[str] = "512+880+300"
     size_names: ClassVar[tuple[str, str]] = ("digits of the operands", "number of operands")
     every_problem: ClassVar[str] = "2 to 1,000,000 operands of every length"

@@ -4,26 +4,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, cast
 
 import numpy as np
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from longhand.data.formatting import Batch
+from longhand.data.formatting import Batch, Examples
 from longhand.data.machines.columns import ABSENT, Graph
 from longhand.data.machines.sights import Sight, number_rows
 from longhand.modeling import PairwiseBertForTokenClassification
+from longhand.modeling.coupling import CouplingRule
 from longhand.modeling.relations import NOT_RELATED, Neighbours, Window, coupled_pair_map, is_listed
 from longhand.modeling.settling import IGNORED, NO_STATE, Cases
 from longhand.modeling.vocabulary import BOS, PAD
-
-if TYPE_CHECKING:
-    from longhand.data.tasks.decoder_task import DecoderTask
-    from longhand.data.tasks.encoder_task import EncoderTask
-    from longhand.data.tasks.settling_columns import SettlingColumns
-    from longhand.data.tasks.task import Task
 
 _AT_ONCE = 20_000
 """Neighbourhoods, or cases, that are checked at a time."""
@@ -42,6 +37,37 @@ SEARCHED = (
 """Why a searched list is complete, for the certificate."""
 
 
+class Practised(Protocol):
+    """What is read of a task whose problems are practised; `FreshBatches` finds the task of this name."""
+
+    name: ClassVar[str]
+
+    @property
+    def operands(self) -> int: ...
+
+    @property
+    def ones_come_first(self) -> bool: ...
+
+
+class Labelled(Practised, Protocol):
+    """What is read of an encoder's task."""
+
+    @property
+    def tokens(self) -> tuple[str, ...]: ...
+
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+
+
+class Written(Protocol):
+    """What is read of a decoder's task."""
+
+    @property
+    def rule(self) -> CouplingRule: ...
+
+    def format(self, digits: np.ndarray, lengths: np.ndarray) -> Examples: ...
+
+
 class Problems(NamedTuple):
     """Problems of one task and one group of lengths.
 
@@ -51,7 +77,7 @@ class Problems(NamedTuple):
         lengths: (count, operands).
     """
 
-    task: "Task"
+    task: Practised
     digits: np.ndarray
     lengths: np.ndarray
 
@@ -157,7 +183,7 @@ class NeighbourhoodBatch(Listed):
     relations: np.ndarray
     right: np.ndarray
     beginning: int = -1
-    task: "Task | None" = None
+    task: Practised | None = None
     graph: Graph | None = None
     paths: np.ndarray | None = None
 
@@ -296,7 +322,7 @@ class CoveringCases(Covering, Listed):
     right: torch.Tensor
     argument: str
     ideal: str
-    task: "EncoderTask | SettlingColumns"
+    task: Labelled
     graph: Graph | None = None
     paths: np.ndarray | None = None
 
@@ -345,7 +371,7 @@ class CoveringCases(Covering, Listed):
         practice.cases.append(self.take(np.concatenate([every, again])))
 
 
-def problems_of(task: "Task", graph: Graph, paths: np.ndarray) -> list[Problems]:
+def problems_of(task: Practised, graph: Graph, paths: np.ndarray) -> list[Problems]:
     """The shortest problems whose runs hold some paths."""
     found = graph.problems(paths, task.operands, task.ones_come_first) if len(paths) else []
     return [Problems(task, digits, lengths) for digits, lengths in found]
@@ -395,7 +421,7 @@ def agree(groups: np.ndarray, values: np.ndarray) -> np.ndarray:
     return (least == most)[group]
 
 
-def search_covering(sights: Iterable[Sight], task: "Task | None" = None) -> CoveringNeighbourhoods:
+def search_covering(sights: Iterable[Sight], task: Practised | None = None) -> CoveringNeighbourhoods:
     """Every neighbourhood, by search; labels are tokens.
 
     Args:
@@ -411,7 +437,7 @@ def search_covering(sights: Iterable[Sight], task: "Task | None" = None) -> Cove
 
 
 def seen_in_problems(
-    task: "DecoderTask", digits: np.ndarray, lengths: np.ndarray
+    task: Written, digits: np.ndarray, lengths: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """The keys that response tokens of problems of one layout see, by the task's format and its coupling rule.
 

@@ -69,6 +69,15 @@ class DecoderTask(Task):
             ValueError: the problems cannot stand in one batch.
         """
 
+    def written(self, digits: np.ndarray, lengths: np.ndarray) -> Examples:
+        """As `format`: problems as evaluation writes them."""
+        return self.format(digits, lengths)
+
+    @property
+    def written_names(self) -> tuple[str, ...]:
+        """The texts of what the task's models write, by id."""
+        return self.tokens
+
     def read_question(self, question: str) -> list[str]:
         """The numbers of a question as text, with the leading zeros that count as digits.
 

@@ -71,6 +71,19 @@ class EncoderTask(Task):
         """The task whose example cards draw, as narrow as it can be written."""
         return self.for_evaluation  # type: ignore[return-value]
 
+    def written(self, digits: np.ndarray, lengths: np.ndarray) -> LabelledTokens:
+        """Problems with these digits (count, operands, width) and their labels, in the layout of their lengths.
+
+        Raises:
+            ValueError: a problem is not legal, or they cannot stand in one batch.
+        """
+        return self.write(digits, *self.layout(lengths))
+
+    @property
+    def written_names(self) -> tuple[str, ...]:
+        """The texts of the labels of the task's models, by id."""
+        return self.labels
+
     @abstractmethod
     def layout(self, lengths: np.ndarray) -> tuple[int, ...]:
         """The layout of problems of one group of lengths (count, columns of `lengths`).

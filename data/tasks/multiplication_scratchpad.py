@@ -34,7 +34,7 @@ class MultiplicationScratchpad(DecoderTask):
     name: ClassVar[str] = "multiplication_scratchpad"
     sign: ClassVar[str] = "*"
     coupling: ClassVar[str] = "multiplication_scratchpad"
-    further_couplings: ClassVar[tuple[str, ...]] = ("multiplication_scratchpad_followup",)  # type: ignore[misc]
+    further_couplings: ClassVar[tuple[str, ...]] = ("multiplication_scratchpad_followup",)
     operands: ClassVar[int] = 2
     most_digits: ClassVar[int] = 2000
     reader = replace(ONES_FIRST, separators=">=")

@@ -128,7 +128,7 @@ def render_card(checkpoint: Checkpoint, repo_id: str | None = None, dataset: str
         source=source,
         # With a capital at its beginning, without a full stop.
         description=description[:1].upper() + description[1:].rstrip("."),
-        ideas=task.family.ideas(task, config),
+        ideas=family_card(task).ideas(task, config),
         drawing=family_card(task).draw(task, config),
         rules=COUPLING_RULES,
         pair_maps=PAIR_MAPS,
@@ -168,7 +168,7 @@ def _metadata(checkpoint: Checkpoint, title: str, dataset: str | None) -> ModelC
         license=LICENSE,
         library_name="transformers",
         pipeline_tag=task.family.pipeline,
-        tags=[TAG, kind_tag("model"), config.model_type, *SUBJECTS, *task.family.ideas(task, config), *code],
+        tags=[TAG, kind_tag("model"), config.model_type, *SUBJECTS, *family_card(task).ideas(task, config), *code],
         widget=widget,
         base_model=checkpoint.recipe.get("base_model"),
         datasets=[dataset] if dataset else None,

@@ -160,7 +160,7 @@ def render_dataset_card(dataset: GeneratedDataset, repo_id: str, sizes: Mapping[
     tasks: dict[str, Task] = {name: _task_of(dataset.task, arguments) for name, arguments in configurations.items()}
     default, arguments = next(iter(configurations.items()))
     first = tasks[default]
-    ideas = first.family.ideas(first)
+    ideas = family_card(first).ideas(first)
     data = DatasetCardData(
         license=LICENSE,
         task_categories=[first.family.pipeline],
@@ -188,7 +188,7 @@ def render_dataset_card(dataset: GeneratedDataset, repo_id: str, sizes: Mapping[
     infos.to_dataset_card_data(data)
     given = "".join(f", {name}={value!r}" for name, value in {**arguments, "seed": dataset.seed}.items())
     split, count = next(iter(counts.items()))
-    rules = [f"`{rule}`" for rule in (own.family.rule_on_card(own) for own in tasks.values()) if rule is not None]
+    rules = [f"`{rule}`" for rule in (family_card(own).rule_on_card(own) for own in tasks.values()) if rule is not None]
     return render(
         "dataset_card.md",
         data,

@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader
 from transformers import PreTrainedConfig
 
 from longhand.data.collator import IGNORED
+from longhand.data.families import DECODER
 from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.splits import make_generator
 from longhand.data.tasks.decoder_task import DecoderTask
@@ -47,6 +48,18 @@ class FamilyCard(ABC):
         """The same problem, with what one token sees under the window of a model; None if the model has no window."""
 
     @abstractmethod
+    def ideas(self, task: Task, config: PreTrainedConfig | None = None) -> list[str]:
+        """Tags of the papers' ideas, for cards. A baseline has none.
+
+        Args:
+            config: of the model; without it, the tags are for a dataset, whose position ids may be coupled.
+        """
+
+    @abstractmethod
+    def rule_on_card(self, task: Task) -> str | None:
+        """The rule that gives position ids to the rows of a dataset, for its card; None if the card explains labels."""
+
+    @abstractmethod
     def ask(self, task: Task) -> tuple[str, list[str]]:
         """The prompt of a question, and lines of Python that print the model's answer to its tokens, `inputs`."""
 
@@ -61,6 +74,13 @@ class DecoderCard(FamilyCard):
         if not (config.position_encoding == "pairwise" and config.windowed):
             return None
         return draw_ids(task, config.rule, config.relation_range or config.rule.relations)
+
+    def ideas(self, task, config=None):
+        is_coupled = (config or task).coupling != "sequential"
+        return ["position-coupling"] if is_coupled and (config is None or config.position_encoding != "none") else []
+
+    def rule_on_card(self, task):
+        return task.coupling
 
     def ask(self, task):
         task = task.parts[0]
@@ -81,6 +101,12 @@ class EncoderCard(FamilyCard):
     def draw_sight(self, task, config):
         return draw_labels(task, config) if config.windowed else None
 
+    def ideas(self, task, config=None):
+        return ["structural-symmetry"]
+
+    def rule_on_card(self, task):
+        return None
+
     def ask(self, task):
         task = task.parts[0]
         prompt = "".join(token for token, _ in encoder_example(task.for_evaluation))
@@ -94,13 +120,13 @@ class EncoderCard(FamilyCard):
         ]
 
 
-CARDS: dict[str, FamilyCard] = {"decoder": DecoderCard(), "encoder": EncoderCard()}
-"""By `Family.name`."""
+_DECODER_CARD = DecoderCard()
+_ENCODER_CARD = EncoderCard()
 
 
 def family_card(task: Task) -> FamilyCard:
     """The drawings and questions of the task's family."""
-    return CARDS[task.family.name]
+    return _DECODER_CARD if task.family is DECODER else _ENCODER_CARD
 
 
 def snippet(task: Task, source: str, shipped: bool = False) -> str:

@@ -292,7 +292,3 @@ class EncoderRounding(NetworkRounding):
     @property
     def _scaling(self) -> float:
         return float(self.config.head_dim) ** -0.5
-
-
-NETWORKS: dict[str, type[NetworkRounding]] = {"decoder": DecoderRounding, "encoder": EncoderRounding}
-"""The networks whose rounding has a bound, by `Family.name`."""

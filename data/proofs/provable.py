@@ -1,0 +1,97 @@
+"""What a certificate asks of the models of each family: whether one is possible, by which window, and up to which sizes."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from longhand.data.families import DECODER
+from longhand.data.proofs.windows.networks import DecoderRounding, EncoderRounding, NetworkRounding
+from longhand.data.tasks.task import Task
+from longhand.modeling.relations import MOST_TOKENS, Window, largest_neighbour_id
+from longhand.modeling.settling import MOST_TOKENS as MOST_SETTLING_TOKENS
+
+
+class Provable(ABC):
+    """The models of one family, as a certificate sees them.
+
+    Attributes:
+        network: their formulas, with a bound of rounding.
+    """
+
+    network: ClassVar[type[NetworkRounding]]
+
+    @abstractmethod
+    def check_certifiable(self, task: Task, model: PreTrainedModel) -> None:
+        """Raise ValueError if no certificate is possible for the model, whatever its weights."""
+
+    @abstractmethod
+    def window(self, model: PreTrainedModel) -> Window:
+        """The window of a model that `check_certifiable` accepts, see `modeling/relations.py`."""
+
+    @abstractmethod
+    def largest_sizes(self, model: PreTrainedModel) -> dict[str, int]:
+        """The most `tokens` of a problem that the code takes, and the largest of `position_ids` if a model reads them."""
+
+
+class ProvableDecoder(Provable):
+    network = DecoderRounding
+
+    def check_certifiable(self, task, model):
+        config = model.config
+        check_derives(config)
+        if not model.model.position_encoding.windowed:
+            raise ValueError(
+                f"the model has no window (position_encoding {config.position_encoding!r}, windowed {config.windowed}), so "
+                "its predictions may depend on the whole input and infinitely many cases remain"
+            )
+        if config.coupling not in task.couplings:
+            legal = " or ".join(map(repr, task.couplings))
+            raise ValueError(f"the model has the coupling rule {config.coupling!r}, not {legal}")
+        DECODER.check_greedy(task, model)
+
+    def window(self, model):
+        return model.model.position_encoding.window
+
+    def largest_sizes(self, model):
+        window, levels = self.window(model), model.config.position_levels or 1
+        return {"position_ids": largest_neighbour_id(window, levels), "tokens": MOST_TOKENS}
+
+
+class ProvableEncoder(Provable):
+    network = EncoderRounding
+
+    def check_certifiable(self, task, model):
+        check_derives(model.config)
+        if not getattr(model.config, "label_states", False):
+            raise ValueError(
+                "an encoder does not write token by token, so the proof's induction does not apply, and its depth limits "
+                "the cascades of carries; one with label_states has an induction over passes"
+            )
+        if (names := model.config.id2label) != dict(enumerate(task.labels)):
+            raise ValueError(f"the labels of {task.name!r} are {task.labels!r}, but id2label names {names}")
+        if (rule := model.config.head_maps[0]) != task.settling_map:
+            raise ValueError(f"the cases of {task.name!r} are those of pair_maps {task.settling_map!r}, not {rule!r}")
+
+    def window(self, model):
+        return model.config.relation_range
+
+    def largest_sizes(self, model):
+        return {"tokens": MOST_SETTLING_TOKENS}
+
+
+def check_derives(config: PreTrainedConfig) -> None:
+    """Raise ValueError for a model to which every call gives ids or maps; certificates are about derived ones."""
+    if getattr(config, "takes_structure", False):
+        raise ValueError(
+            "every call gives the model its ids or maps ('given'), and a certificate speaks of those that a rule derives"
+        )
+
+
+_DECODERS = ProvableDecoder()
+_ENCODERS = ProvableEncoder()
+
+
+def provable(task: Task) -> Provable:
+    """What a certificate asks of the models of a task."""
+    return _DECODERS if task.family is DECODER else _ENCODERS
