@@ -16,8 +16,8 @@ from transformers import PreTrainedModel
 from longhand.data.checks import check_integer
 from longhand.data.formatting import Batch, Examples, LabelledTokens, as_batch, join_examples
 from longhand.data.lengths import rows_of_groups
+from longhand.data.machines.covering import NeighbourhoodBatch, Practice, Practised, Problems, join_neighbourhoods
 from longhand.data.splits import SPLITS, make_generator
-from longhand.data.tasks.covering import NeighbourhoodBatch, Practice, Practised, Problems, join_neighbourhoods
 from longhand.data.tasks.task import Task
 
 

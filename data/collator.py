@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from longhand.data.checks import check_integer
 from longhand.data.formatting import Batch, Examples, LabelledTokens, as_batch
-from longhand.data.tasks.covering import NeighbourhoodBatch
+from longhand.data.machines.covering import NeighbourhoodBatch
 from longhand.modeling import CoupledGPTConfig
 from longhand.modeling.coupling import (
     CouplingRule,

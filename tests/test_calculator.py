@@ -12,10 +12,10 @@ from longhand import eval as evaluation
 from longhand import train as training
 from longhand.data import Calculator, FreshBatches, build_tokenizer, load_task_dataset, make_generator
 from longhand.data.batches import PRACTICE_EVERY
+from longhand.data.machines.covering import Practice, Problems
 from longhand.data.proofs import Check, check_neighbourhoods, covering, coverings
 from longhand.data.proofs.certificate import _conclude
 from longhand.data.tasks.composite import LargeSums
-from longhand.data.tasks.covering import Practice, Problems
 from longhand.data.tasks.plugins import load_plugin
 from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.checkpoints.load import load_checkpoint

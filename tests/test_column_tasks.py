@@ -14,14 +14,14 @@ from certificate_subjects import untrained
 
 from longhand.data import ColumnPass, ColumnTask, build_task
 from longhand.data.batches import FreshBatches
-from longhand.data.machines.states import easiest_layout, task_with_states, work_of
+from longhand.data.machines.covering import Practice
 from longhand.data.proofs import check_neighbourhoods
 from longhand.data.proofs.check import covering
 from longhand.data.splits import SPLITS
 from longhand.data.tasks.column_task import run_pass, task_of_table
-from longhand.data.tasks.covering import Practice
 from longhand.data.tasks.numbers_by_columns import compare
 from longhand.data.tasks.registry import TASKS
+from longhand.data.tasks.written_states import easiest_layout, task_with_states, work_of
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.modeling.transducer import read_transducer, table_of
 from longhand.modeling.vocabulary import BOS, PAD

@@ -9,8 +9,8 @@ from certificate_subjects import untrained
 
 from longhand.data import Addition, CouplingCollator, Division, Examples, FreshBatches
 from longhand.data.batches import PRACTICE_EVERY, PRACTISED_NEIGHBOURHOODS
+from longhand.data.machines.covering import NeighbourhoodBatch, Practice, Problems, join_neighbourhoods
 from longhand.data.proofs import check_neighbourhoods
-from longhand.data.tasks.covering import NeighbourhoodBatch, Practice, Problems, join_neighbourhoods
 
 TASK = Division()
 COLLATOR = CouplingCollator(TASK.coupling, 20)

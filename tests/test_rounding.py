@@ -11,11 +11,11 @@ import torch
 
 import longhand
 from longhand.data import Addition
+from longhand.data.machines.covering import NeighbourhoodBatch
 from longhand.data.proofs import ROUNDING_FACTOR, certificate, certify, check_thoroughly
 from longhand.data.proofs.certificate import SETTLING_STATEMENT, STATEMENT
 from longhand.data.proofs.windows.networks import DecoderRounding, NetworkRounding
 from longhand.data.proofs.windows.rounding import ACTIVATIONS, BENT, STEEPEST
-from longhand.data.tasks.covering import NeighbourhoodBatch
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 

@@ -9,10 +9,10 @@ from refusals import refusal as refused
 from longhand import train
 from longhand.data import Addition, CouplingCollator, FreshBatches
 from longhand.data.batches import PRACTICE_EVERY
+from longhand.data.machines.covering import Practice, Problems
 from longhand.data.proofs import certificate as certificate_module
 from longhand.data.proofs import hash_weights
 from longhand.data.splits import SPLITS
-from longhand.data.tasks.covering import Practice, Problems
 from longhand.eval import load_checkpoint
 from longhand.hub_cards.commands import LOCK_FILE
 from longhand.hub_cards.recipes import list_recipes, load_recipe, read_recipe, write_recipe

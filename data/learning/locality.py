@@ -10,9 +10,9 @@ import numpy as np
 from longhand.data.learning.functions import Refused
 from longhand.data.learning.machine_task import TablePass, with_states
 from longhand.data.learning.report import states_written
-from longhand.data.machines.states import is_easier
 from longhand.data.machines.windows import WIDEST_WINDOW
 from longhand.data.tasks.column_task import ColumnTask
+from longhand.data.tasks.written_states import is_easier
 
 
 def chosen_layout(

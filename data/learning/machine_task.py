@@ -8,9 +8,9 @@ from math import prod
 from longhand.data.learning.functions import Refused
 from longhand.data.learning.machines import MOST_STATES, Machine
 from longhand.data.learning.words import DIGITS, Words
-from longhand.data.machines.states import STATES
 from longhand.data.tasks.column_task import TABLES, ColumnPass, ColumnTask
 from longhand.data.tasks.settling_columns import SETTLING
+from longhand.data.tasks.written_states import STATES
 from longhand.modeling.transducer import RESERVED
 
 SYMBOLS = DIGITS + DIGITS[10:].upper() + "".join(map(chr, range(0x100, 0x200)))

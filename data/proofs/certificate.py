@@ -16,11 +16,11 @@ import torch
 from transformers import PreTrainedModel
 
 from longhand.data.families import DECODER
+from longhand.data.machines.covering import Practice
 from longhand.data.proofs.check import Check, Failure, check_neighbourhoods, coverings
 from longhand.data.proofs.provable import provable
 from longhand.data.proofs.windows.rounding import CLEAR
 from longhand.data.splits import make_generator
-from longhand.data.tasks.covering import Practice
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.task import Task
 from longhand.modeling.coupling import plan_position_ids

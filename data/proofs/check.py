@@ -17,8 +17,8 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
 from longhand.data.machines.columns import MOST_NEIGHBOURHOODS
+from longhand.data.machines.covering import Covering, Listed, Practice
 from longhand.data.proofs.provable import provable
-from longhand.data.tasks.covering import Covering, Listed, Practice
 from longhand.data.tasks.task import Task
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.inputs import read_format

@@ -260,6 +260,7 @@ class WorstSearch(ProblemSearch):
         split: str | None = None,
     ):
         self.model, self.family = model, task.family
+        self.own_task = cast(DecoderTask | EncoderTask, task)
         self.collator = self.family.collator(model.config)
         super().__init__(task, operands, generator, kept, split)
 
@@ -268,7 +269,7 @@ class WorstSearch(ProblemSearch):
         return max(2, min(TRIED, TOKENS_AT_ONCE // max(1, response)))
 
     def _batch(self, digits: np.ndarray) -> Batch:
-        return self.collator(self.family.written(self.task, digits, self._lengths(len(digits))))
+        return self.collator(self.own_task.written(digits, self._lengths(len(digits))))
 
     def _logits(self, batch: Batch) -> Tensor:
         inputs = {name: value for name, value in to_device(batch, self.model.device).items() if name != "labels"}
@@ -286,7 +287,7 @@ class WorstSearch(ProblemSearch):
         labels = batch["labels"][0]
         supervised = labels != IGNORED
         right = labels[supervised].tolist()
-        if self.model.can_generate() and self.task.answers_questions:
+        if self.family.ahead and self.task.answers_questions:
             written = self._generate(batch["input_ids"][:, : int(supervised.int().argmax())])
         else:
             logits = self._logits(batch)[0]
@@ -294,7 +295,7 @@ class WorstSearch(ProblemSearch):
             written = logits[: len(logits) - self.family.ahead].argmax(-1)[kept].tolist()
         if written == right:
             return None
-        names = self.family.written_names(self.task)
+        names = self.own_task.written_names
         return _spelled(written, names), _spelled(right, names)
 
     def _generate(self, query: Tensor) -> list[int]:
@@ -311,7 +312,10 @@ class WorstSearch(ProblemSearch):
     def text(self, digits: np.ndarray) -> str:
         """As `ProblemSearch.text`, without the token at the beginning."""
         batch = self._batch(digits[None])
-        return _spelled(self.family.first_query(batch).tolist(), cast(DecoderTask | EncoderTask, self.task).tokens)
+        query = batch["input_ids"][0]
+        if self.family.ahead:
+            query = query[1 : int((batch["labels"][0] != IGNORED).int().argmax())]
+        return _spelled(query.tolist(), self.own_task.tokens)
 
 
 def _spelled(tokens: list[int], names: tuple[str, ...]) -> str:

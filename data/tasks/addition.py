@@ -13,10 +13,10 @@ from longhand.data.digits import add_digits, extend_digits, number_lengths
 from longhand.data.formatting import check_longest, lay_out, pad_beyond
 from longhand.data.lengths import LongestOperandLengths
 from longhand.data.machines.columns import ABSENT, ENDING, HERE, NEXT, Columns, Graph, Number, grow
+from longhand.data.machines.covering import search_covering
 from longhand.data.machines.sights import Sight
 from longhand.data.machines.texts import TextRuns
 from longhand.data.tasks.complexity import cascade_lengths
-from longhand.data.tasks.covering import search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import NUMBER, NUMBER_ONES_FIRST, ONES_FIRST, AnswerReader
 from longhand.data.tasks.registry import register_task

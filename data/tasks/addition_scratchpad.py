@@ -11,9 +11,9 @@ from longhand.data.digits import add_digits
 from longhand.data.formatting import lay_out
 from longhand.data.lengths import AnyNumberOfOperands
 from longhand.data.machines.columns import ABSENT, HERE, NEXT, Columns, Graph
+from longhand.data.machines.covering import search_covering
 from longhand.data.machines.sights import Sight
 from longhand.data.splits import problem_keys
-from longhand.data.tasks.covering import search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task

@@ -29,6 +29,7 @@ from longhand.data.digits import uniform_words
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.lengths import LongestOperandLengths
 from longhand.data.machines.columns import Graph
+from longhand.data.machines.covering import SEARCHED, search_covering
 from longhand.data.machines.sights import Sight
 from longhand.data.machines.texts import TextRuns
 from longhand.data.machines.windows import (
@@ -41,7 +42,6 @@ from longhand.data.machines.windows import (
     words_over,
 )
 from longhand.data.splits import PARTITIONED_DIGITS, make_generator
-from longhand.data.tasks.covering import SEARCHED, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AnswerReader
 from longhand.modeling.transducer import Pass, Transducer, read_transducer, table_of

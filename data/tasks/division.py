@@ -7,8 +7,8 @@ from typing import ClassVar
 from longhand.data.digits import divide_digits
 from longhand.data.formatting import lay_out, pad_beyond
 from longhand.data.machines.columns import ABSENT, HERE, NEXT, Columns, Graph
+from longhand.data.machines.covering import search_covering
 from longhand.data.machines.sights import Sight
-from longhand.data.tasks.covering import search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import NUMBER, AnswerReader
 from longhand.data.tasks.registry import register_task

@@ -11,7 +11,7 @@ from longhand.data.collator import IGNORED
 from longhand.data.digits import number_lengths
 from longhand.data.formatting import LabelledTokens
 from longhand.data.machines.columns import ABSENT
-from longhand.data.tasks.covering import CoveringCases, hide_labels
+from longhand.data.machines.covering import CoveringCases, hide_labels
 from longhand.data.tasks.encoder_task import KNOWN_OR_NOT, EncoderTask
 from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.registry import register_task

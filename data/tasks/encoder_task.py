@@ -15,9 +15,9 @@ from longhand.data.families import ENCODER
 from longhand.data.formatting import LabelledTokens, close_up
 from longhand.data.lengths import rows_of_groups
 from longhand.data.machines.columns import ABSENT, MARKER, Columns, Graph, Number, grow
+from longhand.data.machines.covering import SEARCHED, CoveringCases, agree, hide_labels
 from longhand.data.machines.sights import find_neighbourhoods, number_rows
 from longhand.data.splits import make_generator, problem_keys
-from longhand.data.tasks.covering import SEARCHED, CoveringCases, agree, hide_labels
 from longhand.data.tasks.reader import NUMBER, AnswerReader, digits_of, read_numbers
 from longhand.data.tasks.task import Task
 from longhand.modeling.settling import NO_STATE

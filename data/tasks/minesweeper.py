@@ -9,8 +9,8 @@ import numpy as np
 
 from longhand.data.formatting import lay_out
 from longhand.data.lengths import AnyNumberOfOperands
+from longhand.data.machines.covering import CoveringNeighbourhoods, NeighbourhoodBatch, seen_in_problems
 from longhand.data.machines.sights import number_rows
-from longhand.data.tasks.covering import CoveringNeighbourhoods, NeighbourhoodBatch, seen_in_problems
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AS_WRITTEN
 from longhand.data.tasks.registry import register_task

@@ -11,9 +11,9 @@ import pyarrow as pa
 from longhand.data.digits import multiply_digits
 from longhand.data.formatting import lay_out, pad_beyond
 from longhand.data.machines.columns import ABSENT, HERE, NEXT, Columns, Graph, Number, grow
+from longhand.data.machines.covering import search_covering
 from longhand.data.machines.sights import Sight
 from longhand.data.tasks.complexity import dependency_lengths
-from longhand.data.tasks.covering import search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import NUMBER, ONES_FIRST
 from longhand.data.tasks.registry import register_task

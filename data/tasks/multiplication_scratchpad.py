@@ -11,8 +11,8 @@ import numpy as np
 from longhand.data.digits import add_digits, multiply_digits, uniform_digits
 from longhand.data.formatting import lay_out
 from longhand.data.machines.columns import ABSENT, HERE, NEXT, Columns, Graph, Number, grow
+from longhand.data.machines.covering import search_covering
 from longhand.data.machines.sights import Sight
-from longhand.data.tasks.covering import search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import NUMBER, ONES_FIRST
 from longhand.data.tasks.registry import register_task

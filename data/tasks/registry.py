@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields
 
-from longhand.data.machines.states import STATES, task_with_states
 from longhand.data.tasks.column_task import TABLES, ColumnTask, task_of_table
 from longhand.data.tasks.settling_columns import SETTLING, settling_task
 from longhand.data.tasks.task import Task
+from longhand.data.tasks.written_states import STATES, task_with_states
 from longhand.modeling.registry import check_free
 
 TASKS: dict[str, type[Task]] = {}

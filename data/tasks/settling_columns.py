@@ -8,9 +8,9 @@ import numpy as np
 from longhand.data.collator import IGNORED
 from longhand.data.families import ENCODER
 from longhand.data.formatting import LabelledTokens, check_longest
+from longhand.data.machines.covering import SEARCHED, CoveringCases, agree, hide_labels
 from longhand.data.machines.sights import number_rows
 from longhand.data.tasks.column_task import ColumnTask, sights_of
-from longhand.data.tasks.covering import SEARCHED, CoveringCases, agree, hide_labels
 from longhand.data.tasks.encoder_task import KNOWN_OR_NOT
 from longhand.modeling.encoder_maps import COLUMNS
 from longhand.modeling.settling import NO_STATE

@@ -10,9 +10,9 @@ import numpy as np
 from longhand.data.digits import uniform_words
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.machines.columns import ABSENT, NEXT, Columns, Graph
+from longhand.data.machines.covering import search_covering
 from longhand.data.machines.sights import Sight
 from longhand.data.machines.texts import TextRuns
-from longhand.data.tasks.covering import search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AS_WRITTEN, AnswerReader
 from longhand.data.tasks.registry import register_task

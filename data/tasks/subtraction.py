@@ -11,9 +11,9 @@ from longhand.data.digits import extend_digits, numbers_below, subtract_digits
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.lengths import LongestOperandLengths
 from longhand.data.machines.columns import ABSENT, HERE, NEXT, Columns, Graph
+from longhand.data.machines.covering import search_covering
 from longhand.data.machines.sights import Sight
 from longhand.data.machines.texts import TextRuns
-from longhand.data.tasks.covering import search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task

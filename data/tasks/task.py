@@ -17,9 +17,9 @@ from longhand.data.digits import uniform_digits
 from longhand.data.families import Family
 from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.lengths import Lengths, rows_of_groups
+from longhand.data.machines.covering import CoveringCases, CoveringNeighbourhoods
 from longhand.data.machines.texts import TextRuns
 from longhand.data.splits import PARTITIONED_DIGITS, SPLITS, make_generator, problem_keys, split_of
-from longhand.data.tasks.covering import CoveringCases, CoveringNeighbourhoods
 from longhand.data.tasks.reader import AnswerReader
 from longhand.modeling.inputs import PromptFormat, PromptFormats
 from longhand.modeling.relations import Window

@@ -4,8 +4,8 @@ import time
 
 from transformers import PreTrainedModel
 
-from longhand.data import Task
 from longhand.data.proofs.worst import Worst, search_wrong
+from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint
 
 

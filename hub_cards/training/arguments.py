@@ -23,13 +23,13 @@ from transformers.trainer_utils import IntervalStrategy
 from transformers.utils.chat_template_utils import parse_google_format_docstring
 
 from longhand.data.formatting import Batch
-from longhand.data.machines.states import STATES, is_better_stated
 from longhand.data.proofs.certificate import LARGEST_RATIO, ROUNDING_FACTOR
 from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.tasks.plugins import PACKAGE, Plugin, load_plugin, require_plugins
 from longhand.data.tasks.registry import TASKS, find_task, task_named
 from longhand.data.tasks.settling_columns import SETTLING
 from longhand.data.tasks.task import Task
+from longhand.data.tasks.written_states import STATES, is_better_stated
 from longhand.hub_cards.checkpoints.load import learned_facts
 from longhand.hub_cards.commands import OneLineParser, one_line
 from longhand.hub_cards.recipes import Recipe, know_table, load_recipe

@@ -5,9 +5,9 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, TrainerCallback, TrainerState
 
 from longhand.data.batches import FreshBatches
+from longhand.data.machines.covering import Problems
 from longhand.data.proofs.worst import KEPT, WorstSearch
 from longhand.data.splits import make_generator
-from longhand.data.tasks.covering import Problems
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.training.arguments import Run
 

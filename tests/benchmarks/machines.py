@@ -25,9 +25,9 @@ from transformers.utils import logging
 from longhand import train
 from longhand.data import ColumnPass, ColumnTask, register_task
 from longhand.data.machines import columns, sights, windows
-from longhand.data.machines.states import STATES, easiest_layout
 from longhand.data.proofs import certify
 from longhand.data.tasks.column_task import tables_of
+from longhand.data.tasks.written_states import STATES, easiest_layout
 from longhand.hub_cards.training.arguments import parse_run
 
 MOST_NEIGHBOURHOODS = 10_000

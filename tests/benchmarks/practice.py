@@ -21,7 +21,7 @@ from transformers import TrainerCallback
 from transformers.utils import logging
 
 from longhand import train
-from longhand.data.tasks.covering import CoveringCases, Listed, NeighbourhoodBatch, Practice
+from longhand.data.machines.covering import CoveringCases, Listed, NeighbourhoodBatch, Practice
 from longhand.hub_cards.training.arguments import parse_run
 
 RECIPES = (

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import PreTrainedModel
 
+from longhand.data.machines.covering import CoveringCases, NeighbourhoodBatch
 from longhand.data.proofs.windows.rounding import (
     ACTIVATIONS,
     LARGEST,
@@ -25,7 +26,6 @@ from longhand.data.proofs.windows.rounding import (
     Weight,
     bound_leads,
 )
-from longhand.data.tasks.covering import CoveringCases, NeighbourhoodBatch
 from longhand.modeling import CoupledGPTForCausalLM, PairwiseBertForTokenClassification
 from longhand.modeling.relations import NOT_RELATED, is_listed
 from longhand.modeling.settling import NO_STATE, Cases

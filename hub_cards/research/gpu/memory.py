@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from longhand.data import preprocess_logits
 from longhand.data.families import to_device
 from longhand.data.formatting import Batch
+from longhand.data.metrics import preprocess_logits
 from longhand.hub_cards.recipes import list_recipes
 from longhand.hub_cards.research.gpu.counters import LiveBytes
 from longhand.hub_cards.research.gpu.record import Record

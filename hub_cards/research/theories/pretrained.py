@@ -34,7 +34,9 @@ import torch
 from torch import Tensor, nn
 
 import longhand
-from longhand.data import CouplingCollator, EvaluationBatches, FreshBatches, build_task
+from longhand.data.batches import EvaluationBatches, FreshBatches
+from longhand.data.collator import CouplingCollator
+from longhand.data.tasks.registry import build_task
 from longhand.hub_cards.commands import read_text, write_atomically
 from longhand.hub_cards.evaluation import plots
 from longhand.hub_cards.result_rows import Row, hardware, write_results
