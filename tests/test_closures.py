@@ -4,13 +4,11 @@ import ast
 import json
 import subprocess
 import sys
-import tokenize
 from importlib import import_module
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from test_structure import FILES, ROOT
+from test_structure import FILES, ROOT, lines_of_code
 
 import longhand
 from longhand import data
@@ -80,19 +78,6 @@ print(json.dumps(found))
 """Prints the files of each closure. Libraries are imported once, and each command runs in a copy of this process."""
 
 
-def code_lines(file: str) -> int:
-    """Lines of code of a file of the package, without comments and docstrings."""
-    ignored = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(StringIO((ROOT / file).read_text(encoding="utf-8")).readline):
-        if token.type not in ignored:
-            lines |= set(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(FILES[file]):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            lines -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
-    return len(lines)
-
-
 @pytest.fixture(scope="module")
 def closures(tmp_path_factory) -> dict[str, list[str]]:
     """The files of each closure."""
@@ -105,7 +90,7 @@ def closures(tmp_path_factory) -> dict[str, list[str]]:
 @pytest.mark.slow
 def test_no_closure_grows_by_a_tenth_unseen(closures):
     for name, files in closures.items():
-        lines = sum(map(code_lines, files))
+        lines = sum(len(lines_of_code(file)) for file in files)
         most_files, most_lines = (int(GROWTH * number) for number in KNOWN[name])
         assert len(files) <= most_files and lines <= most_lines, (
             f"{name} loads {len(files)} files with {lines:,} lines, and {most_files} with {most_lines:,} are allowed: "
@@ -116,7 +101,7 @@ def test_no_closure_grows_by_a_tenth_unseen(closures):
 @pytest.mark.slow
 def test_a_training_run_loads_what_it_uses(closures):
     files = closures["train"]
-    lines = sum(map(code_lines, files))
+    lines = sum(len(lines_of_code(file)) for file in files)
     assert len(files) <= MOST_FILES and lines <= MOST_LINES, f"train.py addition loads {len(files)} files, {lines:,} lines"
     unused = ("data/learning/", "data/proofs/lengths/", "data/proofs/verify", "hub_cards/page/", "hub_cards/research/")
     assert not [file for file in files if file.startswith(unused)]

@@ -5,7 +5,10 @@ Imports in functions and those for type checkers alone count as all others.
 
 import ast
 import re
+import tokenize
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -130,3 +133,44 @@ def test_no_room_is_crowded():
             rooms[str(Path(file).parent)] = rooms.get(str(Path(file).parent), 0) + 1
     crowded = {room for room, files in rooms.items() if files > MOST_FILES} - FLAT
     assert not crowded, f"more than {MOST_FILES} files: {', '.join(sorted(crowded))}"
+
+
+@cache
+def lines_of_code(file: str) -> frozenset[int]:
+    """The numbers of a file's lines of code: neither comments nor docstrings."""
+    ignored = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(StringIO((ROOT / file).read_text(encoding="utf-8")).readline):
+        if token.type not in ignored:
+            lines |= set(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(FILES[file]):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            lines -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    return frozenset(lines)
+
+
+MOST_LINES = 60
+"""Lines of code of a function in `data/proofs/`: a reader has to follow it from beginning to end."""
+
+LONGER = {
+    ("verify_certificate.py", "check_configuration"): 111,  # a table of all settings that are known
+    ("verify_certificate.py", "check_tokenizer"): 62,  # a table of all settings of a tokenizer
+    ("verify_certificate.py", "of_table"): 68,  # a step, what it writes and where a run ends, which share their states
+    ("far_boxes.py", "look"): 153,
+    ("attention_error.py", "bounds"): 79,
+}
+"""Functions that are longer, with their lines; none of them may grow."""
+
+
+def test_a_proof_is_made_of_functions_that_a_reader_can_follow():
+    lengths = {
+        (Path(file).name, node.name): len(lines_of_code(file) & set(range(node.lineno, node.end_lineno + 1)))
+        for file in FILES
+        if file.startswith("data/proofs/")
+        for node in ast.walk(FILES[file])
+        if isinstance(node, ast.FunctionDef)
+    }
+    too_long = {name: lines for name, lines in lengths.items() if lines > LONGER.get(name, MOST_LINES)}
+    assert not too_long, f"split these functions into lemmas of at most {MOST_LINES} lines: {too_long}"
+    short_again = [name for name in LONGER if lengths.get(name, 0) <= MOST_LINES]
+    assert not short_again, f"take these functions out of LONGER, they are short: {short_again}"

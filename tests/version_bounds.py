@@ -1,9 +1,10 @@
 """Install the oldest or the newest versions that pyproject.toml allows into a new environment, and use the package there.
 
 python tests/version_bounds.py oldest
+python tests/version_bounds.py newest --tests                  # also the plain tests
 python tests/version_bounds.py newest --with torch==2.15.0     # also a version that the bounds exclude
 
-Run it by hand after a change of a bound. It downloads some gigabytes.
+`.ci/versions` runs it with each version of Python; it downloads some gigabytes.
 """
 
 import argparse
@@ -55,8 +56,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("end", choices=["oldest", "newest"])
     parser.add_argument("--with", dest="more", nargs="+", default=[], metavar="NAME==VERSION", help="take these versions")
+    parser.add_argument("--tests", action="store_true", help="also run the plain tests")
     options = parser.parse_args()
-    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = project["dependencies"]
     wanted = [oldest(one) for one in needed] if options.end == "oldest" else needed
     names = [one.partition("==")[0] for one in options.more]
     wanted = [*options.more, *(one for one in wanted if re.match(r"[\w-]+", one)[0] not in names)]
@@ -66,9 +69,10 @@ def main() -> None:
         subprocess.run([python, "-m", "pip", "install", "-q", "setuptools", *wanted], check=True)
         subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", "-e", str(ROOT)], check=True)
         subprocess.run([python, "-m", "pip", "list"], check=True)
-        sys.exit(
-            subprocess.run([python, "-W", "error::DeprecationWarning:longhand", "-c", USE, place], cwd=place).returncode
-        )
+        subprocess.run([python, "-W", "error::DeprecationWarning:longhand", "-c", USE, place], cwd=place, check=True)
+        if options.tests:
+            subprocess.run([python, "-m", "pip", "install", "-q", *project["optional-dependencies"]["test"]], check=True)
+            sys.exit(subprocess.run([python, "-m", "pytest"], cwd=ROOT).returncode)
 
 
 if __name__ == "__main__":
