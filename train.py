@@ -217,7 +217,7 @@ def finish(run: Run, began: float) -> Checkpoint:
 
     last, best = load_both(run.folder)
     if run.training.until_certified:
-        certify_checkpoint(last, run.folder / CERTIFICATE_FILE, run.folder, anew=False)
+        certify_checkpoint(last, run.folder / CERTIFICATE_FILE, run.folder, show_proof=False, anew=False)
         last = with_certificate(last)
     evaluate(run, [last] if best is None else [last, best], began)
     finished = complete_checkpoint(last, best)

@@ -362,7 +362,10 @@ class Decoder(Family):
         self.check_greedy(task, model)
 
     def read(self, task, model, question):
-        return Question(task.prompt(question), None if model.config.rule.reads_any_text else task.question_ids(question))
+        prompt = task.prompt(question)
+        if model.config.prompt_format is not None and (fault := task.prompt_fault(prompt)):
+            raise ValueError(f"the question {question!r} is not of the task {task.name!r}: {fault}")
+        return Question(prompt, None if model.config.rule.reads_any_text else task.question_ids(question))
 
     def encode(self, task, model, tokenizer, questions):
         for question in questions:

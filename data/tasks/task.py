@@ -24,6 +24,7 @@ from longhand.data.tasks.reader import AnswerReader
 from longhand.modeling.inputs import PromptFormat, PromptFormats
 from longhand.modeling.relations import Window
 from longhand.modeling.transducer import Transducer
+from longhand.modeling.vocabulary import BOS, TOKENS
 
 _FEW_PROBLEMS = 8
 """Only sizes up to this length may have so few problems that a split holds none: there are 256 strings of so many bits."""
@@ -110,6 +111,13 @@ class Task(Lengths, ABC):
     def prompt_format(self) -> PromptFormat | PromptFormats | None:
         """Which prompts are legal, for the configuration of the task's models; None if prompts are not checked."""
         return None
+
+    def prompt_fault(self, prompt: str) -> str | None:
+        """What is wrong with a prompt by the task's format; None if it is legal, or nothing is checked."""
+        if self.prompt_format is None:
+            return None
+        begin = "" if self.prompt_format.response is None else TOKENS[BOS]
+        return self.prompt_format.fault(begin + prompt)
 
     @property
     def answers_questions(self) -> bool:

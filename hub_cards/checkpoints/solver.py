@@ -104,8 +104,9 @@ def shipped_for(question: str) -> list[str]:
     for name in list_zoo():
         task = task_from_recipe(read_recipe(ZOO_FOLDER / name / RECIPE_FILE))
         with suppress(ValueError):
-            task.part_of(question).prompt(question)
-            names.append(name)
+            part = task.part_of(question)
+            if part.prompt_fault(part.prompt(question)) is None:
+                names.append(name)
     # A name that is longer than another is of a variant.
     return sorted(names, key=len)[:MOST_NAMES]
 
