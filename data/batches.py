@@ -117,8 +117,9 @@ class FreshBatches(Batches):
 
         Neighbourhoods are practised as they are, and cases too, in three quarters of every batch.
 
-        Variations that belong to another split, or have lengths that are not trained, are left out. Encoders that settle
-        also practise problems whose second number is 0, whatever their split: see `EncoderTask.rewrite`.
+        Variations that belong to another split are left out, unless there are no others, and so are lengths that are not
+        trained. Encoders that settle also practise problems whose second number is 0, whatever their split: see
+        `EncoderTask.rewrite`.
 
         Args:
             failing: problems, each of one group of lengths; or neighbourhoods; or cases.
@@ -139,7 +140,11 @@ class FreshBatches(Batches):
         lengths = np.full(digits.shape[:2], digits.shape[2])
         drawn = task.drawn_lengths(digits, lengths)
         split = task.split_of(digits, drawn)
-        trained = np.flatnonzero((drawn.min(1) >= self.min_length) & ((split < 0) | (split == SPLITS.index("train"))))
+        is_trained = drawn.min(1) >= self.min_length
+        trained = np.flatnonzero(is_trained & ((split < 0) | (split == SPLITS.index("train"))))
+        if len(trained) == 0:
+            # The only problems that show a neighbourhood may be held out, such as that of two ones in base 2.
+            trained = np.flatnonzero(is_trained)
         if len(trained) == 0:
             return None
         trained = np.resize(trained, self.batch_size)

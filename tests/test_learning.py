@@ -150,6 +150,20 @@ def endless(a):
     return a
 
 
+def never_ending(a):
+    while True:
+        time.sleep(0.01)
+
+
+def catching_all(a):
+    for _ in range(3):
+        try:
+            never_ending(a)
+        except BaseException:
+            continue
+    return a
+
+
 @pytest.mark.parametrize(
     ("function", "options", "problems"),
     [
@@ -174,6 +188,8 @@ def endless(a):
         (raising, {}, 1),
         (unsteady, {}, 1),
         (endless, {"seconds": 0.3}, 1),
+        (never_ending, {"seconds": 0.3}, 0),
+        (catching_all, {"seconds": 0.3}, 0),
         (lambda a: a, {"base": 1}, 0),
         (lambda s: s, {"alphabet": "aa"}, 0),
         (lambda s: s, {"alphabet": "a$"}, 0),
@@ -384,6 +400,47 @@ def test_examples_of_one_symbol_that_tell_no_machine_are_refused_in_one_line(exa
     with pytest.raises(Refused) as refused:
         learn_task_from_examples(examples)
     assert "\n" not in str(refused.value)
+
+
+def more_a_so_far(text):
+    return "".join("ab"[2 * text[:end].count("a") <= end] for end in range(1, len(text) + 1))
+
+
+def is_balanced(text):
+    depths = [text[:end].count("a") - text[:end].count("b") for end in range(len(text) + 1)]
+    return min(depths) == 0 == depths[-1]
+
+
+COUNTERS = {
+    "more": lambda text: text.count("a") > text.count("b"),
+    "equal": lambda text: text.count("a") == text.count("b"),
+    "balanced": is_balanced,
+    "more so far": more_a_so_far,
+}
+
+
+@pytest.mark.parametrize("longest", [7, 9, 10, 12])
+@pytest.mark.parametrize("name", COUNTERS)
+def test_examples_of_a_counter_are_refused_whatever_their_width(name, longest):
+    with pytest.raises(Refused) as refused:
+        learn_task_from_examples(drawn_texts(COUNTERS[name], "ab", 3000, longest))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("count", [200, 1000])
+@pytest.mark.parametrize("longest", [8, 10])
+@pytest.mark.parametrize(
+    ("function", "states"),
+    [
+        (lambda s: "abba" in s, 5),
+        (lambda s: s.count("a") % 2 == 0, 2),
+        (lambda s: s.count("a") % 5, 5),
+        (lambda s: len(s) >= 4, 4),
+    ],
+)
+def test_examples_of_few_states_are_learned_whatever_their_width(function, states, longest, count):
+    _, report = learn_task_from_examples(drawn_texts(function, "ab", count, longest))
+    assert report.found.startswith(f"{states} states")
 
 
 @pytest.mark.parametrize(

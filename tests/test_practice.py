@@ -7,10 +7,11 @@ import pytest
 import torch
 from certificate_subjects import untrained
 
-from longhand.data import Addition, CouplingCollator, Division, Examples, FreshBatches
+from longhand.data import TASKS, Addition, CouplingCollator, Division, Examples, FreshBatches
 from longhand.data.batches import PRACTICE_EVERY, PRACTISED_NEIGHBOURHOODS
 from longhand.data.machines.covering import NeighbourhoodBatch, Practice, Problems, join_neighbourhoods
 from longhand.data.proofs import check_neighbourhoods
+from longhand.data.splits import SPLITS
 
 TASK = Division()
 COLLATOR = CouplingCollator(TASK.coupling, 20)
@@ -79,3 +80,14 @@ def test_processes_share_a_practised_batch(weak):
         assert torch.equal(torch.stack([first[name], second[name]], dim=1).flatten(0, 1), whole[name])
     for place in (0, 1):
         assert torch.equal(first["neighbours"][place], whole["neighbours"][place][0::2])
+
+
+def test_a_problem_that_alone_shows_what_fails_is_practised_even_if_it_is_held_out():
+    task, lengths = TASKS["plus_one"](), np.ones((1, 1), dtype=np.int64)
+    problems = np.arange(10, dtype=np.uint8).reshape(10, 1, 1)
+    held_out = [digits for digits in problems if task.split_of(digits[None], lengths)[0] not in (-1, SPLITS.index("train"))]
+    assert held_out, "the split holds out none: choose another task"
+    drawn = FreshBatches(task, 1, 1, 0, collator=CouplingCollator(task.coupling, 20), batch_size=8, num_batches=8)
+    drawn.practise(Practice(problems=[Problems(task, held_out[0][None], lengths)]))
+    first, _ = drawn.global_batch(0)
+    assert len(np.unique(first.tokens, axis=0)) == 1

@@ -235,6 +235,7 @@ def read_in_some_way(
         reading, machine = read_in_a_direction(examples, used, words, sign)
         missing = missing_entries(machine)
         if not missing:
+            check_longest(reading, machine, examples, used)
             return reading, machine, missing
         if not complete:
             raise Refused(describe_missing(missing, machine, words, len(used), may_be_linear=words.are_numbers))
@@ -252,46 +253,74 @@ def read_in_some_way(
             f"{len(used):,} examples tell {told:,.0f} bits, and the machine of {machine.states:,} states that agrees "
             f"with them takes {described:,.0f}: give {math.ceil(len(used) * TOLD * described / told):,} examples or more"
         )
-    check_longest(reading, examples, used)
+    check_longest(reading, machine, examples, used)
     return reading, machine, missing
 
 
-def check_longest(reading: ExampleReading, examples: Sequence[Example], used: Sequence[Example]) -> None:
-    """Raise `Refused` if the machine of the shorter examples fails at longer ones, as it does for a counter.
+def check_longest(reading: ExampleReading, machine: Machine, examples: Sequence[Example], used: Sequence[Example]) -> None:
+    """Raise `Refused` if the machine of shorter examples fails at longer ones: the states of a counter grow with the width.
 
-    Examples of half the width count only if they tell a machine. Entries that they do not reach say nothing.
+    The widths from half of the widest on are tried. Beside the widest but one, a width counts only if its examples tell a
+    machine. Entries that they do not reach say nothing.
     """
     widest = max(len(reading.letters(example)) for example in examples)
-    for width in (widest - 1, widest // 2):
+    needed = minimised(machine).states
+    for width in range(widest - 1, widest // 2 - 1, -1):
         shorter = [example for example in used if len(reading.letters(example)) <= width]
         if not shorter:
             return
-        machine = merged_for_one_symbol(reading, shorter)
-        tells = not missing_entries(machine) and len(shorter) * entropy(shorter) >= TOLD * bits_of(machine, reading)
-        if width < widest - 1 and not tells:
-            return
+        smaller = merged_machine(reading, shorter)
+        states = minimised(smaller).states
+        # Fewer states are the sign of a counter, and need less evidence.
+        enough = 1 if states < needed else TOLD
+        if width < widest - 1 and not tells(smaller, reading, shorter, enough):
+            continue
         for example in examples:
             letters = reading.letters(example)
-            if reading.agrees(machine, example):
-                continue
-            path = [machine.reached(letters[:end]) for end in range(len(letters) + 1)]
-            if UNKNOWN not in path and machine.write[path[-2]][letters[-1]] != UNKNOWN:
+            path = [smaller.reached(letters[:end]) for end in range(len(letters))]
+            entries = [smaller.write[state][letter] for state, letter in zip(path, letters, strict=True) if state != UNKNOWN]
+            if UNKNOWN not in (*path, *entries) and not reading.agrees(smaller, example):
                 raise Refused(
-                    f"the machine that agrees with all examples of up to {width} columns fails at a longer one, "
-                    f"{shown(example)}: what must be remembered may grow with the width, or there are too few examples"
+                    f"the machine that agrees with all examples of up to {width} columns has {states} states and fails at a "
+                    f"longer one, {shown(example)}; that of all examples has {needed}: what must be remembered may grow "
+                    "with the width, as that of a counter does, or there are too few examples"
                 )
+
+
+def merged_machine(reading: ExampleReading, examples: Sequence[Example]) -> Machine:
+    """The machine that merging finds in some examples."""
+    if reading.answer == "last":
+        return merged_for_one_symbol(reading, examples)
+    return merged([reading.trace(example) for example in examples], reading.words.count)
+
+
+def tells(machine: Machine, reading: ExampleReading, examples: Sequence[Example], enough: int) -> bool:
+    """Whether examples reach all entries of their machine, and tell so many times the bits that describe it."""
+    if missing_entries(machine):
+        return False
+    if reading.answer == "last":
+        return len(examples) * entropy(examples) >= enough * bits_of(machine, reading)
+    written = Counter(symbol for example in examples for symbol in reading.trace(example).written)
+    return entropy_of(written) * written.total() >= enough * bits_of(machine, reading)
 
 
 def bits_of(machine: Machine, reading: ExampleReading) -> float:
     """The bits that describe the least machine that does the same."""
     states = minimised(machine).states
-    return states * (reading.words.count * math.log2(states) + math.log2(len(reading.values)))
+    letters = reading.words.count
+    written = math.log2(len(reading.values)) if reading.answer == "last" else letters * math.log2(len(reading.symbols))
+    return states * (letters * math.log2(states) + written)
 
 
 def entropy(examples: Sequence[Example]) -> float:
     """The bits that an answer tells."""
-    counts = Counter(example.answer for example in examples)
-    return sum(count / len(examples) * math.log2(len(examples) / count) for count in counts.values())
+    return entropy_of(Counter(example.answer for example in examples))
+
+
+def entropy_of(counts: Counter) -> float:
+    """The bits that one of the things tells that were counted."""
+    total = counts.total()
+    return sum(count / total * math.log2(total / count) for count in counts.values())
 
 
 def read_for_one_symbol(

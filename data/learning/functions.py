@@ -6,19 +6,25 @@ The function is the user's own. It runs in the user's process, as a plugin does.
 import inspect
 import reprlib
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import CodeType
 
 from longhand.data.learning.words import Word, Words
 
 SECONDS = 60.0
 """How long a function may take to be learned, or examples to be merged."""
 
-PATIENCE = 10
+PATIENCE = 2
 """How many times its processor time a search may take by the clock: a function may wait, or share its processor."""
+
+RINGS_EVERY = 0.1
+"""Seconds between two looks at the time and the memory that a function takes."""
+
+MOST_MEMORY = 2 * 2**30
+"""Bytes of memory that a function may take."""
 
 ASKED_TWICE = 50
 """One call in so many is made twice, and so are as many calls at the beginning."""
@@ -32,13 +38,18 @@ class OutOfTime(BaseException):
     """The seconds are over. It is no Exception, so that a function that catches exceptions does not go on."""
 
 
+class OutOfMemory(OutOfTime):
+    """The function takes more memory than it may."""
+
+
 class AskedFunction:
     """A function on words that remembers what it answered.
 
     Args:
         function: takes whole numbers or texts, one for each operand.
         words: how its arguments are words.
-        seconds: processor time that all calls, and the search for a machine in their answers, may take together.
+        seconds: processor time that all calls, and the search for a machine in their answers, may take together. Where there
+            is no `alarm`, this is looked at between calls.
 
     Attributes:
         calls: how many calls were made.
@@ -99,48 +110,75 @@ class AskedFunction:
         """A question and its answer."""
         return f"{self.shown(word)} = {shown(self(word))}"
 
-    @contextmanager
-    def budget(self) -> Iterator[None]:
-        """Refuse a function whose answers do not come in time. A call that never ends is cut off in the main thread alone.
 
-        Raises:
-            Refused: the seconds are over.
-        """
-        self._began = time.process_time()
-        try:
-            with alarm(self.seconds):
-                yield
-        except OutOfTime:
+@contextmanager
+def budget(seconds: float) -> Iterator[list[AskedFunction]]:
+    """Refuse a function whose answers do not come in time; the function, once it is known, is put into the list.
+
+    A call that never ends is cut off in the main thread alone.
+
+    Raises:
+        Refused: the seconds are over, or the function takes too much memory.
+    """
+    known: list[AskedFunction] = []
+    # Words of any length are tried, and functions write numbers as texts.
+    digits = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)
+    try:
+        with alarm(seconds):
+            yield known
+    except OutOfTime as error:
+        asked = known[0] if known else None
+        last = f"the last one {asked.shown(asked.last_word)}" if asked and asked.calls else "the first one does not end"
+        calls = max(1, asked.calls) if asked else 1
+        called = "1 call" if calls == 1 else f"{calls:,} calls"
+        if isinstance(error, OutOfMemory):
             raise Refused(
-                f"the function is not learned after {self.seconds:g} seconds and {self.calls:,} calls, the last one "
-                f"{self.shown(self.last_word)}: give it more seconds, or make it faster"
+                f"the function takes more than {MOST_MEMORY / 2**30:g} GiB of memory after {called}, {last}"
             ) from None
+        raise Refused(
+            f"the function is not learned after {seconds:g} seconds of processor time, or {PATIENCE * seconds:g} by the "
+            f"clock, and {called}, {last}: give it more seconds, or make it faster"
+        ) from None
+    finally:
+        sys.set_int_max_str_digits(digits)
 
 
 @contextmanager
 def alarm(seconds: float) -> Iterator[None]:
-    """Raise `OutOfTime` after so many seconds of processor time, or `PATIENCE` times as many by the clock.
+    """Raise `OutOfTime` after so many seconds of processor time, or `PATIENCE` times as many by the clock, or `OutOfMemory`.
 
-    Other threads than the main one, and systems without these signals, have no alarm.
+    It rings again until what it interrupts ends, so a function that catches everything ends too. One operation of Python's
+    own, such as a huge power, is not interrupted. Other threads than the main one, and systems without this signal, have no
+    alarm.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return
+    clock, processor, memory = time.monotonic(), time.process_time(), most_memory_used()
 
     def ring(*_: object) -> None:
-        raise OutOfTime
+        if most_memory_used() - memory > MOST_MEMORY:
+            raise OutOfMemory
+        if time.process_time() - processor > seconds or time.monotonic() - clock > PATIENCE * seconds:
+            raise OutOfTime
 
-    timers = {signal.ITIMER_PROF: signal.SIGPROF, signal.ITIMER_REAL: signal.SIGALRM}
-    before = {number: signal.signal(number, ring) for number in timers.values()}
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    signal.setitimer(signal.ITIMER_REAL, PATIENCE * seconds)
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, RINGS_EVERY, RINGS_EVERY)
     try:
         yield
     finally:
-        for timer in timers:
-            signal.setitimer(timer, 0)
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def most_memory_used() -> int:
+    """Bytes of memory that this process has held at most; 0 where this is not known."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def shown(value: object) -> str:
@@ -165,25 +203,6 @@ def count_operands(function: Callable[..., object]) -> int:
     if not needed or any(each.kind not in plain for each in needed):
         raise Refused(f"a function must take one operand or more by position, got {inspect.signature(function)}")
     return len(needed)
-
-
-def constants_of(function: Callable[..., object]) -> list[int | str]:
-    """The numbers and texts in a function's code, and those of the module that it names: its answers may turn on them."""
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return []
-    outside = inspect.getclosurevars(function)
-    found: list[int | str] = []
-    waiting: list[object] = [code, *outside.nonlocals.values(), *outside.globals.values()]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, CodeType):
-            waiting += value.co_consts
-        elif isinstance(value, tuple | list | frozenset | set):
-            waiting += value
-        elif isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
-            found.append(value)
-    return sorted(set(found), key=repr)
 
 
 def takes_texts(function: Callable[..., object], operands: int) -> bool:

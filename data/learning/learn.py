@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any, TypedDict
 
+from longhand.data.learning.constants import constants_of
 from longhand.data.learning.functions import (
     SECONDS,
     AskedFunction,
     Refused,
-    constants_of,
+    budget,
     count_operands,
     shown,
     takes_texts,
@@ -31,11 +32,9 @@ from longhand.data.learning.passes import TwoPassLearner
 from longhand.data.learning.proof import Linear, linear_function
 from longhand.data.learning.readings import MOST_SYMBOLS, NotSequential, Reading, is_written
 from longhand.data.learning.report import NOTHING_PROVED, Learned, Report, count_of, more_of, order_of
-from longhand.data.learning.words import DIGITS, LETTERS, MOST_LETTERS, Word, Words, number_as_text
+from longhand.data.learning.strewn import strewn_of, strewn_words
+from longhand.data.learning.words import DIGITS, LETTERS, MOST_LETTERS, Word, Words
 from longhand.data.tasks.column_task import ColumnTask
-
-LONGEST_FRAGMENT = 20
-"""Symbols of the longest constant of a function that is strewn into words."""
 
 ANSWERS_COMPARED = 300
 """Whole answers of the task, read as a person reads them, that are compared with the function at the end."""
@@ -96,10 +95,11 @@ def learn_task(
         ValueError: the task has too many neighbourhoods to be checked.
     """
     began = time.monotonic()
-    words = words_of(function, base, alphabet)
     source = str(source or getattr(function, "__name__", "a function"))
-    asked = AskedFunction(function, words, seconds)
-    with asked.budget():
+    with budget(seconds) as known:
+        words = words_of(function, base, alphabet)
+        asked = AskedFunction(function, words, seconds)
+        known.append(asked)
         finding = find(asked)
         task, found = task_of(finding, words, name, source, write_states)
         compared = compare_answers(task, finding, asked)
@@ -141,24 +141,15 @@ def words_of(function: Callable[..., object], base: int, alphabet: str | None) -
     operands = count_operands(function)
     are_texts = alphabet is not None or takes_texts(function, operands)
     symbols = (alphabet or LETTERS) if are_texts else DIGITS[:base]
-    words = Words(symbols, operands, not are_texts, fragments_of(function, symbols, not are_texts))
+    words = Words(symbols, operands, not are_texts)
     if words.count > MOST_LETTERS:
         raise Refused(
             f"{operands} operands over {words.base} symbols have {words.count:,} different columns, and {MOST_LETTERS:,} "
             "are legal: take a smaller base or alphabet"
         )
-    return words
-
-
-def fragments_of(function: Callable[..., object], alphabet: str, are_numbers: bool) -> tuple[str, ...]:
-    """The constants in a function's code as words: texts, and numbers of two or more digits with their neighbours."""
-    fragments = set()
-    for constant in constants_of(function):
-        if are_numbers and isinstance(constant, int) and constant >= len(alphabet):
-            fragments |= {number_as_text(near, alphabet) for near in (constant - 1, constant, constant + 1)}
-        elif isinstance(constant, str) and not are_numbers and constant and set(constant) <= set(alphabet):
-            fragments.add(constant)
-    return tuple(sorted(fragment for fragment in fragments if len(fragment) <= LONGEST_FRAGMENT))
+    strewn = strewn_of(constants_of(function), words)
+    words = replace(words, fragments=strewn.drawn, untried=strewn.untried)
+    return replace(words, singled_out=tuple(strewn_words(strewn, words)))
 
 
 def find(asked: AskedFunction) -> Finding:
@@ -197,7 +188,9 @@ def readings_of(asked: AskedFunction, generator: random.Random) -> list[Reading]
     has_few = len(set(samples)) <= MOST_SYMBOLS // 2
     if len(set(samples)) == 1:
         _, every = exhaustive_words(words)
-        other = next((word for word in (*words.notable_words(), *every) if asked(word) != samples[0]), None)
+        other = next(
+            (word for word in (*words.notable_words(), *words.singled_out, *every) if asked(word) != samples[0]), None
+        )
         samples += [] if other is None else [asked(other)]
     if len(set(samples)) == 1:
         raise Refused(

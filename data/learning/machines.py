@@ -175,6 +175,8 @@ class Tests:
         exhaustive: how many these are.
         random: how many random words were asked.
         further: how many words were asked that are made of the words of the machine.
+        singled_out: how many words were asked that hold the constants of the function's code.
+        untried: what the code holds and no word can show, in words; empty if there is nothing.
         states: if a machine of at most so many states computes the function, it is the machine that was found. None if the
             words of the W-method were too many.
     """
@@ -183,6 +185,8 @@ class Tests:
     exhaustive: int = 0
     random: int = 0
     further: int = 0
+    singled_out: int = 0
+    untried: str = ""
     states: int | None = None
 
     @property
@@ -192,9 +196,13 @@ class Tests:
         compared = (
             f"all {self.exhaustive:,} words of up to {columns}, {self.random:,} random words of up to {LONGEST_WORD} columns"
         )
+        if self.singled_out:
+            compared += f", {self.singled_out:,} words that hold the constants of its code"
         if self.further:
             compared += f", and {self.further:,} words in which parts of the machine's own words are repeated or joined"
         compared += " agree"
+        if self.untried:
+            compared += f" ({self.untried})"
         if self.states is None:
             return compared
         return f"{compared}; if a machine of at most {self.states} states computes the function, it is this one (W-method)"
@@ -207,6 +215,12 @@ def exhaustive_words(words: Words, most: int = EXHAUSTIVE_WORDS) -> tuple[int, I
         columns += 1
         total += words.count**columns
     return columns, (word for length in range(1, columns + 1) for word in product(range(words.count), repeat=length))
+
+
+def compared_words(words: Words, columns: int) -> Tests:
+    """The words that every machine is compared on: all of up to so many columns, random ones, those that hold constants."""
+    exhaustive = sum(words.count**length for length in range(1, columns + 1))
+    return Tests(columns, exhaustive, RANDOM_WORDS, singled_out=len(words.singled_out), untried=words.untried)
 
 
 def random_words(words: Words, generator: random.Random, columns: int, count: int = RANDOM_WORDS) -> Iterator[Word]:
@@ -240,9 +254,15 @@ class MachineLearner:
         check_pairs(self.reading, self.generator, self.most_states)
         letters = list(range(self.reading.asked.words.count))
         system = _System(self.reading)
+        tester = _Tester(self, letters, system)
+        # Each round finds a state.
+        rounds = self.most_states + SPARE_ROWS
         hypothesis = run_KV(
-            letters, system, _Tester(self, letters, system), "mealy", print_level=0, cache_and_non_det_check=False
+            letters, system, tester, "mealy", max_learning_rounds=rounds, print_level=0, cache_and_non_det_check=False
         )
+        if hypothesis.size > self.most_states:
+            machine = minimised(table_of(hypothesis, letters))
+            raise NotSequential(_two_of_many(self.reading, machine, self.most_states))
         return table_of(hypothesis, letters)
 
     def differing_word(self, machine: Machine) -> Word | None:
@@ -250,10 +270,11 @@ class MachineLearner:
         words = self.reading.asked.words
         columns, every = exhaustive_words(words)
         drawn = random_words(words, self.generator, columns)
-        for word in chain(every, drawn):
+        named = (self.reading.turned(self.reading.whole(word)) for word in words.singled_out)
+        for word in chain(every, drawn, named):
             if (clash := self._clash(machine, word)) is not None:
-                return clash
-        self.tests = Tests(columns, sum(words.count**length for length in range(1, columns + 1)), RANDOM_WORDS)
+                return self._shortened(machine, clash)
+        self.tests = compared_words(words, columns)
         rare = [*words.notable_words(), *(words.uniform_word(self.generator, columns + 1) for _ in range(NEXT_WORDS))]
         if (clash := self._first_clash(machine, rare)) is not None:
             return clash
@@ -261,6 +282,30 @@ class MachineLearner:
             if (clash := search(machine)) is not None:
                 return clash
         return None
+
+    def _shortened(self, machine: Machine, word: Word) -> Word:
+        """A beginning of a long word at which the machine fails too, and of this an ending.
+
+        Raises:
+            NotSequential: it is still long, and its beginnings need more states than are legal.
+        """
+        if len(word) <= self.most_states:
+            return word
+        for at_end in (True, False):
+            few, many = 0, len(word)
+            while many - few > 1:
+                some = (few + many) // 2
+                part = word[:some] if at_end else word[len(word) - some :]
+                few, many = (few, some) if self._clash(machine, part) is not None else (some, many)
+            word = word[:many] if at_end else word[len(word) - many :]
+        if len(word) <= self.most_states:
+            return word
+        count = self.most_states + SPARE_ROWS
+        beginnings = [word[:end] for end in range(1, count + 1)]
+        last = len(word) - 1
+        cuts = dict.fromkeys([*range(1, min(count, last) + 1), *range(max(1, last - count), last + 1)])
+        _check_distinct(self.reading, beginnings, [word[cut:] for cut in cuts], self.most_states, grows=False)
+        return word
 
     def _first_clash(self, machine: Machine, words: Iterable[Word]) -> Word | None:
         """As `_clash`, of the first word of some that has one; these words are counted."""
@@ -401,7 +446,8 @@ class _Tester(Oracle):
             NotSequential: the hypothesis has too many states.
         """
         most = self.learner.most_states
-        machine = table_of(hypothesis, self.alphabet)
+        # A hypothesis may have states that do the same in it, and not in the function.
+        machine = minimised(table_of(hypothesis, self.alphabet))
         if hypothesis.size > most:
             raise NotSequential(_two_of_many(self.learner.reading, machine, most))
         return self.learner.differing_word(machine)
@@ -491,15 +537,21 @@ def _distinct(reading: Reading, beginnings: Sequence[Word], behind: Sequence[Wor
     return len({tuple(reading.last(beginning + word) for word in behind) for beginning in beginnings})
 
 
-def _check_distinct(reading: Reading, beginnings: Sequence[Word], behind: Sequence[Word], most: int) -> None:
-    """Raise `NotSequential` if more beginnings than are legal differ in the symbol that is written last behind them."""
+def _check_distinct(
+    reading: Reading, beginnings: Sequence[Word], behind: Sequence[Word], most: int, grows: bool = True
+) -> None:
+    """Raise `NotSequential` if more beginnings than are legal differ in the symbol that is written last behind them.
+
+    Args:
+        grows: whether the message says that the states grow with the width.
+    """
     told: dict[tuple[int, ...], Word] = {}
     for beginning in beginnings:
         told.setdefault(tuple(reading.last(beginning + word) for word in behind), beginning)
         if len(told) > most:
             (one, first), (another, second) = list(told.items())[:2]
             word = next(word for word, mine, theirs in zip(behind, one, another, strict=True) if mine != theirs)
-            raise NotSequential(_too_many(reading, first, second, word, most))
+            raise NotSequential(_too_many(reading, first, second, word, most, grows))
 
 
 def _two_of_many(reading: Reading, machine: Machine, most: int) -> str:
@@ -512,11 +564,12 @@ def _two_of_many(reading: Reading, machine: Machine, most: int) -> str:
     return f"it needs more than {most} states"
 
 
-def _too_many(reading: Reading, first: Word, second: Word, behind: Word, most: int) -> str:
+def _too_many(reading: Reading, first: Word, second: Word, behind: Word, most: int, grows: bool = True) -> str:
     """A sentence that more states are needed than are legal. It names two words whose states a third word tells apart."""
     asked: AskedFunction = reading.asked
+    growing = "what must be remembered grows with the width: " if grows else ""
     return (
-        f"what must be remembered grows with the width: more than {most} states are needed, such as two for "
+        f"{growing}more than {most} states are needed, such as two for "
         f"{asked.shown(reading.turned(first))} and {asked.shown(reading.turned(second))}, since "
         f"{asked.equation(reading.turned((*first, *behind)))} and {asked.equation(reading.turned((*second, *behind)))}"
     )

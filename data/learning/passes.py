@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from longhand.data.learning.functions import AskedFunction
-from longhand.data.learning.machines import RANDOM_WORDS, Machine, Tests, exhaustive_words, random_words
+from longhand.data.learning.machines import Machine, Tests, compared_words, exhaustive_words, random_words
 from longhand.data.learning.readings import NotSequential, Reading
 from longhand.data.learning.words import Word
 
@@ -110,11 +110,12 @@ class TwoPassLearner:
         words = self.reading.asked.words
         columns, every = exhaustive_words(words)
         drawn = random_words(words, self.generator, columns)
-        for source in (every, drawn):
+        named = (self.reading.whole(word) for word in (*words.singled_out, *words.notable_words()))
+        for source in (every, drawn, named):
             for word in source:
                 if passes.written(word) != self._written(word):
                     return word
-        self.tests = Tests(columns, sum(words.count**length for length in range(1, columns + 1)), RANDOM_WORDS)
+        self.tests = compared_words(words, columns)
         return None
 
 

@@ -87,6 +87,15 @@ class Reading:
             raise NotSequential(f"{asked.equation(top_first)} is longer than its operands, and has no column at the top")
         return tuple(digits[::-1])
 
+    def whole(self, word: Word) -> Word:
+        """A word, its top column first, with zeros on top that its answer needs if it has a digit for each column."""
+        if not self.writes_digits:
+            return word
+        value, width = self.asked(word), len(word)
+        if not isinstance(value, int) or value < 0:
+            return word
+        return (0,) * (1 + max(0, self.asked.words.width(value) - width)) + word
+
     def last(self, word: Word) -> int:
         """The symbol that is written at the last column of a word."""
         if self.answer == "last":

@@ -7,7 +7,7 @@ most significant. A *word* is a tuple of letters, the top column first.
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise, product
 
@@ -42,12 +42,16 @@ class Words:
         operands: how many arguments there are.
         are_numbers: whether arguments are numbers; otherwise they are texts.
         fragments: texts over the alphabet that are strewn into random words, such as constants of the function's code.
+        singled_out: words that hold the constants of the function's code, see `strewn_words`.
+        untried: what the code holds and no word can show, in words; empty if there is nothing.
     """
 
     alphabet: str
     operands: int
     are_numbers: bool
     fragments: tuple[str, ...] = ()
+    singled_out: tuple[Word, ...] = field(default=(), repr=False)
+    untried: str = ""
 
     @property
     def base(self) -> int:
@@ -90,6 +94,10 @@ class Words:
             for column, symbol in enumerate(operand.rjust(width, self.alphabet[0])):
                 word[column] = word[column] * self.base + self.alphabet.index(symbol)
         return tuple(word)
+
+    def width(self, value: int) -> int:
+        """The columns of a number that is not negative."""
+        return len(number_as_text(value, self.alphabet))
 
     def digits(self, value: int, count: int) -> list[int]:
         """The lowest digits of a number that is not negative, the ones first."""

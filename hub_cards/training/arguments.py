@@ -218,7 +218,12 @@ class Learning:
     name: str | None = argument(None, "name of the task that is found, and of the run's folder", private=True)
     base: int = argument(10, "base of the numbers", private=True, least=2, most=36)
     alphabet: str | None = argument(None, "symbols of texts, such as abc", private=True)
-    seconds: float = argument(60.0, "seconds in which the task must be found", private=True, above=0)
+    seconds: float = argument(
+        60.0,
+        "seconds of processor time in which the task must be found, or twice as many by the clock",
+        private=True,
+        above=0,
+    )
     complete: bool = argument(
         False, "fill entries that no example reaches, if all others fit a linear function", private=True
     )

@@ -1,0 +1,222 @@
+"""The constants that a function's code names or reaches: its answers may turn on them, and no random word shows it.
+
+The walk goes from the function's code to nested functions, default arguments, closures, globals that the code names, their
+attributes that it names, helpers, and what objects and collections hold. Functions of Python's own library are not entered.
+"""
+
+import functools
+import inspect
+import math
+import re
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+MOST_VALUES = 20_000
+"""The walk ends after so many values."""
+
+MOST_CONSTANTS = 1_000
+"""So many numbers and so many texts are kept, those nearest to the function first."""
+
+LONGEST_CONSTANT = 3_000
+"""Symbols of the longest text, and decimal digits of the largest number, that is tried: Python writes 4,300 digits."""
+
+SHOWN = 3
+"""Things that were not tried which a sentence names, before it counts the others."""
+
+_ASCII = range(32, 127)
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What a function's code compares with.
+
+    Attributes:
+        numbers: whole numbers, 0 or more; fractions are rounded both ways.
+        texts: texts, patterns of regular expressions among them, and collections of symbols joined.
+        untried: what was found and cannot be tried, in words.
+    """
+
+    numbers: tuple[int, ...] = ()
+    texts: tuple[str, ...] = ()
+    untried: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """What cannot be tried, in words for a card; empty if there is nothing."""
+        if not self.untried:
+            return ""
+        more = f" and {len(self.untried) - SHOWN:,} more" if len(self.untried) > SHOWN else ""
+        return f"not tried of what the code holds: {', '.join(self.untried[:SHOWN])}{more}"
+
+
+def constants_of(function: Callable[..., object]) -> Constants:
+    """The constants that a function's code names or reaches."""
+    walk = _Walk()
+    walk.waiting.append((function, frozenset()))
+    while walk.waiting and walk.visited < MOST_VALUES:
+        value, names = walk.waiting.popleft()
+        walk.visit(value, names)
+    if walk.waiting:
+        walk.untried.append(f"{len(walk.waiting):,} values beyond the first {MOST_VALUES:,}")
+    numbers, texts = walk.kept(walk.numbers, "numbers"), walk.kept(walk.texts, "texts")
+    return Constants(numbers, texts, tuple(dict.fromkeys(walk.untried)))
+
+
+@dataclass
+class _Walk:
+    """A walk over what a function reaches, the nearest first.
+
+    Attributes:
+        waiting: values, and the names that the code which reached them uses.
+    """
+
+    waiting: deque[tuple[Any, frozenset[str]]] = field(default_factory=deque)
+    visited: int = 0
+    seen: dict[int, object] = field(default_factory=dict)
+    numbers: dict[int, None] = field(default_factory=dict)
+    texts: dict[str, None] = field(default_factory=dict)
+    untried: list[str] = field(default_factory=list)
+
+    def kept(self, found: Mapping[Any, None], kind: str) -> tuple:
+        """The first constants of a kind."""
+        if len(found) > MOST_CONSTANTS:
+            self.untried.append(f"{len(found) - MOST_CONSTANTS:,} of {len(found):,} {kind}")
+        return tuple(found)[:MOST_CONSTANTS]
+
+    def visit(self, value: Any, names: frozenset[str]) -> None:
+        """Keep a constant, or go on to what a value holds."""
+        self.visited += 1
+        if value is None or isinstance(value, bool):
+            return
+        if isinstance(value, int | float | complex | Decimal | Fraction):
+            self.add_number(value)
+        elif isinstance(value, str | bytes | bytearray):
+            self.add_text(value if isinstance(value, str) else value.decode("latin-1"))
+        elif id(value) not in self.seen:
+            # Kept alive, so that no other value gets its id.
+            self.seen[id(value)] = value
+            self.go_on(value, names)
+
+    def add_number(self, value: Any) -> None:
+        """Keep a number, or both whole numbers around it."""
+        parts = (value.real, value.imag) if isinstance(value, complex) else (value,)
+        for part in parts:
+            if part != part or part in (math.inf, -math.inf):
+                continue
+            for whole in {abs(math.floor(part)), abs(math.ceil(part))}:
+                if whole.bit_length() > LONGEST_CONSTANT * math.log2(10):
+                    self.untried.append(f"a number of {whole.bit_length():,} bits")
+                else:
+                    self.numbers[whole] = None
+
+    def add_text(self, text: str) -> None:
+        """Keep a text."""
+        if len(text) > LONGEST_CONSTANT:
+            self.untried.append(f"the text {text[:10]!r}... of {len(text):,} symbols")
+        elif text:
+            self.texts[text] = None
+
+    def push(self, values: Iterable[Any], names: frozenset[str]) -> None:
+        """Values to visit later."""
+        self.waiting.extend((value, names) for value in values)
+
+    def go_on(self, value: Any, names: frozenset[str]) -> None:
+        """What a value holds is visited later."""
+        if isinstance(value, FunctionType):
+            if not _is_of_python(value):
+                self.enter_function(value)
+        elif isinstance(value, MethodType):
+            self.push((value.__func__, value.__self__), names)
+        elif isinstance(value, functools.partial):
+            self.push((value.func, value.args, value.keywords), names)
+        elif isinstance(value, re.Pattern):
+            self.push((value.pattern,), names)
+        elif isinstance(value, ModuleType):
+            own = vars(value)
+            self.push((own[name] for name in sorted(names) if name in own), names)
+        elif isinstance(value, Mapping):
+            self.push(value.keys(), names)
+            self.push(value.values(), names)
+        elif isinstance(value, range):
+            self.push((value.start, value.stop, value.step), names)
+        elif isinstance(value, list | tuple | set | frozenset | deque):
+            items = sorted(value, key=repr) if isinstance(value, set | frozenset) else list(value)
+            if not isinstance(value, set | frozenset):
+                self.push(_joined(items), names)
+            self.push(items, names)
+        elif hasattr(value, "__wrapped__"):
+            self.push((value.__wrapped__,), names)
+        elif isinstance(value, type):
+            if not _is_of_python(value):
+                self.push((held for name, held in vars(value).items() if not name.startswith("__")), names)
+        elif callable(getattr(value, "tolist", None)):
+            self.push((value.tolist(),), names)
+        else:
+            self.enter_object(value, names)
+
+    def enter_function(self, function: FunctionType) -> None:
+        """The constants of a function's code, what it names, and what it was made with."""
+        codes = list(_nested(function.__code__))
+        names = frozenset(name for code in codes for name in code.co_names)
+        for code in codes:
+            self.push((constant for constant in code.co_consts if constant != function.__doc__), names)
+        self.push((function.__defaults__, function.__kwdefaults__ or {}), names)
+        for cell in function.__closure__ or ():
+            try:
+                self.push((cell.cell_contents,), names)
+            except ValueError:
+                continue
+        own = function.__globals__
+        self.push((own[name] for name in sorted(names) if name in own), names)
+
+    def enter_object(self, value: Any, names: frozenset[str]) -> None:
+        """What an object holds, and the functions of its class."""
+        kind = type(value)
+        if inspect.isbuiltin(value) or isinstance(value, CodeType | property | staticmethod | classmethod):
+            self.push((getattr(value, "fget", None), getattr(value, "__func__", None)), names)
+            return
+        held = list(vars(value).values()) if hasattr(value, "__dict__") else []
+        held += [getattr(value, name) for name in getattr(kind, "__slots__", ()) if hasattr(value, name)]
+        if not held and _is_of_python(kind) and not _is_known_empty(value):
+            self.untried.append(f"an object of type {kind.__name__}")
+        self.push(held, names)
+        if "__call__" in vars(kind):
+            self.push((vars(kind)["__call__"],), names)
+        self.push((kind,), names)
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    """A code and those of the functions and comprehensions in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)
+
+
+def _is_of_python(value: Any) -> bool:
+    """Whether a function or class is of Python's own library, whose constants no function turns on."""
+    module = str(getattr(value, "__module__", "")).partition(".")[0]
+    return module in sys.stdlib_module_names and module != "__main__"
+
+
+def _is_known_empty(value: Any) -> bool:
+    """Whether an object of Python's own library holds nothing that an answer could turn on."""
+    return value in (Ellipsis, NotImplemented) or inspect.isroutine(value) or type(value) is object
+
+
+def _joined(items: list[Any]) -> list[str]:
+    """Symbols or small numbers that stand in a row, as the text that they make."""
+    if len(items) < 2 or any(isinstance(item, bool) for item in items):
+        return []
+    if all(isinstance(item, str) for item in items) and sum(map(len, items)) <= LONGEST_CONSTANT:
+        return ["".join(items)]
+    if not all(isinstance(item, int) for item in items):
+        return []
+    joined = ["".join(map(str, items))] if all(0 <= item < 36 for item in items) else []
+    return joined + (["".join(map(chr, items))] if all(item in _ASCII for item in items) else [])

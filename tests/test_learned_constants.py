@@ -1,0 +1,145 @@
+"""What a function's code compares with is tried, wherever the code has it from; what cannot be tried is said."""
+
+import functools
+import random
+import re
+
+import pytest
+
+from longhand.data import learn_task
+from longhand.data.learning.constants import constants_of
+from longhand.data.learning.functions import Refused
+
+SECRET = 48151623
+FORBIDDEN = {12345678, 87654321}
+BY_NAME = {"one": 77777123}
+FACTOR, OTHER_FACTOR = 12347, 891011
+PATTERN = re.compile("(19|20)4711")
+SYLLABLES = ["pass", "word"]
+
+
+class Rules:
+    limit = 3141592
+
+
+class Compared:
+    def __init__(self, number: int):
+        self.number = number
+
+    def __call__(self, a):
+        return a == self.number
+
+    def follows(self, a):
+        return a == self.number + 1
+
+
+def helper(a):
+    return a == 4815162342
+
+
+def asks_helper(a):
+    return helper(a)
+
+
+def made(number):
+    return lambda a: a == number
+
+
+def with_inner(a):
+    def inner(b):
+        return b == 16180339
+
+    return inner(a)
+
+
+FUNCTIONS = {
+    "a text of digits": (lambda a: 2 if str(a).startswith("601100") else int(str(a).startswith("4")), {}, ["6011001234"]),
+    "a long text": (lambda s: "abcdefghijklmnopqrstuvwxyz" in s, {}, ["xabcdefghijklmnopqrstuvwxyzx"]),
+    "a fraction": (lambda a: a > 2345678.5, {}, ["2345678", "2345679"]),
+    "a default argument": (lambda a, number=4711123: a == number, {}, ["4711123"]),
+    "a global": (lambda a: a == SECRET, {}, [str(SECRET)]),
+    "a set": (lambda a: a in FORBIDDEN, {}, ["12345678", "87654321"]),
+    "a mapping": (lambda a: a == BY_NAME["one"], {}, ["77777123"]),
+    "a product": (lambda a: a == FACTOR * OTHER_FACTOR, {}, [str(FACTOR * OTHER_FACTOR)]),
+    "an equation": (lambda a: 2 * a + 1 == 9630325, {}, ["4815162"]),
+    "a quotient": (lambda a: a // 7 == 4815162, {}, [str(7 * 4815162 + 3)]),
+    "a helper": (asks_helper, {}, ["4815162342"]),
+    "a closure": (made(99887766), {}, ["99887766"]),
+    "a function within": (with_inner, {}, ["16180339"]),
+    "a comprehension": (lambda a: any(str(a) == each for each in ("8675309", "6060842")), {}, ["8675309", "6060842"]),
+    "an attribute of a class": (lambda a: a == Rules.limit, {}, ["3141592"]),
+    "an object": (Compared(27182818), {}, ["27182818"]),
+    "a method": (Compared(27182818).follows, {}, ["27182819"]),
+    "a part of a function": (functools.partial(lambda number, a: a == number, 31337123), {}, ["31337123"]),
+    "a pattern": (lambda a: bool(PATTERN.match(str(a))), {}, ["194711", "2047119"]),
+    "a list of digits": (lambda a: [*map(int, str(a))] == [6, 0, 1, 1, 0, 0, 9], {}, ["6011009"]),
+    "from the end": (lambda a: str(a)[::-1] == "7654329", {}, ["9234567"]),
+    "bytes": (lambda a: str(a).encode() == b"5558675309", {}, ["5558675309"]),
+    "another base": (lambda a: str(a) == "3735928559", {"base": 16}, ["deadbeef"]),
+    "another case": (lambda s: s.upper() == "PASSWORD", {}, ["password"]),
+    "texts of a list": (lambda s: s == SYLLABLES[0] + SYLLABLES[1], {"alphabet": "paswordx"}, ["password"]),
+    "a joined pair": (lambda a: "601" in str(a) and "777" in str(a), {}, ["16012777", "77706601"]),
+    "a number of repeats": (lambda s: s.count("abc") >= 12, {"alphabet": "abcd"}, ["abc" * 12, "dabc" * 12, "abc" * 11]),
+    "a number of digits": (lambda a: str(a).count("7") >= 30, {}, ["7" * 30, "17" * 30, "17" * 29]),
+    "a number of columns": (lambda a: len(str(a)) > 50, {}, ["1" * 50, "1" * 51]),
+    "columns and a text": (lambda s: len(s) == 12 and s.startswith("de"), {"alphabet": "de01"}, ["de0101010101"]),
+    "a place": (lambda s: s[20:24] == "abba", {"alphabet": "ab"}, ["b" * 20 + "abba"]),
+    "a place from the end": (lambda s: len(s) >= 10 and s[-10] == "a", {"alphabet": "ab"}, ["bb" + "a" + "b" * 9]),
+    "two operands": (lambda a, b: a == 60110 and b == 47112, {}, ["60110,47112"]),
+    "a sum of operands": (lambda a, b: a + b == 601123, {}, ["600000,1123"]),
+    "two texts": (lambda s, t: s == "abcab" and t == "bbaac", {"alphabet": "abc"}, ["abcab,bbaac"]),
+    "a digit for each column": (lambda a: a + 1 if a == 4815162342 else a, {}, ["4815162342"]),
+    "two passes": (lambda a: a if a == 48151623 else a // 2 if a % 2 == 0 else 3 * a + 1, {}, ["48151623"]),
+}
+"""Functions that turn on a constant, how they are learned, and questions that show it."""
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_that_turns_on_a_constant_is_learned_with_it(name):
+    function, options, telling = FUNCTIONS[name]
+    task, report = learn_task(function, **options)
+    generator = random.Random(0)
+    are_numbers = task.alphabet == "0123456789abcdef"[: options.get("base", 10)]
+    questions = list(telling)
+    for text in telling:
+        for _ in range(20):
+            # Near misses: one symbol changed, and random columns around.
+            place = generator.choice([place for place, symbol in enumerate(text) if symbol != task.sign])
+            questions.append(text[:place] + generator.choice(task.alphabet) + text[place + 1 :])
+            if task.operands == 1:
+                questions.append("".join(generator.choices(task.alphabet, k=2)) + text)
+                questions.append(text + "".join(generator.choices(task.alphabet, k=2)))
+    for question in questions:
+        operands = question.split(task.sign) if task.sign else [question]
+        right = function(*(int(text, len(task.alphabet)) for text in operands) if are_numbers else operands)
+        answer = task.answer_to(question)
+        answer = report.legend.get(answer, answer)
+        if task.answer == "all":
+            assert int(answer) == right, question
+        else:
+            assert answer == str(int(right) if isinstance(right, bool) else right), question
+
+
+def test_more_columns_than_states_are_refused_by_what_is_needed():
+    with pytest.raises(Refused, match="more than 256 states") as refused:
+        learn_task(lambda a: len(str(a)) > 400)
+    assert "grows with the width" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [
+        (lambda a: str(a) == "7" * 3001 or a > 5, "3,001 symbols"),
+        (lambda a: a > 4815162342, "4,815,162,342 as a number of columns"),
+    ],
+)
+def test_what_cannot_be_tried_is_said_with_what_was_checked(function, named):
+    assert named in learn_task(function).report.checked
+
+
+def test_constants_end_where_the_library_of_python_begins_and_are_bounded():
+    many = {number: str(number) for number in range(100_000, 130_000)}
+    found = constants_of(lambda a: a in many and re.match("4711", str(a)))
+    assert found.texts[0] == "4711"
+    assert "values beyond" in found.sentence
+    assert len(found.numbers) <= 1_000
