@@ -50,32 +50,91 @@ remembers its examples agrees with them too."""
 ONES_FIRST, TOP_FIRST = "ones_first", "top_first"
 
 
+SEPARATORS = ",;\t"
+"""Signs between the columns of a table; the one that the first line has most often is taken."""
+
+DEFAULT_BASE = 10
+MOST_PARTS = 16
+"""Parts of the examples of which a machine is merged, to find wrong ones."""
+
+MOST_NAMED = 5
+"""Wrong examples that a message names."""
+
+
 class Example(NamedTuple):
-    """A question and its answer, as a person writes them."""
+    """A question and its answer, as a person writes them, and the line of the file on which they stand; 0 for none."""
 
     question: str
     answer: str
+    line: int = 0
 
 
 def read_examples(file: Path) -> list[Example]:
-    """The examples in a file: an object with `question` and `answer` a line (.jsonl), or these columns (.csv).
+    """The examples in a file, each with the line on which it stands.
+
+    A line is an object with `question` and `answer` (.jsonl), or a row of a table with these columns, which commas,
+    semicolons or tabs part (.csv, .tsv). Spaces around a question and an answer, and blank lines, are left out.
 
     Raises:
         Refused: the file cannot be read, or a line is no example.
     """
     try:
-        with file.open(encoding="utf-8-sig", newline="") as stream:
-            rows: list[Any] = list(csv.DictReader(stream)) if file.suffix == ".csv" else list(map(json.loads, stream))
+        text = file.read_text(encoding="utf-8-sig")
+        rows = _rows_of_table(text) if file.suffix in (".csv", ".tsv") else _rows_of_objects(text)
     except (OSError, ValueError, csv.Error) as error:
         raise Refused(f"{file} cannot be read as {file.suffix.removeprefix('.') or 'jsonl'}: {error}") from error
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict) or not all(isinstance(row.get(name), str | int) for name in Example._fields):
+    examples = []
+    for line, row in rows:
+        if not isinstance(row, dict) or not all(isinstance(row.get(name), str | int) for name in Example._fields[:2]):
+            shown_row = {name: value for name, value in row.items() if name is not None} if isinstance(row, dict) else row
             raise Refused(
-                f'{file}, example {number}: it must be like {{"question": "12+34", "answer": "46"}}, got {row!r:.80}'
+                f'{file}, line {line}: it must be like {{"question": "12+34", "answer": "46"}}, got {shown_row!r:.80}'
             )
-    if not rows:
+        examples.append(Example(str(row["question"]).strip(), str(row["answer"]).strip(), line))
+    if not examples:
         raise Refused(f"{file} holds no example")
-    return [Example(str(row["question"]), str(row["answer"])) for row in rows]
+    return examples
+
+
+def _rows_of_objects(text: str) -> list[tuple[int, Any]]:
+    """The lines of JSON in a text, by number."""
+    rows = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            rows.append((number, json.loads(line)))
+        except ValueError as error:
+            raise ValueError(f"line {number} is no JSON: {error}") from error
+    return rows
+
+
+def _rows_of_table(text: str) -> list[tuple[int, Any]]:
+    """The rows of a table in a text, by number; the sign of its first line parts its columns."""
+    head = text.partition("\n")[0]
+    sign = max(SEPARATORS, key=head.count)
+    reader = csv.reader(text.splitlines(), delimiter=sign, skipinitialspace=True)
+    names: list[str] | None = None
+    rows = []
+    for row in reader:
+        cells = [cell.strip() for cell in row]
+        if not any(cells):
+            continue
+        if names is None:
+            names = [cell.lower() for cell in cells]
+            if missing := [name for name in Example._fields[:2] if name not in names]:
+                raise ValueError(
+                    f"its first line must name the columns question and answer, got {head.strip()!r:.60}: "
+                    f"{missing[0]} is missing"
+                )
+        elif len(cells) != len(names):
+            raise ValueError(
+                f"line {reader.line_num} has {len(cells)} columns and the first line {len(names)}, parted by {sign!r}: "
+                "quote a question that has this sign, or take another one"
+            )
+        else:
+            rows.append((reader.line_num, dict(zip(names, cells, strict=True))))
+    return rows
 
 
 @dataclass(frozen=True)
@@ -96,6 +155,7 @@ def learn_task_from_examples(
     complete: bool = False,
     seconds: float = SECONDS,
     write_states: bool | None = None,
+    drop_wrong: int = 0,
 ) -> Learned:
     """Find the machine that agrees with all examples, and make it a column task.
 
@@ -106,20 +166,33 @@ def learn_task_from_examples(
         complete: fill entries of the table that no example reaches, if all others fit the identity of a linear function.
         seconds: how long merging may take.
         write_states: as of `learn_task`.
+        drop_wrong: how many examples may be left out, those without which the others agree; they are named.
 
     Raises:
         Refused: there is no such machine, it fails at examples that were held out, or entries are never reached.
     """
     began = time.monotonic()
-    shuffled = sorted(set(examples))
-    random.Random(0).shuffle(shuffled)
-    held_out = shuffled[::HELD_OUT]
-    used = [example for place, example in enumerate(shuffled) if place % HELD_OUT]
+    examples = list({(example.question, example.answer): example for example in reversed(examples)}.values())
+    assumed = ""
+    dropped: list[Example] = []
     try:
         with alarm(seconds):
+            if alphabet is None and base == DEFAULT_BASE and (found_base := base_of(examples)):
+                base, assumed = found_base
+            wrong = [] if complete else wrong_examples(examples, base, alphabet, max(drop_wrong, MOST_NAMED))
+            if len(wrong) > drop_wrong:
+                named = ", ".join(map(shown, wrong))
+                raise Refused(
+                    f"without {count_of(len(wrong), 'example')} the others agree on one machine, so "
+                    f"{'it is' if len(wrong) == 1 else 'they are'} likely to be wrong: {named}; correct "
+                    f"{'it' if len(wrong) == 1 else 'them'}, or go on without by --drop_wrong {len(wrong)}"
+                )
+            dropped = wrong
+            examples = [example for example in examples if example not in dropped]
+            shuffled, held_out, used = parted(examples)
             reading, machine, missing = read_in_some_way(shuffled, used, base, alphabet, complete)
     except OutOfTime:
-        raise Refused(f"no machine was found after {seconds:g} seconds of merging {len(used):,} examples") from None
+        raise Refused(f"no machine was found after {seconds:g} seconds of merging {len(examples):,} examples") from None
     words, sign = reading.words, reading.sign
     failing = [example for example in held_out if not reading.agrees(machine, example)]
     if failing:
@@ -149,6 +222,8 @@ def learn_task_from_examples(
     longest = max(len(reading.letters(example)) for example in shuffled) - reading.flush
     agree = f"{len(used):,} examples of up to {count_of(longest, 'column')} agree"
     checked = f"{agree}, and all {len(held_out):,} that were held out{reading.spread(held_out)}; {reached}"
+    if dropped:
+        checked += f"; left out as wrong: {', '.join(map(shown, dropped))}"
     names = [chr(ord("a") + place) for place in range(words.operands)]
     proved = linear.sentence(names, words.base) if linear else NOTHING_PROVED
     return Learned(
@@ -162,8 +237,94 @@ def learn_task_from_examples(
             seconds=time.monotonic() - began,
             one_length=task.one_length,
             linear=linear,
+            assumed=assumed,
         ),
     )
+
+
+def parted(examples: Sequence[Example]) -> tuple[list[Example], list[Example], list[Example]]:
+    """Examples in an order that has no meaning, those of them that are held out, and the others."""
+    shuffled = sorted(examples, key=lambda example: example[:2])
+    random.Random(0).shuffle(shuffled)
+    used = [example for place, example in enumerate(shuffled) if place % HELD_OUT]
+    return shuffled, shuffled[::HELD_OUT], used
+
+
+def base_of(examples: Sequence[Example]) -> tuple[int, str] | None:
+    """The base of examples that have the digits of a smaller base than 10 alone, and why; None if there are others.
+
+    A base is taken only if a machine of a linear function agrees with the examples in it, and with fewer states than in base
+    10: numbers of few digits may be chance.
+    """
+    digits = {symbol for example in examples for text in example[:2] for symbol in text if symbol.isalnum()}
+    if not digits or not digits <= set(DIGITS[: DEFAULT_BASE - 1]):
+        return None
+    base = max(2, 1 + max(map(DIGITS.index, digits)))
+    _, held_out, used = parted(examples)
+    if _agrees(used, held_out, base) and not _agrees(used, held_out, DEFAULT_BASE):
+        return (
+            base,
+            f"numbers in base {base}, since all digits are below {base} and the examples agree in it (--base takes another)",
+        )
+    return None
+
+
+def _agrees(used: Sequence[Example], held_out: Sequence[Example], base: int) -> bool:
+    """Whether a machine of the examples that are used answers those that are held out."""
+    try:
+        reading, machine, _ = read_in_some_way([*used, *held_out], used, base, None, complete=False)
+    except Refused:
+        return False
+    return all(reading.agrees(machine, example) for example in held_out)
+
+
+def wrong_examples(examples: Sequence[Example], base: int, alphabet: str | None, most: int) -> list[Example]:
+    """The examples that are likely to be wrong: at most so many, without which all others agree on one machine.
+
+    A machine is merged from a part of the examples. If the part is right, the machine answers nearly all others, and what it
+    answers differently is likely to be wrong. Empty if the examples agree as they are, or if there are no such few.
+    """
+    try:
+        words, _ = words_of(examples, base, alphabet, by_answers=True)
+    except Refused:
+        return []
+    _, held_out, used = parted(examples)
+    if len(examples) < FEWEST or _fits(used, held_out, base, alphabet):
+        return []
+    generator = random.Random(0)
+    parts = min(MOST_PARTS, max(2, 2 * most))
+    order = list(examples)
+    for share in (2, 4, 8, 16):
+        generator.shuffle(order)
+        size = len(order) // share
+        if size < FEWEST or words.count > size:
+            return []
+        for first in range(min(parts, share)):
+            part = order[first * size : (first + 1) * size]
+            answered = _differing(part, order, base, alphabet)
+            if answered is not None and 0 < len(answered) <= most:
+                return sorted(answered, key=lambda example: example.line)
+    return []
+
+
+def _fits(used: Sequence[Example], held_out: Sequence[Example], base: int, alphabet: str | None) -> bool:
+    """Whether the examples are right as they are, or fail for a reason that is not a few wrong ones."""
+    try:
+        reading, machine, _ = read_in_some_way([*used, *held_out], used, base, alphabet, complete=False)
+    except Refused:
+        return False
+    return all(reading.agrees(machine, example) for example in held_out)
+
+
+def _differing(
+    part: Sequence[Example], examples: Sequence[Example], base: int, alphabet: str | None
+) -> list[Example] | None:
+    """The examples that the machine of a part of them answers differently; None if the part gives no machine."""
+    try:
+        reading, machine, _ = read_in_some_way(list(part), part, base, alphabet, complete=False)
+        return [example for example in examples if not reading.agrees(machine, example)]
+    except (Refused, ValueError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -421,9 +582,10 @@ def words_of(examples: Sequence[Example], base: int, alphabet: str | None, by_an
     if not 2 <= base <= len(DIGITS):
         raise Refused(f"base must be 2 to {len(DIGITS)}, got {base}")
     answers: dict[str, str] = {}
-    for question, answer in examples:
+    for question, answer, _ in examples:
         if answers.setdefault(question, answer) != answer:
-            raise Refused(f"the question {question!r} has two answers, {answers[question]!r} and {answer!r}")
+            lines = [f"{each.answer!r}{_at_line(each)}" for each in examples if each.question == question]
+            raise Refused(f"the question {question!r} has two answers, {' and '.join(sorted(set(lines))[:2])}")
     negative = next((each for each in examples if re.fullmatch("-[0-9]+", each.answer)), None)
     if by_answers and negative and len(set(answers.values())) > FEWEST_OF_EACH:
         raise Refused(
@@ -604,5 +766,9 @@ def _reached_in_order(machine: Machine) -> list[int]:
 
 
 def shown(example: Example) -> str:
-    """An example as a person writes it."""
-    return f"{example.question} = {example.answer}"
+    """An example as a person writes it, and where it stands."""
+    return f"{example.question} = {example.answer}{_at_line(example)}"
+
+
+def _at_line(example: Example) -> str:
+    return f" (line {example.line:,})" if example.line else ""

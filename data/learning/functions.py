@@ -3,13 +3,12 @@
 The function is the user's own. It runs in the user's process, as a plugin does.
 """
 
-import inspect
 import reprlib
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from longhand.data.learning.words import Word, Words
@@ -186,38 +185,3 @@ def shown(value: object) -> str:
     shortened = reprlib.Repr()
     shortened.maxlong = shortened.maxstring = 40
     return shortened.repr(value)
-
-
-def count_operands(function: Callable[..., object]) -> int:
-    """How many arguments a function takes.
-
-    Raises:
-        Refused: the number is not fixed, or none.
-    """
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError) as error:
-        raise Refused(f"the arguments of {function!r} are not known: wrap it, such as lambda a, b: f(a, b)") from error
-    needed = [each for each in parameters if each.default is each.empty]
-    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    if not needed or any(each.kind not in plain for each in needed):
-        raise Refused(f"a function must take one operand or more by position, got {inspect.signature(function)}")
-    return len(needed)
-
-
-def takes_texts(function: Callable[..., object], operands: int) -> bool:
-    """Whether a function takes texts and no numbers: its annotations say so, or it fails for numbers and not for texts."""
-    notes = [each.annotation for each in inspect.signature(function).parameters.values()][:operands]
-    if any(note in (str, "str", int, "int") for note in notes):
-        return any(note in (str, "str") for note in notes)
-    return _fails(function, [12] * operands) and not _fails(function, ["ab"] * operands)
-
-
-def _fails(function: Callable[..., object], arguments: Sequence[object]) -> bool:
-    try:
-        function(*arguments)
-    except (TypeError, AttributeError):
-        return True
-    except (Exception, SystemExit):
-        return False
-    return False

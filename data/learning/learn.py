@@ -7,16 +7,7 @@ from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any, TypedDict
 
-from longhand.data.learning.constants import constants_of
-from longhand.data.learning.functions import (
-    SECONDS,
-    AskedFunction,
-    Refused,
-    budget,
-    count_operands,
-    shown,
-    takes_texts,
-)
+from longhand.data.learning.functions import SECONDS, AskedFunction, Refused, budget, shown
 from longhand.data.learning.locality import chosen_layout
 from longhand.data.learning.machine_task import (
     TablePass,
@@ -28,12 +19,12 @@ from longhand.data.learning.machine_task import (
     symbols_of_values,
 )
 from longhand.data.learning.machines import MachineLearner, Tests, exhaustive_words, minimised
+from longhand.data.learning.operands import OUTSIDE, operands_of
 from longhand.data.learning.passes import TwoPassLearner
 from longhand.data.learning.proof import Linear, linear_function
-from longhand.data.learning.readings import MOST_SYMBOLS, NotSequential, Reading, is_written
+from longhand.data.learning.readings import MOST_SYMBOLS, NotSequential, Reading
 from longhand.data.learning.report import NOTHING_PROVED, Learned, Report, count_of, more_of, order_of
-from longhand.data.learning.strewn import strewn_of, strewn_words
-from longhand.data.learning.words import DIGITS, LETTERS, MOST_LETTERS, Word, Words
+from longhand.data.learning.words import Word, Words
 from longhand.data.tasks.column_task import ColumnTask
 
 ANSWERS_COMPARED = 300
@@ -77,6 +68,7 @@ def learn_task(
     source: str | None = None,
     seconds: float = SECONDS,
     write_states: bool | None = None,
+    domain: str | None = None,
 ) -> Learned:
     """Find the machine behind a function, and make it a column task.
 
@@ -84,11 +76,14 @@ def learn_task(
         function: takes numbers, or texts, one for each operand, by position; it may be called 100,000 times. Several texts
             have one length.
         base: of numbers, 2 to 36.
-        alphabet: the symbols of texts. Without it, a function that fails for numbers and not for texts gets `LETTERS`.
+        alphabet: the symbols of texts. Without it, annotations, and what the function takes, say what its operands are: the
+            report has what was `assumed`.
         name: of the task.
         source: the function as text, for the report.
         write_states: whether the states are written in a pass of their own if a window suffices without it; None if that
             leaves less than half to learn.
+        domain: a regular expression of the texts that the function takes. To other texts over its symbols, the model answers
+            as the function does, or `OUTSIDE` where the function raises.
 
     Raises:
         Refused: no machine was found, and why; or an argument is not legal.
@@ -97,8 +92,9 @@ def learn_task(
     began = time.monotonic()
     source = str(source or getattr(function, "__name__", "a function"))
     with budget(seconds) as known:
-        words = words_of(function, base, alphabet)
-        asked = AskedFunction(function, words, seconds)
+        operands = operands_of(function, base, alphabet, domain)
+        words = operands.words
+        asked = AskedFunction(operands.function, words, seconds)
         known.append(asked)
         finding = find(asked)
         task, found = task_of(finding, words, name, source, write_states)
@@ -107,9 +103,8 @@ def learn_task(
     proved = finding.linear.sentence(names, words.base) if finding.linear else NOTHING_PROVED
     checked = f"{finding.tests.sentence}; {compared:,} whole answers agree"
     seconds = time.monotonic() - began
-    return Learned(
-        task, Report(source, found, checked, proved, finding.legend, asked.calls, seconds, task.one_length, finding.linear)
-    )
+    report = Report(source, found, checked, proved, finding.legend, asked.calls, seconds, task.one_length, finding.linear)
+    return Learned(task, replace(report, assumed=operands.assumed))
 
 
 def task_of(finding: Finding, words: Words, name: str, source: str, write_states: bool | None) -> tuple[ColumnTask, str]:
@@ -124,32 +119,6 @@ def task_of(finding: Finding, words: Words, name: str, source: str, write_states
         return build(name, words, sign, finding.answer, passes, f"{source}: {found}.")
 
     return chosen_layout(finding.passes, finding.found, task_with, words.operands, write_states)
-
-
-def words_of(function: Callable[..., object], base: int, alphabet: str | None) -> Words:
-    """How the arguments of a function are words.
-
-    Raises:
-        Refused: base or alphabet are not legal, or there are too many different columns.
-    """
-    if not 2 <= base <= len(DIGITS):
-        raise Refused(f"base must be 2 to {len(DIGITS)}, got {base}")
-    if alphabet is not None and (not alphabet or len(set(alphabet)) < len(alphabet)):
-        raise Refused(f"alphabet must be one symbol or more, each once, got {alphabet!r}")
-    if illegal := [symbol for symbol in alphabet or "" if not is_written(symbol)]:
-        raise Refused(f"the alphabet {alphabet!r} has the reserved symbol {illegal[0]!r}: let another stand for it")
-    operands = count_operands(function)
-    are_texts = alphabet is not None or takes_texts(function, operands)
-    symbols = (alphabet or LETTERS) if are_texts else DIGITS[:base]
-    words = Words(symbols, operands, not are_texts)
-    if words.count > MOST_LETTERS:
-        raise Refused(
-            f"{operands} operands over {words.base} symbols have {words.count:,} different columns, and {MOST_LETTERS:,} "
-            "are legal: take a smaller base or alphabet"
-        )
-    strewn = strewn_of(constants_of(function), words)
-    words = replace(words, fragments=strewn.drawn, untried=strewn.untried)
-    return replace(words, singled_out=tuple(strewn_words(strewn, words)))
 
 
 def find(asked: AskedFunction) -> Finding:
@@ -182,7 +151,7 @@ def readings_of(asked: AskedFunction, generator: random.Random) -> list[Reading]
     asked_words = [words.random_word(generator, 1, 6) for _ in range(200)]
     asked_words += [(letter,) * length for letter in (0, words.count - 1) for length in (1, 2, 5, 30)]
     samples = [asked(word) for word in asked_words]
-    are_texts = [isinstance(answer, str) for answer in samples]
+    are_texts = [isinstance(answer, str) for answer in samples if answer != OUTSIDE]
     if any(are_texts) and not all(are_texts):
         raise Refused("the function answers some questions with a text and others with a number: let it be one of them")
     has_few = len(set(samples)) <= MOST_SYMBOLS // 2

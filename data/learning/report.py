@@ -30,6 +30,8 @@ class Report:
         seconds: how long it took.
         one_length: whether operands must have one length.
         linear: the linear function that the machine is proved to compute; None if it is none.
+        assumed: what was assumed of the operands, with the argument that changes it; empty if nothing was.
+        told: what a card tells of the function, see `MEANING` and `CODE`.
     """
 
     source: str
@@ -41,6 +43,8 @@ class Report:
     seconds: float = 0.0
     one_length: bool = False
     linear: Linear | None = None
+    assumed: str = ""
+    told: dict[str, str] = field(default_factory=dict)
 
     @property
     def facts(self) -> dict[str, str]:
@@ -48,6 +52,7 @@ class Report:
         facts = {"source": self.source, "machine": self.found}
         facts |= {"checked": self.checked, "proved": self.proved}
         facts |= {"symbols": self.symbols} if self.legend else {}
+        facts |= self.told
         return facts | ({OPERANDS: ONE_LENGTH} if self.one_length else {})
 
     @property
@@ -78,6 +83,8 @@ class Report:
             f"  proved of the machine  {self.proved}",
             f"  the network            {NETWORK}",
         ]
+        if self.assumed:
+            lines.insert(1, f"  assumed                {self.assumed}")
         if self.legend:
             lines.append(f"  symbols                {self.symbols}")
         if self.one_length:

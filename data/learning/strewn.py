@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from longhand.data.learning.constants import LONGEST_CONSTANT, Constants
+from longhand.data.learning.patterns import read_pattern, text_of_pattern
 from longhand.data.learning.words import Word, Words, number_as_text
 
 MOST_FRAGMENTS = 300
@@ -37,6 +38,9 @@ MOST_VALUES = 3_000
 MOST_JOINED = 3_000
 """Pairs of a fragment and a fragment, a number of repeats, a number of columns: of each kind so many are tried."""
 
+MOST_PATTERNS, TEXTS_OF_A_PATTERN = 20, 1_000
+"""Regular expressions of which texts are drawn, and the texts of each; as many more have one symbol changed."""
+
 WORDS_OF_A_LENGTH = 8
 BASES_OF_TEXTS = (2, 8, 10, 16)
 """Bases in which code writes numbers as texts."""
@@ -51,6 +55,7 @@ class Strewn:
         values: of functions of numbers: numbers that the code holds, and combinations of them.
         counts: numbers of repeats, and places.
         lengths: numbers of columns that are tried.
+        patterns: regular expressions that code may hold.
         untried: what cannot be tried, in words; empty if there is nothing.
     """
 
@@ -58,6 +63,7 @@ class Strewn:
     values: tuple[int, ...] = ()
     counts: tuple[int, ...] = ()
     lengths: tuple[int, ...] = ()
+    patterns: tuple[str, ...] = ()
     untried: str = ""
 
     @property
@@ -87,6 +93,7 @@ def strewn_of(constants: Constants, words: Words) -> Strewn:
         tuple(values),
         tuple(number for number in numbers if 0 < number <= MOST_REPEATS),
         tuple(lengths),
+        tuple(text for text in constants.texts if read_pattern(text) is not None)[:MOST_PATTERNS],
         replace(constants, untried=tuple(untried)).sentence,
     )
 
@@ -184,6 +191,13 @@ def _texts(strewn: Strewn, words: Words, generator: random.Random) -> Iterator[s
     def some(choices: Sequence[tuple]) -> Sequence[tuple]:
         return choices if len(choices) <= MOST_JOINED else generator.sample(choices, MOST_JOINED)
 
+    for pattern in strewn.patterns:
+        tree = read_pattern(pattern)
+        for _ in range(TEXTS_OF_A_PATTERN // len(strewn.patterns)):
+            text = text_of_pattern(tree, generator)
+            if text and set(text) <= set(alphabet):
+                place = generator.randrange(len(text))
+                yield from (text, text[:place] + generator.choice(alphabet) + text[place + 1 :])
     for number, text in enumerate(strewn.fragments):
         yield from (text, text[:-1], text[1:])
         for _ in range(3):
@@ -214,6 +228,10 @@ def _texts(strewn: Strewn, words: Words, generator: random.Random) -> Iterator[s
         for times in (count - 1, count, count + 1):
             if len(unit + between) * times <= longest:
                 yield from (unit * times, (unit + between) * times, drawn(1, 5) + unit * times + drawn(1, 5))
+            if times <= MOST_REPEATS and len(unit) * times <= longest:
+                # A sign between so many parts, such as the dots of an address.
+                for most in (1, 2, 4):
+                    yield drawn(1, most) + "".join(unit + drawn(1, most) for _ in range(times))
     for unit, place in (*some(list(product(units, strewn.counts))), *long_repeats):
         for at in (place - 1, place, place + 1):
             yield from (drawn(at, at) + unit + drawn(0, 9), drawn(0, 9) + unit + drawn(at, at))

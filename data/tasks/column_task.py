@@ -52,6 +52,9 @@ TABLES = "longhand_tables"
 
 _ARGUMENT = f"{SEARCHED} The transducer is the table in the field `transducer`: the model computes what it says."
 
+MEANING, CODE = "meaning", "code"
+"""Facts of a machine that was found: the docstring and the source of the function."""
+
 OPERANDS = "operands"
 """The fact of a machine that was found which says that its operands have one length; see `ColumnTask.one_length`."""
 

@@ -20,6 +20,7 @@ from transformers import GenerationConfig, PreTrainedConfig
 from longhand.data.proofs import check
 from longhand.data.proofs.certificate import Certificate, certify, find_difference
 from longhand.data.proofs.check import CannotCertify, Failure
+from longhand.data.tasks.column_task import CODE
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.checkpoint import (
     CERTIFICATE_FILE,
@@ -277,7 +278,7 @@ def format_certificate(name: str, certificate: Certificate, show_proof: bool) ->
     lines += [f"  {label:9} {value}" for label, value in facts.items()]
     if certificate.learned:
         lines.append("of the machine that was found, which is proved of the network above:")
-        lines += [f"  {label:9} {value}" for label, value in certificate.learned.items()]
+        lines += [f"  {label:9} {value}" for label, value in certificate.learned.items() if label != CODE]
     if show_proof:
         lines += [f"  {number}. {step}" for number, step in enumerate(certificate.proof, 1)]
     lines += [f"  wrong: {failure.problem}  {_verdict(failure)}" for failure in certificate.failures]

@@ -17,12 +17,13 @@ from huggingface_hub import CardData, EvalResult, ModelCardData
 
 from longhand import __version__
 from longhand.data.metrics import METRICS
+from longhand.data.tasks.column_task import CODE
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
 from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, CARD_FILE, PLOT_FILE, Checkpoint
 from longhand.hub_cards.checkpoints.load import is_in_zoo
 from longhand.hub_cards.commands import check_repo_id, read_text, write_atomically
-from longhand.hub_cards.publishing.examples import ENVIRONMENT, count, family_card, snippet
+from longhand.hub_cards.publishing.examples import ENVIRONMENT, count, describe_response, family_card, snippet
 from longhand.hub_cards.recipes import RECIPE_FILE
 from longhand.hub_cards.result_rows import Row, accuracy_columns, describe_length, describe_worst
 from longhand.modeling.coupling import COUPLING_RULES
@@ -121,6 +122,7 @@ def render_card(checkpoint: Checkpoint, repo_id: str | None = None, dataset: str
     recipe_file = read_text(folder / RECIPE_FILE).strip() if checkpoint.recipe else ""
     checkpoint = replace(checkpoint, recipe={name: plain(value) for name, value in checkpoint.recipe.items()})
     description = str(checkpoint.recipe.get("description") or f"A model of the task {task.name}")
+    learned = getattr(task, "learned", None) or {}
     return render(
         "model_card.md",
         _metadata(checkpoint, title, dataset),
@@ -141,7 +143,9 @@ def render_card(checkpoint: Checkpoint, repo_id: str | None = None, dataset: str
         plot=PLOT_FILE,
         best_folder=BEST_FOLDER,
         trained_on=TRAINED_ON,
-        learned={name: plain(text) for name, text in (getattr(task, "learned", None) or {}).items()},
+        learned={name: plain(text) for name, text in learned.items()},
+        code=learned.get(CODE, "").replace("```", "` ` `"),
+        raw_text=describe_response(task) if learned else "",
         recipe_file=recipe_file,
         # Longer than every run of backticks in the recipe, which so cannot close it.
         fence="`" * max(3, 1 + max(map(len, re.findall("`+", recipe_file)), default=0)),

@@ -24,7 +24,7 @@ from transformers.utils.chat_template_utils import parse_google_format_docstring
 
 from longhand.data.formatting import Batch
 from longhand.data.proofs.certificate import LARGEST_RATIO, ROUNDING_FACTOR
-from longhand.data.tasks.column_task import ColumnTask
+from longhand.data.tasks.column_task import MEANING, ColumnTask
 from longhand.data.tasks.plugins import PACKAGE, Plugin, load_plugin, require_plugins
 from longhand.data.tasks.registry import TASKS, find_task, task_named
 from longhand.data.tasks.settling_columns import SETTLING
@@ -207,7 +207,9 @@ class Learning:
     _argument_group_name: ClassVar[str] = "a task that is found"
 
     function: str | None = argument(
-        None, "a function as `lambda a, b: ...` or FILE.py:NAME; the task is the machine that computes it", private=True
+        None,
+        "a function as `lambda a, b: ...`, FILE.py or FILE.py:NAME; the task is the machine that computes it",
+        private=True,
     )
     examples: str | None = argument(
         None,
@@ -218,6 +220,9 @@ class Learning:
     name: str | None = argument(None, "name of the task that is found, and of the run's folder", private=True)
     base: int = argument(10, "base of the numbers", private=True, least=2, most=36)
     alphabet: str | None = argument(None, "symbols of texts, such as abc", private=True)
+    domain: str | None = argument(
+        None, "regular expression of the texts that the function takes, such as [0-9]{8,19}", private=True
+    )
     seconds: float = argument(
         60.0,
         "seconds of processor time in which the task must be found, or twice as many by the clock",
@@ -227,10 +232,17 @@ class Learning:
     complete: bool = argument(
         False, "fill entries that no example reaches, if all others fit a linear function", private=True
     )
+    drop_wrong: int = argument(0, "examples that may be left out since they contradict the others", private=True, least=0)
+    private_source: bool = argument(
+        False, "keep the function's docstring and source out of the card and the recipe", private=True
+    )
     write_plugin: str | None = argument(
         None, "write the task as a file of Python, to read and change, and stop", private=True
     )
 
+
+OF_ONE = {"complete": ("examples",), "drop_wrong": ("examples",), "domain": ("function",), "private_source": ("function",)}
+"""Arguments that are for one of two ways to find a task."""
 
 PUSHED = {"push_to_hub": True}
 
@@ -439,7 +451,8 @@ def read_arguments(arguments: list[str]) -> Given:
         found = find_asked(learning, False if settles else chosen.write_states)
         chosen.task = name = (SETTLING if settles else "") + found.task.name
         facts = found.report.facts
-        description = f"{found.report.source}, as a machine that was found: {found.report.found}"
+        described = facts.get(MEANING, "").partition("\n")[0].rstrip(".") or found.report.source
+        description = f"{described}, as a machine that was found: {found.report.found}"
     named = chosen.task or recipe.get("task", DataArguments.task)
     if chosen.write_states and found is None:
         # A run of one's own task has the name of the task.
@@ -481,11 +494,12 @@ def _learning(parser: Parser, chosen: argparse.Namespace) -> Learning:
     for option in fields(Learning):
         value = getattr(learning, option.name)
         _check_bounds(option, value)
+        of = OF_ONE.get(option.name, ("function", "examples"))
         needed = "function" if learning.function else "examples" if learning.examples else None
-        if value != _default(option) and (needed is None or (option.name == "complete" and needed == "function")):
-            raise ValueError(f"--{option.name} needs {'--examples and no' if needed else '--examples or'} --function")
-    if learning.alphabet and learning.base != 10:
-        raise ValueError("--base is for numbers and --alphabet for texts: give one of them")
+        if value != _default(option) and needed not in of:
+            raise ValueError(f"--{option.name} needs {' or '.join(f'--{one}' for one in of)}")
+    if learning.base != 10 and (learning.alphabet or learning.domain):
+        raise ValueError("--base is for numbers, and --alphabet and --domain are for texts: give one of them")
     return learning
 
 

@@ -3,20 +3,26 @@
 A function is code of the user's own, as a plugin is. A checkpoint holds the table of the machine that was found.
 """
 
+import inspect
 import math
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 from longhand.data.learning.examples import learn_task_from_examples, read_examples
 from longhand.data.learning.learn import LearningOptions, learn_task
 from longhand.data.learning.report import Learned
-from longhand.data.tasks.column_task import TABLES
+from longhand.data.tasks.column_task import CODE, MEANING, TABLES
 from longhand.data.tasks.plugins import PACKAGE, load_plugin
 from longhand.data.tasks.registry import register_task, task_named
 from longhand.data.tasks.task import Task
+from longhand.hub_cards.commands import one_line
+
+MOST_SHOWN = 300
+"""Symbols of a constant beside a function that its source is shown with."""
 
 
 class Asked(Protocol):
@@ -29,6 +35,9 @@ class Asked(Protocol):
     name: str | None
     seconds: float
     complete: bool
+    domain: str | None
+    drop_wrong: int
+    private_source: bool
 
 
 def find_asked(asked: Asked, write_states: bool | None) -> Learned:
@@ -50,11 +59,14 @@ def find_asked(asked: Asked, write_states: bool | None) -> Learned:
         file = Path(str(asked.examples))
         name = asked.name or _as_name(file.stem)
         learned = learn_task_from_examples(
-            read_examples(file), name=name, source=file.name, complete=asked.complete, **options
+            read_examples(file), name=name, source=file.name, complete=asked.complete, drop_wrong=asked.drop_wrong, **options
         )
     else:
-        function, name = read_function(asked.function)
-        learned = learn_task(function, name=asked.name or name, source=asked.function.strip(), **options)
+        function, name, source = read_function(asked.function)
+        told = {} if asked.private_source else told_of(function, source)
+        source = f"the private function {name}" if asked.private_source else source
+        learned = learn_task(function, name=asked.name or name, source=source, domain=asked.domain, **options)
+        learned = learned._replace(report=replace(learned.report, told=told))
         test_by_examples(type(learned.task), asked)
     kind = type(learned.task)
     kind.learned = learned.report.facts
@@ -76,23 +88,64 @@ def _as_name(text: str) -> str:
     return re.sub(r"\W", "_", text)
 
 
-def read_function(text: str) -> tuple[Callable[..., object], str]:
-    """A function from the command line, and the name of its task: a lambda, or `FILE.py:NAME`.
+def read_function(text: str) -> tuple[Callable[..., object], str, str]:
+    """A function from the command line: a lambda, `FILE.py:NAME`, or a file with one function.
+
+    Returns:
+        The function, the name of its task, and what it is called on cards, which never is a path.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: it is none of these.
     """
     file, _, name = text.strip().rpartition(":")
+    if text.strip().endswith(".py"):
+        file, name = text.strip(), ""
     if file.endswith(".py"):
-        load_plugin(file)
-        function = getattr(sys.modules[f"{PACKAGE}.{Path(file).stem}"], name, None)
+        path = Path(file).expanduser()
+        load_plugin(path)
+        module = sys.modules[f"{PACKAGE}.{path.stem}"]
+        own = [
+            each for each, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == module.__name__
+        ]
+        public = [each for each in own if not each.startswith("_")]
+        if not name and len(public) != 1:
+            held = ", ".join(public) or "none"
+            raise ValueError(f"--function {file}: the file must hold one function, and holds {held}: name one, FILE.py:NAME")
+        name = name or public[0]
+        function = getattr(module, name, None)
         if not callable(function):
-            raise ValueError(f"{file} has no function {name!r}")
-        return function, name
+            raise ValueError(f"--function {file} has no function {name!r}: it holds {', '.join(public) or 'none'}")
+        return function, name, f"{path.name}:{name}"
     try:
-        function = eval(text, {"math": math})
+        function = eval(text, {"math": math, "re": re})
     except Exception as error:
-        raise ValueError(f"--function {text!r} is no function: {type(error).__name__}: {error}") from error
+        raise ValueError(
+            f"--function {text!r} is neither a lambda nor FILE.py:NAME: {type(error).__name__}: {one_line(error)}"
+        ) from error
     if not callable(function):
-        raise ValueError(f"--function must be a lambda or FILE.py:NAME, got {text!r}")
-    return function, "learned"
+        raise ValueError(f"--function must be a lambda, FILE.py or FILE.py:NAME, got {text!r}")
+    return function, "learned", text.strip()
+
+
+def told_of(function: Callable[..., object], source: str) -> dict[str, str]:
+    """What a card tells of a function: its docstring, and its source with that of the functions beside it that it names."""
+    meaning = inspect.getdoc(function) if inspect.isfunction(function) else None
+    told = {MEANING: meaning} if meaning else {}
+    module = sys.modules.get(getattr(function, "__module__", "") or "")
+    if module is None or not module.__name__.startswith(f"{PACKAGE}."):
+        return told
+    texts: dict[str, str] = {}
+    waiting: list[object] = [function]
+    for value in waiting:
+        code = getattr(value, "__code__", None)
+        if code is None or value.__name__ in texts:  # type: ignore[attr-defined]
+            continue
+        texts[value.__name__] = inspect.getsource(value).rstrip()  # type: ignore[arg-type, attr-defined]
+        for name in code.co_names:
+            held = vars(module).get(name)
+            if inspect.isfunction(held) and held.__module__ == module.__name__:
+                waiting.append(held)
+            elif isinstance(held, str | int | float | tuple | list | dict | set | frozenset):
+                shown = f"{name} = {held!r}"
+                texts.setdefault(name, shown if len(shown) <= MOST_SHOWN else f"{name} = ...  # {len(shown):,} symbols")
+    return told | {CODE: "\n\n".join(reversed(texts.values()))}
