@@ -55,7 +55,7 @@ FEWEST_DRAWN = 3
 
 USAGE = """Train a model by a recipe, evaluate it and write its folder.
 
-python train.py [RECIPE] [--ARGUMENT VALUE ...]     RECIPE is a name below, or a recipe.yaml or the folder of a run
+python train.py [RECIPE] [--ARGUMENT VALUE ...]     RECIPE is a name below, a recipe.yaml, or a run's folder or repository
 python train.py RECIPE --help                       the arguments that a recipe takes, with its own values as defaults
 python train.py RECIPE --dry_run                    what a run would do, and what it refuses, without training
 python train.py --list                              all recipes
@@ -65,6 +65,7 @@ examples
   python train.py addition-absolute --learning_rate 2e-3
   python train.py addition --push_to_hub            publish the finished run as USER/addition (--hub_model_id USER/NAME)
   python train.py columns --function "lambda a, b: a + b"       the machine behind a function is found, then trained
+  python train.py columns --function my_rule.py                 or behind the one function of a file, or FILE.py:NAME
   python train.py columns --examples sums.jsonl                 or behind examples alone
   python train.py addition --plugin my_task.py --task my_task
   accelerate launch --config_file hub_cards/launch/gpus.yaml train.py                    a process for each GPU

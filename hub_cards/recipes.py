@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from longhand.data.tasks.registry import find_task, register_table
+from longhand.data.tasks.registry import find_task, register_table, task_named
 from longhand.hub_cards.commands import one_line, read_object, read_text, write_atomically
 
 Recipe = dict[str, Any]
@@ -122,6 +122,11 @@ def know_table(source: str, recipe: Mapping[str, object], facts: Mapping[str, st
     path = Path(source)
     file = (path.parent if path.suffix in (".yaml", ".yml") else path) / "config.json"
     if not file.is_file():
+        if task_named(recipe.get("task")) is None:
+            raise ValueError(
+                f"{source} is the recipe of a machine that was found, whose table is in the config.json beside it, and that "
+                "is missing: give the folder of the run, or the repository USER/NAME, in place of its recipe alone"
+            )
         return
     table = read_object(file).get("transducer")
     if isinstance(table, dict):

@@ -20,7 +20,7 @@ from longhand.data.learning.machine_task import TablePass, build
 from longhand.data.learning.machines import Machine, MachineLearner, minimised
 from longhand.data.learning.plugin_file import plugin_source
 from longhand.data.learning.readings import NotSequential, Reading
-from longhand.data.learning.words import Words
+from longhand.data.learning.words import Words, number_as_text
 from longhand.data.tasks.column_task import task_of_table
 from longhand.data.tasks.plugins import load_plugin
 from longhand.data.tasks.registry import TASKS
@@ -462,11 +462,76 @@ def test_examples_of_no_machine_are_refused_in_one_line(examples):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("places", [(700,), (10, 700, 1200)])
+@pytest.mark.parametrize("function", [lambda a: 7 * a + 3, lambda a: a % 3, lambda a: a // 4])
+def test_wrong_labels_are_named_with_their_lines_and_left_out_when_asked(function, places):
+    examples = drawn(function, 1500, 1)
+    for place in places:
+        examples[place] = Example(examples[place].question, str(int(examples[place].answer) + 1), place + 1)
+    with pytest.raises(Refused) as refused:
+        learn_task_from_examples(examples)
+    for place in places:
+        assert f"line {place + 1:,}" in str(refused.value)
+    task, report = learn_task_from_examples(examples, drop_wrong=len(places))
+    assert str(int(task.answer_to("98765432"))) == str(function(98765432))
+    assert all(f"line {place + 1:,}" in report.checked for place in places)
+    with pytest.raises(Refused):
+        learn_task_from_examples(examples, drop_wrong=len(places) - 1)
+
+
+@pytest.mark.parametrize(("base", "factor"), [(5, 3), (2, 3), (8, 5), (7, 1)])
+def test_the_base_of_examples_is_found_and_told(base, factor):
+    generator = random.Random(0)
+    numbers = [generator.randrange(base ** generator.randint(1, 6)) for _ in range(600)]
+    written = {
+        number: number_as_text(number, "0123456789"[:base]) for each in numbers for number in (each, factor * each + 1)
+    }
+    examples = [Example(written[number], written[factor * number + 1]) for number in numbers]
+    task, report = learn_task_from_examples(examples)
+    assert len(task.alphabet) == base and f"base {base}" in report.assumed
+    number = 10**30
+    answer = task.answer_to(number_as_text(number, task.alphabet))
+    assert int(answer, base) == factor * number + 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "question,answer\n12+34,46\n5+5,10\n",
+        "question;answer\n12+34;46\n\n 5+5 ; 10\n",
+        "question\tanswer\n12+34\t46\n5+5\t10\n\n",
+        "Question, Answer\n12+34, 46\n5+5 ,10",
+        'answer,question\n46,"12+34"\n10,5+5\n',
+    ],
+)
+@pytest.mark.parametrize("ending", [".csv", ".tsv"])
+def test_tables_of_examples_are_read_however_their_columns_are_parted(text, ending, tmp_path):
+    (tmp_path / f"sums{ending}").write_text(text)
+    assert [example[:2] for example in read_examples(tmp_path / f"sums{ending}")] == [("12+34", "46"), ("5+5", "10")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "cause"),
+    [
+        ("sums.csv", "q;a\n1;2\n", "question"),
+        ("sums.csv", "question,answer\n1,2,3\n", "line 2"),
+        ("sums.csv", "question answer\n1 2\n", "first line"),
+        ("sums.jsonl", '{"question": "1", "answer": "2"}\n\n{"question": 1\n', "line 3"),
+    ],
+)
+def test_what_is_wrong_in_a_file_of_examples_is_named(name, text, cause, tmp_path):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(Refused, match=cause) as refused:
+        read_examples(tmp_path / name)
+    assert "\n" not in str(refused.value)
+
+
 def test_files_of_examples_are_read_alike(tmp_path):
     examples = [Example("12+34", "46"), Example("5+5", "10")]
     (tmp_path / "sums.jsonl").write_text("".join(json.dumps(each._asdict()) + "\n" for each in examples))
     (tmp_path / "sums.csv").write_text("question,answer\n12+34,46\n5+5,10\n")
-    assert read_examples(tmp_path / "sums.jsonl") == read_examples(tmp_path / "sums.csv") == examples
+    found = [[example[:2] for example in read_examples(tmp_path / name)] for name in ("sums.jsonl", "sums.csv")]
+    assert found == 2 * [[example[:2] for example in examples]]
     for content in ("", "no json\n", '{"question": "1"}\n', "[1]\n"):
         (tmp_path / "bad.jsonl").write_text(content)
         with pytest.raises(Refused):

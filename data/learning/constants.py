@@ -162,7 +162,7 @@ class _Walk:
 
     def enter_function(self, function: FunctionType) -> None:
         """The constants of a function's code, what it names, and what it was made with."""
-        codes = list(_nested(function.__code__))
+        codes = list(nested_codes(function.__code__))
         names = frozenset(name for code in codes for name in code.co_names)
         for code in codes:
             self.push((constant for constant in code.co_consts if constant != function.__doc__), names)
@@ -191,12 +191,12 @@ class _Walk:
         self.push((kind,), names)
 
 
-def _nested(code: CodeType) -> Iterator[CodeType]:
+def nested_codes(code: CodeType) -> Iterator[CodeType]:
     """A code and those of the functions and comprehensions in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _nested(constant)
+            yield from nested_codes(constant)
 
 
 def _is_of_python(value: Any) -> bool:

@@ -284,24 +284,28 @@ def wrong_examples(examples: Sequence[Example], base: int, alphabet: str | None,
     A machine is merged from a part of the examples. If the part is right, the machine answers nearly all others, and what it
     answers differently is likely to be wrong. Empty if the examples agree as they are, or if there are no such few.
     """
+    answers: dict[str, set[str]] = {}
+    for example in examples:
+        answers.setdefault(example.question, set()).add(example.answer)
+    disputed = [example for example in examples if len(answers[example.question]) > 1]
+    order = [example for example in examples if len(answers[example.question]) == 1]
     try:
-        words, _ = words_of(examples, base, alphabet, by_answers=True)
+        words, _ = words_of(order, base, alphabet, by_answers=True)
     except Refused:
         return []
-    _, held_out, used = parted(examples)
-    if len(examples) < FEWEST or _fits(used, held_out, base, alphabet):
+    _, held_out, used = parted(order)
+    if len(order) < FEWEST or (not disputed and _fits(used, held_out, base, alphabet)):
         return []
     generator = random.Random(0)
     parts = min(MOST_PARTS, max(2, 2 * most))
-    order = list(examples)
-    for share in (2, 4, 8, 16):
+    for share in (1, 2, 4, 8, 16):
         generator.shuffle(order)
         size = len(order) // share
         if size < FEWEST or words.count > size:
             return []
         for first in range(min(parts, share)):
             part = order[first * size : (first + 1) * size]
-            answered = _differing(part, order, base, alphabet)
+            answered = _differing(part, [*order, *disputed], base, alphabet)
             if answered is not None and 0 < len(answered) <= most:
                 return sorted(answered, key=lambda example: example.line)
     return []
@@ -322,9 +326,17 @@ def _differing(
     """The examples that the machine of a part of them answers differently; None if the part gives no machine."""
     try:
         reading, machine, _ = read_in_some_way(list(part), part, base, alphabet, complete=False)
-        return [example for example in examples if not reading.agrees(machine, example)]
-    except (Refused, ValueError):
+    except Refused:
         return None
+
+    def agrees(example: Example) -> bool:
+        try:
+            return reading.agrees(machine, example)
+        except ValueError:
+            # It has a symbol or an answer that no example of the part has.
+            return False
+
+    return [example for example in examples if not agrees(example)]
 
 
 @dataclass(frozen=True)
@@ -432,9 +444,9 @@ def check_longest(reading: ExampleReading, machine: Machine, examples: Sequence[
             return
         smaller = merged_machine(reading, shorter)
         states = minimised(smaller).states
-        # Fewer states are the sign of a counter, and need less evidence.
-        enough = 1 if states < needed else TOLD
-        if width < widest - 1 and not tells(smaller, reading, shorter, enough):
+        # Fewer states are the sign of a counter, and need less evidence. Other faults may be those of too few examples.
+        is_certain = reading.answer == "last" and (width == widest - 1 or tells(smaller, reading, shorter, TOLD))
+        if not is_certain and not (states < needed and tells(smaller, reading, shorter, 1)):
             continue
         for example in examples:
             letters = reading.letters(example)

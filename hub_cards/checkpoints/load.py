@@ -7,6 +7,7 @@ They hold what a finished run leaves, but for the code that travels with checkpo
 """
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -334,6 +335,17 @@ def _snapshot(source: str, revision: str | None, patterns: list[str]) -> Path:
         missing = answered or isinstance(error, HFValidationError)
         fault = "neither a folder nor a repository" if missing else "no folder, and the Hub cannot be reached"
         raise ValueError(f"MODEL {source!r} is {fault}: {meant}{one_line(error)}") from error
+
+
+def fetch_recipe(source: str) -> str:
+    """Where a run's recipe stands: of a repository USER/NAME the folder of its recipe and configuration, after a download.
+
+    Raises:
+        ValueError: there is no such repository.
+    """
+    if Path(source).exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", source) or source.endswith((".yaml", ".yml")):
+        return source
+    return str(_snapshot(source, None, [RECIPE_FILE, "config.json"]))
 
 
 def evaluation_device() -> str:

@@ -30,7 +30,7 @@ from longhand.data.tasks.registry import TASKS, find_task, task_named
 from longhand.data.tasks.settling_columns import SETTLING
 from longhand.data.tasks.task import Task
 from longhand.data.tasks.written_states import STATES, is_better_stated
-from longhand.hub_cards.checkpoints.load import learned_facts
+from longhand.hub_cards.checkpoints.load import fetch_recipe, learned_facts
 from longhand.hub_cards.commands import OneLineParser, one_line
 from longhand.hub_cards.recipes import Recipe, know_table, load_recipe
 from longhand.hub_cards.training.launcher import (
@@ -413,6 +413,7 @@ def read_arguments(arguments: list[str]) -> Given:
     source = DEFAULT_RECIPE
     if arguments and not arguments[0].startswith("-"):
         source, *arguments = arguments
+        source = fetch_recipe(source)
     # These decide which other arguments there are.
     first = Parser((Learning,))
     first.add_argument("--plugin", nargs="+", action="extend", default=[])

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from longhand.data.learning.constants import nested_codes
 from longhand.data.learning.examples import learn_task_from_examples, read_examples
 from longhand.data.learning.learn import LearningOptions, learn_task
 from longhand.data.learning.report import Learned
@@ -141,7 +142,7 @@ def told_of(function: Callable[..., object], source: str) -> dict[str, str]:
         if code is None or value.__name__ in texts:  # type: ignore[attr-defined]
             continue
         texts[value.__name__] = inspect.getsource(value).rstrip()  # type: ignore[arg-type, attr-defined]
-        for name in code.co_names:
+        for name in dict.fromkeys(name for each in nested_codes(code) for name in each.co_names):
             held = vars(module).get(name)
             if inspect.isfunction(held) and held.__module__ == module.__name__:
                 waiting.append(held)

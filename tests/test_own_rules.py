@@ -1,0 +1,164 @@
+"""A rule of a user's own: how it is given, what is assumed of it and told, and what its card says."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from loopback_hub import LoopbackHub
+from plugin_state import forget_plugins
+
+from longhand.data import learn_task
+from longhand.data.learning.functions import Refused
+from longhand.data.learning.operands import OUTSIDE
+from longhand.data.tasks.registry import TASKS
+from longhand.hub_cards.training.arguments import parse_run
+from longhand.hub_cards.training.found_task import read_function
+
+RULE = '''"""A file of a user's own."""
+
+WEIGHTS = (1, 3)
+
+
+def _weight(place):
+    return WEIGHTS[place % 2]
+
+
+def is_right(code: str) -> bool:
+    """Whether a code of digits has a right check digit."""
+    return sum(_weight(place) * int(digit) for place, digit in enumerate(code)) % 5 == 0
+'''
+
+
+@pytest.fixture
+def rule(tmp_path):
+    """The file of a rule, in a folder that holds nothing else."""
+    file = tmp_path / "home" / "my_rule.py"
+    file.parent.mkdir()
+    file.write_text(RULE)
+    yield file
+    forget_plugins()
+    for name in ("is_right", "learned"):
+        TASKS.pop(name, None)
+
+
+def is_right(code: str) -> bool:
+    return sum((1, 3)[place % 2] * int(digit) for place, digit in enumerate(code)) % 5 == 0
+
+
+def untold(code):
+    return int(code[-1]) + int(code[0]) > 9 if isinstance(code, str) else code.nothing
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "alphabet", "numbers"),
+    [
+        (is_right, {}, "0123456789", False),
+        (untold, {}, "0123456789", False),
+        (lambda n: n % 3, {}, "0123456789", True),
+        (lambda s: s.count("a") % 2, {}, "abcdefghijklmnopqrstuvwxyz", False),
+        (lambda s: s in ("yes", "no"), {}, "abcdefghijklmnopqrstuvwxyz", False),
+        (lambda s: int(s, 16) % 3, {}, "0123456789ABCDEFabcdef", False),
+        (lambda s: s.count("a") % 2, {"domain": "[ab]{2,9}"}, "ab", False),
+        (lambda s: len(s) % 2, {"domain": r"(\d|x)+"}, "0123456789x", False),
+        (lambda s: s.startswith("0"), {"domain": "[01]*"}, "01", False),
+    ],
+)
+def test_what_a_function_takes_is_found_and_told(function, options, alphabet, numbers):
+    task, report = learn_task(function, **options)
+    assert set(task.alphabet) == set(alphabet)
+    assert ("in base" in report.assumed) == numbers and "--alphabet" in report.assumed
+    assert report.assumed in "\n".join(report.lines)
+
+
+def test_annotations_that_say_numbers_and_texts_are_refused():
+    def mixed(card: str, count: int):
+        return card * count
+
+    with pytest.raises(Refused, match="annotations"):
+        learn_task(mixed)
+
+
+def test_outside_of_a_domain_a_function_may_raise_and_within_it_may_not():
+    def half(digits: str) -> int:
+        return 1 // int(len(digits) > 2) + int(digits[2]) % 2
+
+    task, report = learn_task(half, domain="[0-9]{3,}")
+    assert report.legend.get(task.answer_to("12")) == OUTSIDE
+    for question in ("123", "1201", "99"):
+        answer = task.answer_to(question)
+        assert report.legend.get(answer, answer) == (str(half(question)) if len(question) > 2 else OUTSIDE)
+    with pytest.raises(Refused, match="raises"):
+        learn_task(half, domain="[0-9]{2,}")
+
+
+@pytest.mark.parametrize("domain", ["[0-9", "", "a=b", "\\s"])
+def test_domains_that_are_not_legal_are_refused_in_one_line(domain):
+    with pytest.raises(Refused) as refused:
+        learn_task(is_right, domain=domain)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_with_one_function_needs_no_name(rule, monkeypatch):
+    assert read_function(str(rule))[1:] == ("is_right", "my_rule.py:is_right")
+    monkeypatch.setenv("HOME", str(rule.parent))
+    assert read_function("~/my_rule.py:is_right")[2] == "my_rule.py:is_right"
+    with pytest.raises(ValueError, match="is_right"):
+        read_function(f"{rule}:wrong")
+    (rule.parent / "two_rules.py").write_text("def one(a):\n    return a\n\n\ndef two(a):\n    return a\n")
+    with pytest.raises(ValueError, match="one, two"):
+        read_function(str(rule.parent / "two_rules.py"))
+
+
+def test_the_card_s_facts_tell_the_function_and_no_path_unless_it_is_private(rule, tmp_path):
+    run = parse_run(["columns", "--function", str(rule)])
+    facts = run.recipe["learned"]
+    assert facts["meaning"] == "Whether a code of digits has a right check digit."
+    assert all(text in facts["code"] for text in ("def is_right", "def _weight", "WEIGHTS = (1, 3)"))
+    assert run.recipe["description"].startswith("Whether a code of digits")
+    assert str(tmp_path) not in str(run.recipe)
+    private = parse_run(["columns", "--function", str(rule), "--private_source"])
+    for text in ("Whether", "_weight", str(tmp_path)):
+        assert text not in str(private.recipe)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--function", "lambda a: a", "--drop_wrong", "1"],
+        ["--examples", "sums.jsonl", "--domain", "[0-9]+"],
+        ["--examples", "sums.jsonl", "--private_source"],
+        ["--function", "lambda s: s", "--domain", "[ab]+", "--base", "2"],
+    ],
+)
+def test_arguments_of_the_other_way_are_refused(words):
+    with pytest.raises(ValueError, match=r"needs|give one"):
+        parse_run(["columns", *words])
+
+
+@pytest.mark.thorough  # trains a model, publishes it to a Hub of its own, and makes it again from its card
+def test_a_rule_in_a_home_folder_is_published_and_made_again_from_its_card(rule, tmp_path, monkeypatch):
+    with LoopbackHub() as hub:
+        token = hub.add_token("secret", "user")
+        environment = {**os.environ, **hub.environment(rule.parent, token), "HOME": str(rule.parent)}
+
+        def ask(place: Path, *words: str) -> str:
+            place.mkdir(exist_ok=True)
+            ran = subprocess.run([sys.executable, *words], cwd=place, env=environment, capture_output=True, text=True)
+            assert ran.returncode == 0, ran.stdout + ran.stderr
+            return ran.stdout
+
+        ask(rule.parent, "-m", "longhand.train", "columns", "--function", str(rule), "--name", "mine", "--use_cpu", "True")
+        ask(rule.parent, "-m", "longhand.hub_cards.push", "model", "outputs/mine", "user/mine", "--yes")
+        card = hub.repositories["model", "user/mine"].head().files["README.md"].decode()
+        assert "Whether a code of digits has a right check digit." in card and "def _weight" in card
+        assert str(tmp_path) not in card
+        command = re.search(r"^python (-m longhand\.train .*)$", card, re.MULTILINE)
+        empty = tmp_path / "empty"
+        ask(empty, *shlex.split(command[1]), "--use_cpu", "True")
+        (made,) = (empty / "outputs").iterdir()
+        assert (made / "certificate.json").is_file()
+        assert ask(empty, "-m", "longhand.eval", str(made), "--ask", "13").split()[-1] == str(int(is_right("13")))
