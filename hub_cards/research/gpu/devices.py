@@ -1,24 +1,19 @@
-"""Every recipe's model on the device against the CPU: losses, gradients, precisions, answers; and short whole runs."""
+"""Every recipe's model on the device against the CPU: losses, gradients, precisions, answers."""
 
 import math
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
-from transformers.utils.import_utils import enable_tf32
 
-from longhand import eval as evaluation
-from longhand import train
 from longhand.data.batches import EvaluationBatches, draw_batch
 from longhand.data.collator import IGNORED
 from longhand.data.families import to_device
 from longhand.data.formatting import Batch
 from longhand.hub_cards.recipes import list_recipes
 from longhand.hub_cards.research.gpu.record import Record
-from longhand.hub_cards.result_rows import Row, read_results
+from longhand.hub_cards.result_rows import Row
 from longhand.hub_cards.training.arguments import Run, parse_run
 from longhand.modeling import parallel_greedy
 
@@ -32,33 +27,12 @@ HALF_CLOSE = 0.02
 """The largest share by which autocast may move a loss."""
 
 SMALL_RECIPES = ("addition", "encoder-addition", "paper-attention-probe")
-SHORT = {"--max_steps": "20", "--eval_steps": "10", "--batch_size": "32", "--validation_samples": "16"}
-SHORT |= {"--test_lengths": "5", "--test_samples": "16"}
-RUNS: dict[str, list[str]] = {
-    "float32": ["addition", "--until_certified", "False"],
-    "practised neighbourhoods": ["addition", "--max_steps", "2000", "--eval_steps", "50", "--batch_size", "256"],
-    "practised worst problems": ["addition-absolute", "--practise_worst", "16"],
-    "sharper scores": ["addition-absolute-proved"],
-    "Muon": ["addition-absolute", "--muon_learning_rate", "0.02"],
-    "bf16": ["addition-absolute", "--bf16", "True"],
-    "fp16": ["addition-absolute", "--fp16", "True"],
-    "TF32": ["addition-absolute", "--tf32", "True"],
-    "checkpointed gradients": ["encoder-addition", "--gradient_checkpointing", "True"],
-    "settling": ["encoder-addition-settling", "--until_certified", "False"],
-    "deterministic kernels": ["addition", "--until_certified", "False", "--full_determinism", "True"],
-    "compiled": ["addition-absolute", "--torch_compile", "True"],
-}
-"""Short runs of train.py, from data to card."""
 
 
 def run(record: Record) -> None:
-    """Compare all recipes, and make the short runs."""
-    names = SMALL_RECIPES if record.small else list_recipes()
-    for name in names:
+    """Compare all recipes."""
+    for name in SMALL_RECIPES if record.small else list_recipes():
         record.measure(name, partial(compare, name, record.device))
-    for name, words in list(RUNS.items())[: 1 if record.small else None]:
-        record.measure(f"run: {name}", partial(short_run, words, record.small), needs=10)
-    record.measure("attention pictures", pictures)
 
 
 def compare(recipe: str, device: torch.device) -> Row:
@@ -94,7 +68,9 @@ def step(model: Any, batch: Batch, device: torch.device) -> list[torch.Tensor]:
     torch.manual_seed(0)
     loss = model(**to_device(batch, device)).loss
     loss.backward()
-    return [loss.detach().cpu(), *(weights.grad.cpu() for weights in model.parameters() if weights.grad is not None)]
+    gradients = [weights.grad for weights in model.parameters() if weights.grad is not None]
+    # Copies: a gradient moves with its model.
+    return [value.detach().cpu().clone() for value in (loss, *gradients)]
 
 
 def difference(model: PreTrainedModel, batch: Batch, device: torch.device) -> float:
@@ -146,31 +122,3 @@ def _write(model: Any, prompts: torch.Tensor, device: torch.device, way: dict[st
     model.to(device).eval()
     given = prompts.to(device)
     return model.generate(given, attention_mask=torch.ones_like(given), do_sample=False, max_new_tokens=12, **way).cpu()
-
-
-def short_run(words: list[str], small: bool) -> Row:
-    """A run of train.py from data to card.
-
-    Raises:
-        SystemExit: it failed.
-    """
-    with TemporaryDirectory() as folder:
-        short = [word for pair in SHORT.items() if pair[0] not in words for word in pair]
-        device = ["--use_cpu", "True"] if small else []
-        try:
-            train.main([*words, *short, *device, "--output_dir", f"{folder}/run"])
-        finally:
-            # These settings of a run are those of the whole process.
-            torch.use_deterministic_algorithms(False)
-            enable_tf32(False)
-        (*_, last) = read_results(Path(folder, "run", "validation.jsonl"))
-        return {"what": "run", "steps": last["step"], "token_accuracy": last["token_accuracy"], "passed": True}
-
-
-def pictures() -> Row:
-    """eval.py draws attention of a decoder and of an encoder."""
-    for name in ("addition", "encoder-addition"):
-        with TemporaryDirectory() as folder:
-            words = ["--lengths", "5", "--num_samples", "20", "--attentions", "--output_places"]
-            evaluation.main([name, *words, "--output_dir", folder])
-    return {"what": "eval.py", "passed": True}

@@ -2,14 +2,15 @@
 
 python -m longhand.hub_cards.research gpu --minutes 15
 
-  devices       every recipe's model against the CPU, in each precision; short runs of train.py; pictures of attention
+  devices       every recipe's model against the CPU, in each precision
+  runs          short runs of train.py in every way to train; pictures of attention
   memory        the largest validation batch and a training step of each recipe of the papers' sizes
   certificates  `addition` trained, certified and verified; certificates and proofs of lengths, equal to the CPU's
   processes     two processes equal to one; a run that is killed and resumed
   speed         steps a second and waits for the GPU in a step, in each precision, against GPT-2
   paper-scale   with what time is left, runs of the study of that name
 
-The first four parts run beside each other, and then `speed` alone. Without a GPU, sizes are tiny and parts take turns. All
+The first five parts run beside each other, and then `speed` alone. Without a GPU, sizes are tiny and parts take turns. All
 goes to OUTPUT/gpu.jsonl, a row for each measurement; what has a row without an error is not measured again, so the same
 command goes on. hub_cards/RESULTS.md shows a file that is copied to hub_cards/results/gpu.jsonl.
 """
@@ -35,6 +36,7 @@ from longhand.hub_cards.result_rows import Row, hardware, write_results
 LOG = "gpu.log"
 MODULES = {
     "devices": "devices",
+    "runs": "runs",
     "memory": "memory",
     "certificates": "certificates",
     "processes": "processes",
@@ -43,10 +45,10 @@ MODULES = {
 }
 """The parts, in their order, and the modules of this room that measure them."""
 
-BESIDE = ("devices", "memory", "certificates", "processes")
+BESIDE = ("devices", "runs", "memory", "certificates", "processes")
 """The parts that may share a GPU: they measure no time that counts."""
 
-WEIGHTS = {"devices": 3, "memory": 3, "certificates": 3, "processes": 3, "speed": 4, "paper-scale": 4}
+WEIGHTS = {"devices": 3, "runs": 3, "memory": 3, "certificates": 3, "processes": 3, "speed": 4, "paper-scale": 4}
 """Time is divided among what follows each other by these weights; what a part leaves over is for those after it."""
 
 SPARE = 15.0
