@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+import torch
 from huggingface_hub import HfApi
 from safetensors import SafetensorError
 from torch import distributed
@@ -26,7 +27,7 @@ from longhand.hub_cards.evaluation.plots import plot_checkpoints
 from longhand.hub_cards.recipes import describe_recipes
 from longhand.hub_cards.result_rows import VALIDATION_FILE, Row, read_results, write_results
 from longhand.hub_cards.training.arguments import UNSET, Run, parse_run, read_arguments
-from longhand.hub_cards.training.launcher import lacking_processes
+from longhand.hub_cards.training.launcher import idle_gpus, lacking_processes
 from longhand.hub_cards.training.run_folder import (
     claim_folder,
     is_complete,
@@ -112,6 +113,8 @@ def train(arguments: list[str]) -> None:
         # Libraries refuse the arguments of a schedule, a reporter or a folder by errors of these types.
         with refusing_in_one_line(TypeError, OSError, RuntimeError, ImportError):
             run = parse_run(arguments)
+            if run.training.device.type == "cuda" and (note := idle_gpus(os.environ, torch.cuda.device_count())):
+                print(note, file=sys.stderr)
             if run.found and run.training.process_index == 0:
                 print("\n".join(run.found.report.lines))
             if run.found and run.write_plugin:

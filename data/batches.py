@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
 from longhand.data.checks import check_integer
-from longhand.data.formatting import Batch, Examples, LabelledTokens, as_batch, join_examples
+from longhand.data.formatting import Batch, Examples, LabelledTokens, as_batch, is_repeated, join_examples
 from longhand.data.lengths import rows_of_groups
 from longhand.data.machines.covering import NeighbourhoodBatch, Practice, Practised, Problems, join_neighbourhoods
 from longhand.data.splits import SPLITS, make_generator
@@ -61,13 +61,13 @@ class Batches(Dataset):
         share = part * self.processes + self.process
         shares = self.processes * self.accumulation
         for name, value in self.collator(examples, generator).items():
-            if isinstance(value, torch.Tensor) and not (name == "position_ids" and len(value) == 1):
+            if isinstance(value, torch.Tensor):
+                own = value[share::shares]
                 # Losses of transformers view labels as one row.
-                shared[name] = value[share::shares].contiguous()
+                shared[name] = own if is_repeated(value) else own.contiguous()
             elif isinstance(value, tuple):
                 shared[name] = tuple(tensor[share::shares] for tensor in value)
             else:
-                # One row of ids for all examples, or a number.
                 shared[name] = value
         return as_batch(shared)
 

@@ -14,7 +14,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from longhand.data.checks import check_integer
-from longhand.data.formatting import Batch, Examples, LabelledTokens, as_batch
+from longhand.data.formatting import Batch, Examples, LabelledTokens, as_batch, repeat_row
 from longhand.data.machines.covering import NeighbourhoodBatch
 from longhand.modeling import CoupledGPTConfig
 from longhand.modeling.coupling import (
@@ -186,7 +186,7 @@ class CouplingCollator:
         """A batch for `CoupledGPTForCausalLM.forward`; of rows, as `collate_rows` makes it, with position ids.
 
         `input_ids` and `labels` are (count, columns). Labels are the response with its end token, and -100 for tokens that
-        are not supervised. `position_ids` is (1 or count, levels, columns), one row if all examples have the same ids.
+        are not supervised. `position_ids` is (count, levels, columns), one repeated row if all examples have the same.
         `logits_to_keep` counts the columns from the first `=` on. If there is padding, there is an `attention_mask`.
         Neighbourhoods are rows as `NeighbourhoodBatch.labelled_inputs` makes them.
 
@@ -224,7 +224,7 @@ class CouplingCollator:
         batch: Batch = {
             "input_ids": input_ids,
             "labels": labels,
-            "position_ids": position_ids,
+            "position_ids": repeat_row(position_ids, len(examples)) if len(position_ids) == 1 else position_ids,
             "logits_to_keep": columns - int(examples.query_lengths.min()) + 1,
         }
         if not examples.same_layout:

@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from longhand.data.collator import IGNORED, CouplingCollator, collate_labels
-from longhand.data.formatting import Batch, as_batch
+from longhand.data.formatting import Batch, as_batch, move_rows
 from longhand.data.metrics import count_matches, right_tokens
 from longhand.data.tokenization import build_encoder_tokenizer, build_tokenizer, check_characters
 from longhand.modeling import CoupledGPTForCausalLM, PairwiseBertForTokenClassification
@@ -233,7 +233,8 @@ class Family(ABC):
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
     """The batch with every tensor on the device."""
-    return as_batch({name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()})
+    moved = {name: move_rows(value, device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
+    return as_batch(moved)
 
 
 @dataclass

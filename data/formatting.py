@@ -18,7 +18,7 @@ class Batch(TypedDict, total=False):
         input_ids: (count, columns).
         labels: (count, columns), -100 for a token that is not supervised.
         attention_mask: (count, columns), 0 at padding; absent if there is no padding.
-        position_ids: (1 or count, levels, columns), for decoders.
+        position_ids: (count, levels, columns), for decoders; see `repeat_row`.
         drawn_position_ids: like `position_ids`, the random ones that a model in training mode takes in their place.
         pair_map: (count, columns, columns) or (count, heads, columns, columns), if rows have one.
         states: (count, columns), for one pass of an encoder that settles.
@@ -37,6 +37,25 @@ class Batch(TypedDict, total=False):
     neighbours: tuple[torch.Tensor, ...]
     logits_to_keep: int
     counted: torch.Tensor
+
+
+def repeat_row(row: torch.Tensor, count: int) -> torch.Tensor:
+    """A row (1, ...) for each of `count` problems, (count, ...), all in the memory of the one.
+
+    So torch can scatter a batch to several GPUs by rows, and a model computes once what is the same for all
+    (`longhand.modeling.structure.read_position_ids`).
+    """
+    return row.expand(count, *row.shape[1:])
+
+
+def is_repeated(values: torch.Tensor) -> bool:
+    """Whether all rows are one, by `repeat_row`."""
+    return values.ndim > 0 and len(values) > 1 and values.stride(0) == 0
+
+
+def move_rows(values: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A tensor of a batch on a device; a repeated row is moved once, and stays repeated."""
+    return repeat_row(values[:1].to(device), len(values)) if is_repeated(values) else values.to(device)
 
 
 def as_batch(inputs: Mapping[str, object]) -> Batch:

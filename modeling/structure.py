@@ -172,7 +172,7 @@ def check_kept(logits_to_keep: Any, tokens: int) -> None:
 
 
 def read_position_ids(position_ids: Tensor, batch: int, levels: int, columns: tuple[int, ...]) -> Tensor:
-    """Return given ids as int64 (batch or 1, levels, columns).
+    """Return given ids as int64 (batch or 1, levels, columns); a row that is repeated in memory (`expand`) is one.
 
     Args:
         columns: the legal numbers of columns, the usual one first.
@@ -186,6 +186,8 @@ def read_position_ids(position_ids: Tensor, batch: int, levels: int, columns: tu
         raise ValueError(
             f"position_ids must be ({batch} or 1, {levels} levels, {columns[0]} tokens), got {tuple(position_ids.shape)}"
         )
+    if len(ids) > 1 and ids.stride(0) == 0:
+        ids = ids[:1]
     require_range(ids, 0, None, "position_ids must be 0, for no id, or above")
     return ids.long()
 

@@ -6,15 +6,21 @@ Torch's fake tensors (`torch._subclasses.FakeTensorMode`) keep these rules too. 
 distinct rows and loops that end by values stop them.
 """
 
+import sys
 import traceback
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import scatter_gather
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
+
+replicating = sys.modules["torch.nn.parallel.replicate"]
+"""The module, whose name in `torch.nn.parallel` is that of its function."""
 
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
 _MOVES = ("to", "cpu", "cuda", "copy_", "type", "type_as")
@@ -123,3 +129,49 @@ class Accelerator(TorchFunctionMode):
             return place(value.clone() if any(value is given for given in tensors) else value, goal)
 
         return result if isinstance(result, torch.Size) else tree_map(mark, result)
+
+
+class _Scattered:
+    """In the place of torch's `Scatter`: rows in chunks, as CUDA's are."""
+
+    @staticmethod
+    def apply(devices, sizes, dim, tensor):
+        return tuple(chunk.clone() for chunk in tensor.chunk(len(devices), dim))
+
+
+class _Gathered:
+    """In the place of torch's `Gather`: numbers become a vector."""
+
+    @staticmethod
+    def apply(device, dim, *tensors):
+        return torch.cat([tensor.reshape(1) if tensor.ndim == 0 else tensor for tensor in tensors], dim)
+
+
+def _broadcast(tensors, devices, detach=False):
+    """In the place of torch's broadcast: a copy of each tensor for each device."""
+    return [[tensor.detach().clone() if detach else tensor.clone() for tensor in tensors] for _ in devices]
+
+
+class SeveralGPUs(nn.DataParallel):
+    """`torch.nn.DataParallel` over two simulated GPUs: torch's own code scatters, replicates and gathers.
+
+    Attributes:
+        rows: how many rows each replica got, in each call.
+    """
+
+    def __init__(self, module: nn.Module, devices: int = 2):
+        super().__init__(module)
+        self.device_ids, self.output_device, self.dim, self.src_device_obj = list(range(devices)), 0, 0, CPU
+        self.rows: list[list[int]] = []
+
+    def forward(self, *inputs, **named):
+        with (
+            patch.object(scatter_gather, "Scatter", _Scattered),
+            patch.object(scatter_gather, "Gather", _Gathered),
+            patch.object(replicating, "_broadcast_coalesced_reshape", _broadcast),
+        ):
+            return super().forward(*inputs, **named)
+
+    def parallel_apply(self, replicas, inputs, named):
+        self.rows.append([len(own["input_ids"]) for own in named])
+        return [replica(*own, **options) for replica, own, options in zip(replicas, inputs, named, strict=True)]

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from longhand.data.formatting import Batch, Examples
+from longhand.data.formatting import Batch, Examples, repeat_row
 from longhand.data.machines.columns import ABSENT, Graph
 from longhand.data.machines.sights import Sight, number_rows
 from longhand.modeling import PairwiseBertForTokenClassification
@@ -254,7 +254,7 @@ class NeighbourhoodBatch(Listed):
         return {
             "input_ids": torch.cat([inputs["input_ids"], right], dim=1),
             "labels": torch.cat([torch.full_like(inputs["input_ids"], IGNORED), right], dim=1),
-            "position_ids": nn.functional.pad(inputs["position_ids"], (0, 1)),
+            "position_ids": repeat_row(nn.functional.pad(inputs["position_ids"][:1], (0, 1)), self.count),
             "neighbours": tuple(like_first),
             "logits_to_keep": 2,
         }

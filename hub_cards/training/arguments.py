@@ -642,6 +642,9 @@ def _derive(training: RunArguments, data: DataArguments) -> None:
     training.per_device_train_batch_size = training.batch_size // (
         training.world_size * training.gradient_accumulation_steps
     )
+    if training.n_gpu > 1:
+        # Trainer would divide every batch among all GPUs of this process, which is slow; `train.py` says what does it well.
+        training._n_gpu = 1
     training.save_steps = training.eval_steps
     training.eval_strategy = training.save_strategy = IntervalStrategy.STEPS
     training.metric_for_best_model = cast(Any, BEST)

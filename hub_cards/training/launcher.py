@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 LAUNCH_FILES = "hub_cards/launch"
-CPUS_FILE = f"{LAUNCH_FILES}/cpus.yaml"
+CPUS_FILE, GPUS_FILE = f"{LAUNCH_FILES}/cpus.yaml", f"{LAUNCH_FILES}/gpus.yaml"
 CONFIGURATIONS = Path(__file__).parents[1] / "launch"
 """Configurations for `accelerate launch --config_file`: several GPUs, several nodes, CPUs."""
 
@@ -97,6 +97,16 @@ def lacking_processes(environment: Mapping[str, str]) -> str | None:
     return (
         "note: accelerate launch was asked for several processes and started one, since it does not see several GPUs; "
         f"two on CPUs are: accelerate launch --config_file {CPUS_FILE} train.py ... --use_cpu True"
+    )
+
+
+def idle_gpus(environment: Mapping[str, str], gpus: int) -> str | None:
+    """Return one line to say if a run trains on one of several GPUs; None otherwise."""
+    if gpus < 2 or "WORLD_SIZE" in environment:
+        return None
+    return (
+        f"note: trains on one of {gpus} GPUs; a process for each: accelerate launch --config_file {GPUS_FILE} "
+        f"--num_processes {gpus} train.py ..."
     )
 
 

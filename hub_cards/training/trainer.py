@@ -22,6 +22,7 @@ from transformers import (
 
 from longhand.data.batches import EvaluationBatches, FixedBatches, FreshBatches, check_lengths
 from longhand.data.collator import IGNORED
+from longhand.data.formatting import is_repeated, repeat_row
 from longhand.data.metrics import measure, preprocess_logits, response_losses
 from longhand.data.proofs.certificate import check_thoroughly
 from longhand.data.proofs.check import CannotCertify, Check, check_neighbourhoods, coverings
@@ -76,6 +77,12 @@ class BatchTrainer(Trainer):
                 shown = "".join(f"  loss {logged:.5f}" for logged in losses[-1:])
                 tqdm.write(f"step {self.state.global_step:6d}{shown}  exact match at digits  {accuracy}")
         return metrics
+
+    def _prepare_input(self, data):
+        """As Trainer's; a repeated row is moved once."""
+        if isinstance(data, torch.Tensor) and is_repeated(data):
+            return repeat_row(super()._prepare_input(data[:1]), len(data))
+        return super()._prepare_input(data)
 
     def prediction_step(self, model, inputs, *args, **kwargs):
         """As Trainer's step; rows that are not `counted` have no supervised tokens."""
