@@ -44,7 +44,18 @@ from longhand.hub_cards.result_rows import (
 
 HUB_CARDS = Path(__file__).parents[1]
 PAGES = [
-    HUB_CARDS / f"{name}.md" for name in ("RESULTS", "COMPARISONS", "ENCODERS", "CLAIMS", "CHOMSKY", "FUNCTIONS", "FIGURES")
+    HUB_CARDS / f"{name}.md"
+    for name in (
+        "RESULTS",
+        "COMPARISONS",
+        "ENCODERS",
+        "CLAIMS",
+        "POSITION_COUPLING",
+        "STRUCTURAL_SYMMETRY",
+        "FOLLOW_UP",
+        "CHOMSKY",
+        "FUNCTIONS",
+    )
 ]
 README = HUB_CARDS.parent / "README.md"
 FOLDER = HUB_CARDS / "results"
