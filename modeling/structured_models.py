@@ -280,7 +280,8 @@ class StructuredModel:
     def _write_structure(self, folder: Path) -> None:
         structure: Any = self.structure
         # PEFT keeps the tables that it trains beside those that were there before.
-        structure = getattr(structure, "modules_to_save", {}).get(getattr(structure, "active_adapter", None), structure)
+        if hasattr(structure, "modules_to_save"):
+            structure = structure.modules_to_save[structure.active_adapter]
         tables = {name: weights.detach().contiguous() for name, weights in structure.state_dict().items()}
         save_file(tables, folder / WEIGHTS_FILE, metadata={"format": "pt"})
         values = json.dumps(asdict(self.structure_config), indent=2)

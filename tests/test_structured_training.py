@@ -1,0 +1,171 @@
+"""Models of others learn structure by the ways that their users know: Trainer, PEFT, TRL, Accelerate, torch.compile, DDP."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import peft
+import pytest
+import torch
+from structured_subjects import RELATIONS, TOKENS, ids_of, map_of, plain, structured
+from transformers import Trainer, TrainingArguments
+
+import longhand
+
+QUIET = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "save_strategy": "no", "logging_strategy": "no"}
+
+
+def rows(count, tokens=6):
+    """Rows whose label is the token that the pair map points at: relation 1, at a place that the tokens do not tell."""
+    generator = torch.Generator().manual_seed(0)
+    made = []
+    for _ in range(count):
+        ids = torch.randint(3, 13, (tokens,), generator=generator)
+        place = torch.randint(tokens, (tokens,), generator=generator)
+        pairs = torch.full((tokens, tokens), -1).scatter_(1, place.unsqueeze(1), 1)
+        made.append({"input_ids": ids.tolist(), "labels": (ids[place] % 2).tolist(), "pair_map": pairs.tolist()})
+    return made
+
+
+@pytest.mark.slow
+def test_a_plain_trainer_learns_to_read_a_map(tmp_path):
+    torch.manual_seed(0)
+    model = longhand.with_structure(plain("bert"), num_relations=2, trainable="all")
+    options = {"max_steps": 150, "per_device_train_batch_size": 64, "learning_rate": 5e-3, "warmup_steps": 10}
+    arguments = TrainingArguments(tmp_path, **options, **QUIET)
+    Trainer(model, arguments, train_dataset=rows(4000), data_collator=longhand.collate_rows).train()
+    batch = longhand.collate_rows(rows(200, tokens=12))
+    labels = batch.pop("labels")
+    with torch.no_grad():
+        right = (model.eval()(**batch).logits.argmax(-1) == labels).float().mean()
+        guessed = (
+            (model(**{**batch, "pair_map": batch["pair_map"].clamp(max=-1)}).logits.argmax(-1) == labels).float().mean()
+        )
+    assert right > 0.95 and guessed < 0.8
+
+
+def test_trainer_keeps_the_columns_of_structure_and_trains_the_tables_alone(tmp_path):
+    from datasets import Dataset
+
+    model = longhand.with_structure(plain("bert"), num_relations=2)
+    before = {name: weights.clone() for name, weights in model.state_dict().items()}
+    dataset = Dataset.from_list([row | {"note": "text"} for row in rows(64)])
+    arguments = TrainingArguments(tmp_path, max_steps=3, per_device_train_batch_size=8, learning_rate=0.1, **QUIET)
+    trainer = Trainer(model, arguments, train_dataset=dataset, data_collator=longhand.collate_rows)
+    trainer.train()
+    changed = {name for name, weights in model.state_dict().items() if not torch.equal(weights, before[name])}
+    assert changed == {"structure.table"}
+    trainer.save_model(tmp_path / "saved")
+    again = longhand.with_structure(plain("bert"), tmp_path / "saved")
+    assert torch.equal(again.structure.table, model.structure.table)
+
+
+def test_lora_beside_tables_is_saved_and_loaded_by_peft(tmp_path):
+    config = peft.LoraConfig(target_modules=["q_proj", "v_proj"], modules_to_save=["structure"], init_lora_weights=False)
+    base = longhand.with_structure(plain(), num_relations=RELATIONS)
+    expected = base(ids_of()).logits
+    adapted = peft.get_peft_model(base, config)
+    trained = {name for name, weights in adapted.named_parameters() if weights.requires_grad}
+    assert any("lora" in name for name in trained) and any("structure" in name for name in trained)
+    optimizer = torch.optim.SGD([weights for weights in adapted.parameters() if weights.requires_grad], lr=1.0)
+    adapted(ids_of(), pair_map=map_of(), labels=ids_of()).loss.backward()
+    optimizer.step()
+    table = base.structure.modules_to_save["default"].table
+    assert table.abs().max() > 0 and base.structure.original_module.table.abs().max() == 0
+    output = adapted.eval()(ids_of(), pair_map=map_of()).logits
+    with adapted.disable_adapter():
+        assert torch.equal(adapted(ids_of()).logits, expected)
+        assert torch.equal(adapted(ids_of(), pair_map=map_of()).logits, expected)
+    written = adapted.generate(input_ids=ids_of(), pair_map=map_of(2, TOKENS + 4), do_sample=False, eos_token_id=None)
+    assert written.shape == (2, TOKENS + 4)
+
+    adapted.save_pretrained(tmp_path / "adapter")
+    fresh = longhand.with_structure(plain(), num_relations=RELATIONS)
+    again = peft.PeftModel.from_pretrained(fresh, tmp_path / "adapter").eval()
+    assert torch.equal(again(ids_of(), pair_map=map_of()).logits, output)
+    base.save_structure(tmp_path / "structure")
+    alone = longhand.with_structure(plain(), tmp_path / "structure")
+    assert torch.equal(alone.structure.table, table)
+    merged = adapted.merge_and_unload()
+    torch.testing.assert_close(merged(ids_of(), pair_map=map_of()).logits, output, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_fine_tuning_of_trl_reads_rows_of_structure(tmp_path):
+    trl = pytest.importorskip("trl", reason="pip install trl")
+    from datasets import Dataset
+    from small_language_models import make_tokenizer
+
+    words = [{"input_ids": ids_of(1)[0].tolist(), "labels": ids_of(1)[0].tolist(), "pair_map": map_of(1)[0].tolist()}] * 16
+    model = longhand.with_structure(plain(), num_relations=RELATIONS)
+    options = {"max_steps": 2, "per_device_train_batch_size": 4, "learning_rate": 0.1, "remove_unused_columns": False}
+    arguments = trl.SFTConfig(str(tmp_path), dataset_kwargs={"skip_prepare_dataset": True}, **options, **QUIET)
+    trainer = trl.SFTTrainer(
+        model,
+        arguments,
+        train_dataset=Dataset.from_list(words),
+        data_collator=longhand.collate_rows,
+        processing_class=make_tokenizer(),
+    )
+    trainer.train()
+    assert model.structure.table.abs().max() > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["llama", "bert"])
+def test_compiled_models_agree_without_a_break_of_their_graph(kind):
+    model = structured(kind, "sdpa")
+    expected = model(ids_of(), pair_map=map_of()).logits
+    expected.square().mean().backward()
+    slope, model.structure.table.grad = model.structure.table.grad, None
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    output = compiled(ids_of(), pair_map=map_of(), attention_mask=torch.ones(2, TOKENS)).logits
+    torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
+    output.square().mean().backward()
+    torch.testing.assert_close(model.structure.table.grad, slope, atol=1e-4, rtol=1e-4)
+
+
+RANK = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+from structured_subjects import ids_of, map_of, structured
+import torch.distributed as distributed
+distributed.init_process_group("gloo")
+model = structured("llama", "sdpa", num_relations=5)
+parallel = torch.nn.parallel.DistributedDataParallel(model)
+rank = distributed.get_rank()
+parallel(ids_of()[rank : rank + 1], pair_map=map_of()[rank : rank + 1]).logits.square().mean().backward()
+if rank == 0:
+    torch.save(model.structure.table.grad, sys.argv[2])
+distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_have_the_derivatives_of_one(tmp_path):
+    script, result = tmp_path / "rank.py", tmp_path / "grad.pt"
+    script.write_text(RANK)
+    launched = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=29611"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    subprocess.run([*launched, str(script), str(Path(__file__).parent), str(result)], check=True, env=environment)
+    model = structured("llama", "sdpa", num_relations=RELATIONS)
+    model(ids_of(), pair_map=map_of()).logits.square().mean().backward()
+    torch.testing.assert_close(torch.load(result), model.structure.table.grad, atol=1e-6, rtol=1e-4)
+
+
+def test_accelerate_prepares_and_a_state_is_resumed(tmp_path):
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    model = longhand.with_structure(plain(), num_relations=RELATIONS)
+    optimizer = torch.optim.SGD([model.structure.table], lr=1.0)
+    prepared, optimizer = accelerator.prepare(model, optimizer)
+    accelerator.backward(prepared(ids_of(), pair_map=map_of(), labels=ids_of()).loss)
+    optimizer.step()
+    accelerator.save_state(str(tmp_path))
+    table = model.structure.table.clone()
+    with torch.no_grad():
+        model.structure.table.zero_()
+    accelerator.load_state(str(tmp_path))
+    assert torch.equal(model.structure.table, table) and table.abs().max() > 0
