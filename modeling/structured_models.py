@@ -149,9 +149,13 @@ class StructuredModel:
     """What a model with structure has beside its own class, which is the next one in its order of classes."""
 
     structure_config: StructureConfig
-    structure: Structure
     own_parameters: ClassVar[tuple[str, ...]]
     """Names of the arguments of the own class's forward pass."""
+
+    has_tables: Sequence["StructuredModel"] = ()
+    """For the base of a model with a head, the model, whose `structure` has the tables."""
+
+    structure: Any
 
     def forward(self, *arguments, **kwargs):
         """Answer as the model's own class does, with structure.
@@ -242,7 +246,8 @@ class StructuredModel:
         """Return the structure of a call, with the tables as they are: each layer takes its own part of them."""
         table = None
         if relations is not None:
-            relations, table = self.structure(relations)
+            owner = self.has_tables[0] if self.has_tables else self
+            relations, table = owner.structure(relations)
         return GivenStructure(columns, relations, table, self.structure_config.relations_enter, position_bias)
 
     def check_reads_structure(self) -> None:
@@ -583,11 +588,15 @@ def with_structure(
             if own != (got := {name: tuple(weights.shape) for name, weights in state.items()}):
                 raise ValueError(f"{WEIGHTS_FILE} of {folder_or_repo} must hold {own}, got {got}")
             structure.load_state_dict(state)
-    _add_structure(model, config)
+    structured: Any = model
+    _take_class(model, config)
+    if structured.base_model is not model:
+        # Some trainers call a model's base and its head by themselves.
+        _take_class(structured.base_model, config)
+        structured.base_model.has_tables = [model]
     if structure is not None:
         if trainable == "structure":
             model.requires_grad_(False)
-        structured: Any = model
         structured.structure = structure
     return model
 
@@ -639,7 +648,7 @@ def _reach(model: PreTrainedModel) -> dict[str, Any]:
     return {"layers": len(reached), "heads": reached[0].heads, "head_dim": reached[0].head_dim}
 
 
-def _add_structure(model: PreTrainedModel, config: StructureConfig) -> None:
+def _take_class(model: PreTrainedModel, config: StructureConfig) -> None:
     """Make a model one of the subclass that takes structure."""
     structured: Any = model
     own: Any = type(model)
@@ -720,7 +729,7 @@ def coupled_generate(
     if position_ids.ndim == 2:
         _check_reads_ids(model)
     if not isinstance(model, StructuredModel):
-        _add_structure(model, StructureConfig())
+        _take_class(model, StructureConfig())
     try:
         return model.generate(input_ids, attention_mask=attention_mask, position_ids=position_ids, **options)
     finally:

@@ -1,5 +1,6 @@
 """Nothing that is given to a model with structure is ignored, and no model that would ignore it takes structure."""
 
+import copy
 import json
 
 import peft
@@ -192,8 +193,24 @@ def test_a_map_for_a_model_without_tables_and_for_a_part_of_a_model_is_refused()
             longhand.with_structure(plain("llama", implementation))(ids_of(), position_bias=bias).logits,
             plain("llama", implementation)(ids_of()).logits,
         )
+    layer, hidden = structured().model.layers[0], torch.randn(2, TOKENS, 32)
     with pytest.raises(ValueError, match="with_structure returned"):
-        structured().model(ids_of(), pair_map=map_of())
+        layer(hidden, pair_map=map_of(), position_embeddings=(torch.ones(1, TOKENS, 8), torch.zeros(1, TOKENS, 8)))
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3", "bert"])
+def test_the_base_of_a_model_reads_structure_too(kind):
+    model = structured(kind)
+    noted = []
+    model.base_model.register_forward_hook(lambda module, arguments, output: noted.append(output[0]))
+    model(ids_of(), pair_map=map_of())
+    alone = model.base_model(ids_of(), pair_map=map_of())[0]
+    assert torch.equal(alone, noted[0]) and not torch.equal(model.base_model(ids_of())[0], alone)
+    copied = copy.deepcopy(model)
+    with torch.no_grad():
+        copied.structure.table.zero_()
+    assert not torch.equal(copied.base_model(ids_of(), pair_map=map_of())[0], alone)
+    assert "structure.table" not in model.base_model.state_dict()
 
 
 def test_positional_arguments_and_a_head_of_labels():
