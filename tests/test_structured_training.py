@@ -31,18 +31,22 @@ def rows(count, tokens=6):
 @pytest.mark.slow
 def test_a_plain_trainer_learns_to_read_a_map(tmp_path):
     torch.manual_seed(0)
-    model = longhand.with_structure(plain("bert"), num_relations=2, trainable="all")
-    options = {"max_steps": 150, "per_device_train_batch_size": 64, "learning_rate": 5e-3, "warmup_steps": 10}
+    model = longhand.with_structure(plain("bert"), num_relations=2, relations_enter="key", trainable="all")
+    with torch.no_grad():
+        for weights in model.parameters():
+            # Those of other tests are large, so that differences show.
+            weights.mul_(0.3 if weights.ndim == 2 else 1.0)
+    options = {"max_steps": 200, "per_device_train_batch_size": 64, "learning_rate": 2e-3, "warmup_steps": 10}
     arguments = TrainingArguments(tmp_path, **options, **QUIET)
     Trainer(model, arguments, train_dataset=rows(4000), data_collator=longhand.collate_rows).train()
     batch = longhand.collate_rows(rows(200, tokens=12))
     labels = batch.pop("labels")
     with torch.no_grad():
         right = (model.eval()(**batch).logits.argmax(-1) == labels).float().mean()
-        guessed = (
-            (model(**{**batch, "pair_map": batch["pair_map"].clamp(max=-1)}).logits.argmax(-1) == labels).float().mean()
-        )
-    assert right > 0.95 and guessed < 0.8
+        hidden = batch | {"pair_map": torch.full_like(batch["pair_map"], -1)}
+        guessed = (model(**hidden).logits.argmax(-1) == labels).float().mean()
+    # Trained on half as many tokens.
+    assert right > 0.85 and guessed < 0.7
 
 
 def test_trainer_keeps_the_columns_of_structure_and_trains_the_tables_alone(tmp_path):
