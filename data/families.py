@@ -20,7 +20,7 @@ from transformers import (
 from longhand.data.collator import IGNORED, CouplingCollator, collate_labels
 from longhand.data.formatting import Batch, as_batch, move_rows
 from longhand.data.metrics import count_matches, right_tokens
-from longhand.data.tokenization import build_encoder_tokenizer, build_tokenizer, check_characters
+from longhand.data.tokenization import build_decoder_tokenizer, build_encoder_tokenizer, check_characters
 from longhand.modeling import CoupledGPTForCausalLM, PairwiseBertForTokenClassification
 from longhand.modeling.coupling import any_text_rules
 from longhand.modeling.encoder_maps import (
@@ -279,7 +279,7 @@ class Decoder(Family):
     pipeline = "text-generation"
 
     def tokenizer(self, task):
-        return build_tokenizer(task.end_token, task.tokens)
+        return build_decoder_tokenizer(task.end_token, task.tokens)
 
     def config_options(self, task, arguments=None):
         arguments = arguments or PositionArguments()

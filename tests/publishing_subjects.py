@@ -108,7 +108,7 @@ class AnySize(dict):
 
 
 def dataset_card(task, configurations, num_samples) -> str:
-    return render_dataset_card(GeneratedDataset(task, configurations, num_samples), "user/sums", AnySize())
+    return render_dataset_card(GeneratedDataset(task, configurations, num_samples), "user/sums", AnySize(), AnySize())
 
 
 def model_files(folder: Path, repo_id: str) -> dict[str, bytes]:

@@ -168,7 +168,7 @@ def tiny_model(task, vocab_size=None):
 def save_checkpoint(folder, task, vocab_size=None):
     model = tiny_model(task, vocab_size)
     model.save_pretrained(folder)
-    build_tokenizer(task.end_token, task.tokens).save_pretrained(folder)
+    build_tokenizer(task).save_pretrained(folder)
     write_recipe(task.describe(), folder / "recipe.yaml")
     return folder
 

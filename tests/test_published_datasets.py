@@ -11,8 +11,9 @@ from huggingface_hub import DatasetCard
 from plugin_state import forget_plugins
 from publishing_subjects import CONFIGURATIONS, NUM_SAMPLES, SUMS, committed, dataset_card, held, model_card, save_model
 from refusals import refusal
+from transformers import AutoTokenizer
 
-from longhand.data import TASKS, builder, load_task_dataset
+from longhand.data import TASKS, build_tokenizer, builder, load_task_dataset
 from longhand.data.builder import TaskDatasetBuilder
 from longhand.data.families import DECODER
 from longhand.data.tasks.plugins import load_plugin
@@ -31,6 +32,7 @@ from longhand.hub_cards.publishing.dataset import (
 from longhand.hub_cards.publishing.publications import publish
 from longhand.hub_cards.recipes import write_recipe
 
+TOKENIZER = SUMS.tokenizer_files()
 MAXIMUM = Path(__file__).parent / "not_shown" / "maximum.py"
 
 
@@ -49,7 +51,7 @@ def several(monkeypatch):
 def test_the_same_dataset_is_the_same_bytes_and_configurations_that_are_gone_are_removed(hub, api):
     first = push_sums(api)
     paths = [f"{name}/{split}-00000-of-00001.parquet" for name in CONFIGURATIONS for split in NUM_SAMPLES]
-    assert set(held(hub, "user/sums", "dataset")) == {"README.md", *paths}
+    assert set(held(hub, "user/sums", "dataset")) == {"README.md", *paths, *TOKENIZER}
     repository = hub.repositories["dataset", "user/sums"]
     others = {"more.parquet": b"1", "mine/all.parquet": b"2", "a/b/test-00000-of-00001.parquet": b"3"}
     repository.commit("main", "by hand", repository.head.files | others)
@@ -57,7 +59,7 @@ def test_the_same_dataset_is_the_same_bytes_and_configurations_that_are_gone_are
     assert not again.is_new and again.sha != first.sha
     push_sums(api, replace(SUMS, configurations={"short": CONFIGURATIONS["short"]}))
     kept = {path for path in paths if path.startswith("short")}
-    assert set(held(hub, "user/sums", "dataset")) == {"README.md", *kept, *others}
+    assert set(held(hub, "user/sums", "dataset")) == {"README.md", *kept, *others, *TOKENIZER}
 
 
 def test_what_the_hub_refuses_is_not_generated(hub, api, monkeypatch):
@@ -76,6 +78,11 @@ def test_a_published_dataset_names_its_columns_and_sizes_and_is_read_in_parts(hu
     for name, arguments in CONFIGURATIONS.items():
         info = datasets.load_dataset_builder(str(tmp_path), name, cache_dir=str(tmp_path / "cache")).info
         assert info.features == load_task_dataset("addition", num_samples=1, streaming=True, **arguments).features
+        assert [*info.features][:3] == ["prompt", "answer", "completion"]
+        # What loads needs as many bytes as the card says, but for Arrow's own rounding.
+        loaded = datasets.load_dataset(str(tmp_path), name, cache_dir=str(tmp_path / "cache"))
+        for split, own in loaded.items():
+            assert info.splits[split].num_bytes == pytest.approx(own.data.nbytes, rel=0.2)
         assert {split: own.num_examples for split, own in info.splits.items()} == NUM_SAMPLES
         assert info.download_size == sum(file.stat().st_size for file in (tmp_path / name).glob("*.parquet"))
     stream = datasets.load_dataset(str(tmp_path), "short", split="train", streaming=True)
@@ -84,6 +91,21 @@ def test_a_published_dataset_names_its_columns_and_sizes_and_is_read_in_parts(hu
     nodes = [list(split_dataset_by_node(stream, rank, 2)) for rank in range(2)]
     assert stream.num_shards == 2
     assert sorted(row["prompt"] for node in nodes for row in node) == sorted(row["prompt"] for row in stream)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_tokenizer_of_a_published_dataset_writes_its_rows(task, tmp_path):
+    """With it, ids are read without this package, for every task; so does `build_tokenizer(task)`."""
+    dataset = GeneratedDataset(task, {"short": {"max_length": 4}}, {"train": 12})
+    for path, content in dataset.tokenizer_files().items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_bytes(content)
+    for tokenizer in (AutoTokenizer.from_pretrained(tmp_path / "tokenizer"), build_tokenizer(task)):
+        for row in dataset.load("short", streaming=True)["train"]:
+            text = tokenizer.decode(row["input_ids"], skip_special_tokens=True)
+            whole = row["prompt"] + row["completion"] if tokenizer.bos_token else row["prompt"]
+            assert text == whole
+            assert tokenizer(row["prompt"])["input_ids"] == row["input_ids"][: len(tokenizer(row["prompt"])["input_ids"])]
 
 
 def test_a_published_dataset_loads_without_a_word_and_states_its_size(tmp_path, caplog, recwarn):
@@ -135,7 +157,7 @@ def test_a_dataset_that_cannot_be_made(changes, named, monkeypatch):
 
 def made(dataset, files, place, num_proc=None):
     place.mkdir()
-    return {path: file.read_bytes() for path, file in dataset.make(files, place, num_proc).items()}
+    return {path: made.file.read_bytes() for path, made in dataset.make(files, place, num_proc).items()}
 
 
 @pytest.mark.parametrize("task", ["addition", "minesweeper", "encoder_addition"])
@@ -196,7 +218,9 @@ def test_a_dataset_without_one_of_its_shards_is_not_published(hub, api, several,
     for shard in (0, 1):
         push_sums(api, num_shards=2, shard=shard)
     push_sums(api, num_shards=3)
-    assert sorted(held(hub, "user/sums", "dataset")) == sorted([file.path for file in SUMS.files()] + ["README.md"])
+    assert sorted(held(hub, "user/sums", "dataset")) == sorted(
+        [*(file.path for file in SUMS.files()), "README.md", *TOKENIZER]
+    )
     monkeypatch.setattr(TaskDatasetBuilder, "_table", None)
     assert not push_sums(api, num_shards=3, shard=1).is_new
 
@@ -213,6 +237,17 @@ def test_shards_of_another_version_of_a_plugin_wait_in_another_branch(tmp_path):
     assert len(branches) == 2
 
 
+def test_a_preview_of_many_rows_makes_none(capsys, monkeypatch, at_home):
+    monkeypatch.setattr(TaskDatasetBuilder, "_table", None)
+    command.main(["dataset", "addition", "user/sums", "--max_length", "4", "--num_samples", "1000000"])
+    shown = capsys.readouterr().out
+    assert (
+        "500,000 rows  up_to_4/train-00001-of-00002.parquet" not in shown
+        and "125,000 rows  up_to_4/train-00007-of-" in shown
+    )
+    assert "tokenizer/tokenizer.json" in shown and "pretty_name" in shown and at_home.requests == []
+
+
 def test_the_command_pushes_and_joins_shards(at_home, several, capsys):
     words = ["dataset", "addition", "user/sums", "--max_length", "4", "--num_samples", "20", "--num_test_samples", "5"]
     words += ["--num_shards", "2"]
@@ -226,7 +261,7 @@ def test_the_command_pushes_and_joins_shards(at_home, several, capsys):
     command.main([*words, "--shard", "0", "--yes"])
     command.main([*words, "--yes", "--revision", "trial", "--commit_message", "hello"])
     repository = at_home.repositories["dataset", "user/sums"]
-    assert repository.find("trial").title == "hello" and len(repository.find("trial").files) == 6
+    assert repository.find("trial").title == "hello" and len(repository.find("trial").files) == 6 + len(TOKENIZER)
     assert set(repository.head.files) == {".gitattributes"}
 
 

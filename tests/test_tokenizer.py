@@ -20,7 +20,7 @@ ENDS = [BOS, SEPARATE_EOS]
 def tokenizer(request, tmp_path):
     """Every tokenizer, as built and as AutoTokenizer reloads it."""
     end, reloaded = request.param
-    tokenizer = build_tokenizer(end)
+    tokenizer = build_tokenizer(eos_token_id=end)
     if reloaded:
         tokenizer.save_pretrained(tmp_path)
         tokenizer = AutoTokenizer.from_pretrained(tmp_path)
@@ -29,14 +29,14 @@ def tokenizer(request, tmp_path):
 
 @pytest.mark.parametrize("end", ENDS)
 def test_saved_tokenizer_needs_no_code(end, tmp_path):
-    build_tokenizer(end).save_pretrained(tmp_path)
+    build_tokenizer(eos_token_id=end).save_pretrained(tmp_path)
     assert not list(tmp_path.rglob("*.py"))
     assert not any("auto_map" in file.read_text(encoding="utf-8") for file in tmp_path.glob("*.json"))
 
 
 @pytest.mark.parametrize("end", ENDS)
 def test_reloaded_tokenizer_has_the_same_tokens_and_settings(end, tmp_path):
-    built = build_tokenizer(end)
+    built = build_tokenizer(eos_token_id=end)
     built.save_pretrained(tmp_path)
     loaded = AutoTokenizer.from_pretrained(tmp_path)
     assert loaded.get_vocab() == built.get_vocab() == {token: index for index, token in enumerate(TOKENS)}

@@ -8,7 +8,7 @@ file is there.
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from inspect import signature
@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Unpack
 
-from datasets import DatasetInfo, SplitDict, SplitInfo
+from datasets import DatasetInfo, Features, SplitDict, SplitInfo
 from datasets.info import DatasetInfosDict
 from huggingface_hub import CommitOperationCopy, DatasetCardData
 from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
@@ -28,6 +28,7 @@ from longhand.data.splits import SPLITS
 from longhand.data.tasks.plugins import plugin_hashes
 from longhand.data.tasks.registry import build_task, find_task
 from longhand.data.tasks.task import Task
+from longhand.data.tokenization import build_tokenizer
 from longhand.hub_cards.checkpoints.checkpoint import CARD_FILE
 from longhand.hub_cards.commands import write_atomically
 from longhand.hub_cards.publishing.cards import LICENSE, SUBJECTS, TAG, format_fields, kind_tag, render
@@ -35,11 +36,16 @@ from longhand.hub_cards.publishing.commits import CannotPush, Files, Push, Repos
 from longhand.hub_cards.publishing.examples import family_card
 from longhand.hub_cards.publishing.publications import Publication, PushOptions, publish
 
-DATASET_FILES = (CARD_FILE, *(f"*/{split}-?????-of-?????.parquet" for split in SPLITS))
+TOKENIZER_FOLDER = "tokenizer"
+
+DATASET_FILES = (CARD_FILE, f"{TOKENIZER_FOLDER}/*", *(f"*/{split}-?????-of-?????.parquet" for split in SPLITS))
 """The paths that pushes of datasets write."""
 
 ROWS_PER_FILE = 500_000
-FEWEST_FILES, FEWEST_ROWS = 8, 1000
+PREVIEWED_ROWS = 20_000
+"""A preview makes the files of a push if they have no more rows than this."""
+
+FEWEST_FILES, FEWEST_ROWS = 8, 10_000
 """A split has this many files, so that several nodes read different ones, if each then has this many rows."""
 
 
@@ -52,6 +58,31 @@ class DatasetFile:
     split: str
     first: int
     end: int
+
+
+@dataclass(frozen=True)
+class MadeFile:
+    """A file that is made.
+
+    Attributes:
+        file: where it is.
+        size: its bytes.
+        in_memory: bytes of its rows in memory.
+    """
+
+    file: Path
+    size: int
+    in_memory: int
+
+
+READ_FIRST = ("prompt", "answer", "messages", "completion")
+"""The columns that a person reads, in this order; the Hub shows the first columns of a row first."""
+
+
+def in_order_of_reading(features: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns with those first that a person reads."""
+    names = [*(name for name in READ_FIRST if name in features), *(name for name in features if name not in READ_FIRST)]
+    return {name: features[name] for name in names}
 
 
 @dataclass(frozen=True)
@@ -78,8 +109,9 @@ class GeneratedDataset:
             raise ValueError("configurations must name at least one, got none")
         for name in self.configurations:
             # The name becomes a folder beside the card.
-            if not re.fullmatch(r"\w[\w-]*", name, re.ASCII):
-                raise ValueError(f"a configuration's name must be of letters, digits, `_` and `-`, got {name!r}")
+            if not re.fullmatch(r"\w[\w-]*", name, re.ASCII) or name == TOKENIZER_FOLDER:
+                legal = f"letters, digits, `_` and `-`, and not {TOKENIZER_FOLDER!r}"
+                raise ValueError(f"a configuration's name must be of {legal}, got {name!r}")
             self.load(name, streaming=True)
 
     def files(self) -> list[DatasetFile]:
@@ -93,7 +125,7 @@ class GeneratedDataset:
             files += [DatasetFile(path, name, split, *rows) for path, rows in zip(paths, pairwise(ends), strict=True)]
         return files
 
-    def make(self, files: Iterable[DatasetFile], place: Path, num_proc: int | None = None) -> dict[str, Path]:
+    def make(self, files: Iterable[DatasetFile], place: Path, num_proc: int | None = None) -> dict[str, "MadeFile"]:
         """Write files into a folder, and make no other rows than theirs.
 
         Args:
@@ -103,17 +135,31 @@ class GeneratedDataset:
         Returns:
             Where they are, by path.
         """
-        made: dict[str, Path] = {}
+        made: dict[str, MadeFile] = {}
         for (name, split), group in groupby(files, lambda file: (file.configuration, file.split)):
             own = list(group)
             first, end = own[0].first, own[-1].end
             with TemporaryDirectory(dir=place) as cache:
                 rows = self.load(name, rows={split: (first, end)}, cache_dir=cache, num_proc=num_proc)[split]
+                rows = rows.select_columns(list(in_order_of_reading(rows.features)))
                 for file in own:
-                    made[file.path] = place / file.path
-                    made[file.path].parent.mkdir(parents=True, exist_ok=True)
-                    rows.select(range(file.first - first, file.end - first)).to_parquet(made[file.path])
+                    part = rows.select(range(file.first - first, file.end - first))
+                    (place / file.path).parent.mkdir(parents=True, exist_ok=True)
+                    part.to_parquet(place / file.path)
+                    in_memory = rows.data.nbytes * len(part) // len(rows)
+                    made[file.path] = MadeFile(place / file.path, (place / file.path).stat().st_size, in_memory)
         return made
+
+    @property
+    def tasks(self) -> dict[str, Task]:
+        """The task in the format of each configuration."""
+        return {name: _task_of(self.task, arguments) for name, arguments in self.configurations.items()}
+
+    def tokenizer_files(self) -> dict[str, bytes]:
+        """The files of the tokenizer that `input_ids` are of, by path."""
+        with TemporaryDirectory() as place:
+            build_tokenizer(next(iter(self.tasks.values()))).save_pretrained(place)
+            return {f"{TOKENIZER_FOLDER}/{file.name}": file.read_bytes() for file in sorted(Path(place).iterdir())}
 
     def load(self, configuration: str, **options: Any) -> Any:
         """The rows of a configuration, by split."""
@@ -148,21 +194,33 @@ def size_category(rows: int) -> str:
     return f"n>{powers[-1]}" if rank == len(powers) else f"{powers[rank - 1]}<n<{powers[rank]}"
 
 
-def render_dataset_card(dataset: GeneratedDataset, repo_id: str, sizes: Mapping[str, int]) -> str:
+def render_dataset_card(
+    dataset: GeneratedDataset,
+    repo_id: str,
+    sizes: Mapping[str, int],
+    in_memory: Mapping[str, int],
+    is_on_hub: bool = True,
+) -> str:
     """The card of a generated dataset.
 
     Args:
         repo_id: where the code on the card loads it from, `user/name` or a folder.
         sizes: bytes of every file, by its path.
+        in_memory: bytes of the rows of every file in memory.
+        is_on_hub: whether `repo_id` is a repository, and no folder.
     """
     configurations, counts = dataset.configurations, dataset.num_samples
-    features = {name: dataset.load(name, streaming=True)[next(iter(counts))].features for name in configurations}
-    tasks: dict[str, Task] = {name: _task_of(dataset.task, arguments) for name, arguments in configurations.items()}
+    streams = {name: dataset.load(name, streaming=True)[next(iter(counts))] for name in configurations}
+    features = {name: Features(in_order_of_reading(stream.features)) for name, stream in streams.items()}
+    tasks = dataset.tasks
     default, arguments = next(iter(configurations.items()))
     first = tasks[default]
     ideas = family_card(first).ideas(first)
     data = DatasetCardData(
         license=LICENSE,
+        pretty_name=f"{first.name.replace('_', ' ').capitalize()}, {' and '.join(name.replace('_', ' ') for name in tasks)}",
+        # Digits are of no language.
+        language=["zxx"],
         task_categories=[first.family.pipeline],
         size_categories=[size_category(len(configurations) * sum(counts.values()))],
         tags=[TAG, kind_tag("dataset"), *SUBJECTS, *ideas, "synthetic"],
@@ -177,14 +235,18 @@ def render_dataset_card(dataset: GeneratedDataset, repo_id: str, sizes: Mapping[
     )
     infos = DatasetInfosDict()
     for name in configurations:
-        # The size of a split in memory is unknown if other machines made its shards: these are the bytes of its files.
-        stored = dict.fromkeys(counts, 0)
-        for file in dataset.files():
-            if file.configuration == name:
-                stored[file.split] += sizes.get(file.path, 0)
+        own = {
+            split: [file.path for file in dataset.files() if (file.configuration, file.split) == (name, split)]
+            for split in counts
+        }
+        stored = {split: sum(in_memory.get(path, 0) for path in paths) for split, paths in own.items()}
         splits = SplitDict({split: SplitInfo(split, stored[split], count) for split, count in counts.items()})
-        size = sum(stored.values())
-        infos[name] = DatasetInfo(features=features[name], splits=splits, download_size=size, dataset_size=size)
+        infos[name] = DatasetInfo(
+            features=features[name],
+            splits=splits,
+            download_size=sum(sizes.get(path, 0) for paths in own.values() for path in paths),
+            dataset_size=sum(stored.values()),
+        )
     infos.to_dataset_card_data(data)
     given = "".join(f", {name}={value!r}" for name, value in {**arguments, "seed": dataset.seed}.items())
     split, count = next(iter(counts.items()))
@@ -194,6 +256,7 @@ def render_dataset_card(dataset: GeneratedDataset, repo_id: str, sizes: Mapping[
         data,
         title=Path(repo_id).name,
         repo_id=repo_id,
+        is_on_hub=is_on_hub,
         task=first,
         seed=dataset.seed,
         counts=counts,
@@ -279,10 +342,21 @@ def write_generated(dataset: GeneratedDataset, folder: Path, num_proc: int | Non
     with TemporaryDirectory(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent) as place:
         made = Path(place, folder.name)
         made.mkdir()
-        sizes = {path: file.stat().st_size for path, file in dataset.make(dataset.files(), made, num_proc).items()}
-        write_atomically(made / CARD_FILE, render_dataset_card(dataset, source, sizes))
+        files = dataset.make(dataset.files(), made, num_proc)
+        for path, content in dataset.tokenizer_files().items():
+            (made / path).parent.mkdir(exist_ok=True)
+            (made / path).write_bytes(content)
+        write_atomically(made / CARD_FILE, _card_of(dataset, source, files, is_on_hub=False))
         made.rename(folder)
     return folder
+
+
+def _card_of(
+    dataset: GeneratedDataset, source: str, files: "Mapping[str, MadeFile | WaitingFile]", is_on_hub: bool = True
+) -> str:
+    """The card of a dataset of these files, by path."""
+    sizes, in_memory = ({path: getattr(file, name) for path, file in files.items()} for name in ("size", "in_memory"))
+    return render_dataset_card(dataset, source, sizes, in_memory, is_on_hub)
 
 
 def dataset_publication(
@@ -312,9 +386,10 @@ def dataset_publication(
         def make_shard(place: Path, repository: Repository | None) -> Files:
             waiting = _waiting_files(dataset, repository)
             missing = [] if all(file.path in waiting for file in own) else own
-            return {f"{WAITING}{path}": file for path, file in dataset.make(missing, place, num_proc).items()}
+            made = dataset.make(missing, place, num_proc)
+            return {f"{WAITING}{own.in_memory}/{path}": own.file for path, own in made.items()}
 
-        return Publication(repo_id, "dataset", name, (), make_shard, shard_branch(dataset))
+        return Publication(repo_id, "dataset", name, (), make_shard, shard_branch(dataset), _outline_of(own))
 
     def make_files(place: Path, repository: Repository | None) -> Files:
         waiting = _waiting_files(dataset, repository) if shards else {}
@@ -327,13 +402,28 @@ def dataset_publication(
                 "all other options as they are here, and repeat this command"
             )
         made = {} if shards else dataset.make(files, place, num_proc)
-        sizes = {path: file.stat().st_size for path, file in made.items()} | {
-            path: size for path, (_, size) in waiting.items()
-        }
-        copied = {path: copy for path, (copy, _) in waiting.items()}
-        return {**made, **copied, CARD_FILE: render_dataset_card(dataset, repo_id, sizes).encode()}
+        card = _card_of(dataset, repo_id, {**made, **waiting}).encode()
+        copied = {path: own.copy for path, own in waiting.items()}
+        written = {path: own.file for path, own in made.items()}
+        return {**written, **copied, **dataset.tokenizer_files(), CARD_FILE: card}
 
-    return Publication(repo_id, "dataset", name, DATASET_FILES, make_files)
+    def others() -> dict[str, str | bytes]:
+        return {**dataset.tokenizer_files(), CARD_FILE: render_dataset_card(dataset, repo_id, {}, {}).encode()}
+
+    return Publication(repo_id, "dataset", name, DATASET_FILES, make_files, outline=_outline_of(files, others))
+
+
+def _outline_of(
+    files: list[DatasetFile], others: Callable[[], dict[str, str | bytes]] = dict
+) -> Callable[[], dict[str, str | bytes]] | None:
+    """What a preview shows in place of files of many rows, by path; None if the files can be made for it.
+
+    Args:
+        others: the files beside them.
+    """
+    if sum(file.end - file.first for file in files) <= PREVIEWED_ROWS:
+        return None
+    return lambda: {file.path: f"{file.end - file.first:,} rows" for file in files} | others()
 
 
 def divide(files: list[DatasetFile], num_shards: int) -> list[list[DatasetFile]]:
@@ -349,20 +439,40 @@ def divide(files: list[DatasetFile], num_shards: int) -> list[list[DatasetFile]]
 
 def shard_branch(dataset: GeneratedDataset) -> str:
     """The branch where the shards of a dataset wait: the same arguments, and code of a plugin, give the same one."""
-    made_of = [VERSION, asdict(dataset), *map(asdict, dataset.files()), plugin_hashes(find_task(dataset.task))]
+    made_of = [VERSION, WAITING, asdict(dataset), *map(asdict, dataset.files()), plugin_hashes(find_task(dataset.task))]
     return f"shards-{hashlib.sha256(json.dumps(made_of, default=int).encode()).hexdigest()[:16]}"
 
 
-WAITING = "shards/"
-"""Where shards wait in their branch. The branch begins with the files of the main branch, which may hold other rows."""
+WAITING = "shards/in_memory/"
+"""Where shards wait in their branch, in folders that are named by the bytes of a file's rows in memory, which cards say.
+The branch begins with the files of the main branch, which may hold other rows."""
 
 
-def _waiting_files(dataset: GeneratedDataset, repository: Repository | None) -> dict[str, tuple[CommitOperationCopy, int]]:
-    """Operations that copy the files in the branch of a dataset into the repository, and the files' bytes, by path."""
+@dataclass(frozen=True)
+class WaitingFile:
+    """A file in the branch of shards.
+
+    Attributes:
+        copy: the operation that copies it into the repository.
+        size: its bytes.
+        in_memory: bytes of its rows in memory.
+    """
+
+    copy: CommitOperationCopy
+    size: int
+    in_memory: int
+
+
+def _waiting_files(dataset: GeneratedDataset, repository: Repository | None) -> dict[str, WaitingFile]:
+    """The files in the branch of a dataset, by path."""
     if repository is None:
         return {}
     with refusing(repository.name), suppress(RepositoryNotFoundError, RevisionNotFoundError):
         head = repository.info(shard_branch(dataset), files_metadata=True)
-        found = {file.rfilename.removeprefix(WAITING): file for file in head.siblings if file.rfilename.startswith(WAITING)}
-        return {path: (CommitOperationCopy(file.rfilename, path, head.sha), file.size or 0) for path, file in found.items()}
+        waiting = {}
+        for file in head.siblings:
+            if found := re.fullmatch(rf"{WAITING}(\d+)/(.+)", file.rfilename):
+                operation = CommitOperationCopy(file.rfilename, found[2], head.sha)
+                waiting[found[2]] = WaitingFile(operation, file.size or 0, int(found[1]))
+        return waiting
     return {}

@@ -64,6 +64,7 @@ class Publication:
         make_files: the files, from an empty folder to write large ones to, and from the repository; without one, the files
             that a push to a new repository would write.
         branch: where the files go, whatever the options of the push say; None if the options decide.
+        outline: what a preview shows of files that take long to make: their bytes, or what they will hold in words, by path.
 
     Raises:
         ValueError: the repository's name is not legal.
@@ -75,6 +76,7 @@ class Publication:
     patterns: Sequence[str]
     make_files: Callable[[Path, Repository | None], Files]
     branch: str | None = None
+    outline: Callable[[], Mapping[str, str | bytes]] | None = None
 
     def __post_init__(self):
         check_repo_id(self.repo_id)
@@ -137,12 +139,21 @@ def publish(publication: Publication, **options: Unpack[PushOptions]) -> Push:
 
 
 def preview(publication: Publication) -> str:
-    """The files that a push to a new repository would write, and the card if there is one, as text. The Hub is not asked."""
+    """The files that a push to a new repository would write, and the card if there is one, as text. The Hub is not asked.
+
+    Files that take long to make are not made, and the sizes that a card has of them are left out.
+    """
     with tempfile.TemporaryDirectory() as place:
-        files: Any = publication.make_files(Path(place), None)
-        sizes = {path: len(file) if isinstance(file, bytes) else file.stat().st_size for path, file in files.items()}
-    lines = [f"{size:>14,}  {path}" for path, size in sorted(sizes.items())]
-    lines.append(f"{sum(sizes.values()):>14,}  bytes in {len(sizes)} files")
+        files: Any = publication.make_files(Path(place), None) if publication.outline is None else publication.outline()
+        sizes = {path: file.stat().st_size if isinstance(file, Path) else len(file) for path, file in files.items()}
+    shown = {path: file if isinstance(file, str) else f"{sizes[path]:,}" for path, file in files.items()}
+    lines = [f"{size:>14}  {path}" for path, size in sorted(shown.items())]
+    made = [path for path, file in files.items() if not isinstance(file, str)]
+    lines.append(f"{sum(sizes[path] for path in made):>14,}  bytes in {len(made)} files")
+    if len(made) < len(files):
+        lines.append(
+            f"{len(files) - len(made):>14,}  files that --yes makes; the card's sizes are those of files that are made"
+        )
     return "\n".join([*lines, *(["", f"{CARD_FILE}:", "", files[CARD_FILE].decode()] if CARD_FILE in files else [])])
 
 
