@@ -197,6 +197,8 @@ def train_model(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> Non
             print(line)
         if checkpoint:
             relocate_best(checkpoint)
+            if run.training.device.type == "cuda" and not run.training.full_determinism:
+                print("other bits than without the break are possible: kernels of a GPU are repeated by --full_determinism")
     run.training.distributed_state.wait_for_everyone()
     if not (checkpoint and resume_certified(trainer, run, checkpoint)):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)

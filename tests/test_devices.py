@@ -1,12 +1,14 @@
 """Every tensor is made on the device of what it meets: forward passes, losses, generation, evaluation, certification."""
 
 import json
+from contextlib import ExitStack
 
 import pytest
 import torch
 from accelerator import CUDA, Accelerator, is_on, place
 from far_subjects import KINDS, small_model
 from position_subjects import DECODERS, ENCODERS, build, encode, tokenizer
+from transformers import TrainerCallback
 
 import longhand
 from longhand.data import TASKS, build_task
@@ -16,10 +18,12 @@ from longhand.data.proofs import LengthProver, certify, hash_weights
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint
 from longhand.hub_cards.checkpoints.length_certificate import certify_lengths, prove_again
 from longhand.hub_cards.checkpoints.load import load_checkpoint
-from longhand.hub_cards.evaluation.measure import evaluate_lengths
+from longhand.hub_cards.evaluation.measure import evaluate_lengths, write_attention, write_places, write_position_maps
 from longhand.hub_cards.evaluation.worst import find_worst
 from longhand.hub_cards.research.theories.constructions import construct_addition
+from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling import parallel_greedy
+from longhand.train import make_trainer
 
 PROMPTS = tokenizer(["653+049=", "7+12="], padding=True, return_tensors="pt")
 
@@ -101,6 +105,62 @@ def test_models_are_evaluated_and_certified_on_one_device(name, monkeypatch):
         for way in ("teacher_forced", "generate", "parallel")[: 3 if task.family.name == "decoder" else 1]:
             assert evaluate_lengths(checkpoint, lengths, num_samples=9, decode=way)[0]["exact_match"] == 1
         assert certify(model, task).certified
+
+
+class OnAccelerator(TrainerCallback):
+    """Moves a training to the accelerator when it begins.
+
+    Attributes:
+        accelerator_on: holds the mode until the training ends.
+    """
+
+    def __init__(self, trainer):
+        self.trainer, self.accelerator_on = trainer, ExitStack()
+
+    def on_train_begin(self, arguments, state, control, **rest):
+        move(self.trainer.model)
+        place(self.trainer._tr_loss)
+        vars(arguments)["_setup_devices"] = CUDA
+        self.accelerator_on.enter_context(Accelerator())
+
+
+@pytest.mark.parametrize("name", ["addition-tiny", "encoder-addition"])
+def test_attention_is_drawn_on_one_device(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", str)
+    checkpoint = load_checkpoint(longhand.zoo(name))
+    lengths = check_lengths(checkpoint.model, checkpoint.task, [checkpoint.task.operand_lengths(3)])
+    move(checkpoint.model)
+    with Accelerator():
+        write_attention([checkpoint], {checkpoint.task: lengths}, 5, 0, tmp_path)
+        write_places([checkpoint], {checkpoint.task: lengths}, 5, 0, tmp_path)
+        if name.startswith("encoder"):
+            write_position_maps([checkpoint], tmp_path)
+    assert (tmp_path / "attention.jsonl").stat().st_size and (tmp_path / "places.jsonl").stat().st_size
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["addition", "--muon_learning_rate", "0.02"],
+        ["addition", "--until_certified", "True"],
+        ["addition-absolute", "--practise_worst", "4"],
+        ["addition-absolute-proved", "--practise_worst", "4"],
+        ["encoder-addition-settling", "--until_certified", "True"],
+    ],
+)
+def test_runs_train_validate_and_practise_on_one_device(words, tmp_path):
+    """A few steps with validations, checks and searches between them, all tensors of the run on the accelerator."""
+    sizes = ["--batch_size", "8", "--max_steps", "3", "--eval_steps", "1", "--validation_lengths", "4", "--use_cpu", "True"]
+    until = ["--until_certified", "False"] if words[0] == "addition" and "--until_certified" not in words else []
+    sizes += ["--validation_samples", "6", "--max_length", "4", "--gradient_accumulation_steps", "1"]
+    trainer = make_trainer(parse_run([*words, *until, *sizes, "--output_dir", str(tmp_path / "run")]))
+    trainer.args.save_strategy = "no"
+    begins = OnAccelerator(trainer)
+    trainer.callback_handler.callbacks.insert(0, begins)
+    with begins.accelerator_on:
+        trainer.train()
+    assert trainer.state.global_step
+    assert all(map(is_on, trainer.model.parameters()))
 
 
 @pytest.mark.parametrize("scale", ["sqrt", "log_length"])

@@ -17,7 +17,7 @@ from test_train import KILLED_AT_STEP_12, SMALL
 from longhand import train
 from longhand.hub_cards.recipes import list_recipes, read_recipe
 from longhand.hub_cards.training.arguments import parse_run
-from longhand.hub_cards.training.launcher import CONFIGURATIONS
+from longhand.hub_cards.training.launcher import CONFIGURATIONS, LARGEST_MODEL
 from longhand.hub_cards.training.trainer import training_batches
 
 LAUNCHED = {"ACCELERATE_MIXED_PRECISION": "no", "ACCELERATE_DYNAMO_BACKEND": "NO", "ACCELERATE_DYNAMO_MODE": "default"}
@@ -78,7 +78,10 @@ def test_what_the_launcher_sets_is_an_argument_of_the_run_and_stands_in_its_reci
 )
 def test_contradictions_and_what_divides_a_model_are_refused_by_name(variables, words, expected, launched, tmp_path, capsys):
     launched(**variables)
-    assert expected in refusal(capsys, train.main, *SMALL, *words, "--output_dir", tmp_path / "run")
+    message = refusal(capsys, train.main, *SMALL, *words, "--output_dir", tmp_path / "run")
+    assert expected in message
+    if "not supported" in expected:
+        assert "64 million parameters" in message and "--config_file hub_cards/launch/gpus.yaml" in message
     assert not list(tmp_path.iterdir())
 
 
@@ -174,6 +177,14 @@ def test_two_processes_in_bfloat16_are_recorded_shown_and_resumed(tmp_path):
     train.main([*SMALL, "--use_cpu", "True", "--output_dir", str(tmp_path / "float32")])
     other = load_file(tmp_path / "float32" / "model.safetensors")
     assert any(not torch.allclose(weights[name], other[name], atol=1e-5) for name in weights)
+
+
+@pytest.mark.parametrize("name", list_recipes())
+def test_no_recipe_has_a_larger_model_than_the_refusal_says(name, tmp_path):
+    run = parse_run([name, "--use_cpu", "True", "--output_dir", str(tmp_path / "run")])
+    with torch.device("meta"):
+        model = run.task.family.model_class(run.config)
+    assert model.num_parameters() <= LARGEST_MODEL
 
 
 @pytest.mark.thorough

@@ -190,7 +190,9 @@ class RunArguments(TrainingArguments):
     tf32: bool | None = of_trainer("tf32", "multiply float32 matrices in TF32, on a GPU")
     gradient_checkpointing: bool = of_trainer("gradient_checkpointing", "compute layers again in the backward pass")
     torch_compile: bool = of_trainer("torch_compile", "compile the model")
-    full_determinism: bool = of_trainer("full_determinism", "deterministic kernels alone, on a GPU")
+    full_determinism: bool = of_trainer(
+        "full_determinism", "deterministic kernels alone, with which a run on a GPU can be repeated and resumed bit for bit"
+    )
     use_cpu: bool = of_trainer("use_cpu", "train on the CPU")
     dataloader_num_workers: int = of_trainer("dataloader_num_workers", "processes that draw batches", least=0)
     ddp_backend: str | None = of_trainer("ddp_backend", "how several processes exchange gradients", private=True)

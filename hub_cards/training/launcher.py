@@ -11,6 +11,9 @@ CPUS_FILE, GPUS_FILE = f"{LAUNCH_FILES}/cpus.yaml", f"{LAUNCH_FILES}/gpus.yaml"
 CONFIGURATIONS = Path(__file__).parents[1] / "launch"
 """Configurations for `accelerate launch --config_file`: several GPUs, several nodes, CPUs."""
 
+LARGEST_MODEL = 64 * 10**6
+"""Parameters that no recipe's model exceeds."""
+
 DIVIDING = {
     "ACCELERATE_USE_FSDP": "FSDP",
     "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
@@ -34,8 +37,9 @@ COMPILING = ("MODE", "USE_FULLGRAPH", "USE_DYNAMIC", "USE_REGIONAL_COMPILATION")
 def refuse_dividing(name: str) -> None:
     """Raise ValueError that says what a run does instead of dividing its model."""
     raise ValueError(
-        f"{name} is not supported: it divides a model among processes, and a run divides batches only; leave it out, or "
-        f"take a configuration of {LAUNCH_FILES}"
+        f"{name} is not supported: it divides a model among processes, and every recipe's fits into each of them (the "
+        f"largest has {LARGEST_MODEL // 10**6} million parameters, 1 GB with gradients and optimizer); a run divides batches: "
+        f"leave it out, or take accelerate launch --config_file {GPUS_FILE}"
     )
 
 
