@@ -9,6 +9,7 @@ import tokenize
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,35 @@ def test_modeling_imports_siblings_by_their_own_names():
             for node in ast.walk(FILES[file]):
                 assert not (isinstance(node, ast.ImportFrom) and (node.module or "").startswith("longhand")), file
                 assert not (isinstance(node, ast.Import) and any(n.name.startswith("longhand") for n in node.names)), file
+
+
+LONGEST_FUNCTION = 60
+"""Lines of a function that proves something, without those of functions within it: a reader has to see it whole."""
+
+
+def own_lines(function: ast.FunctionDef) -> int:
+    """The lines of a function, but not of its docstring, its comments and the functions within it."""
+    within = {
+        line
+        for node in ast.walk(function)
+        if isinstance(node, ast.FunctionDef) and node is not function
+        for line in range(node.lineno, (node.end_lineno or 0) + 1)
+    }
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    lines = {
+        line
+        for node in chain(ast.walk(function.args), *map(ast.walk, body))
+        if hasattr(node, "lineno")
+        for line in (node.lineno, node.end_lineno)
+    }
+    return len(lines - within) + 1
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file.startswith("data/proofs/")])
+def test_what_proves_has_no_long_function(file):
+    functions = [node for node in ast.walk(FILES[file]) if isinstance(node, ast.FunctionDef)]
+    long = [f"{one.name} has {own_lines(one)} lines" for one in functions if own_lines(one) > LONGEST_FUNCTION]
+    assert not long, f"{file}: pull apart into named parts of at most {LONGEST_FUNCTION} lines each: {', '.join(long)}"
 
 
 def test_no_room_is_crowded():

@@ -372,10 +372,38 @@ class Here:
     def take(self, rows: Tensor) -> "Here":
         return Here(*(getattr(self, part.name)[rows] for part in fields(self)))
 
-    def by_query(self) -> Iterator[tuple[int, Tensor]]:
-        """The tokens that queries hold, each with its cases."""
-        for query in self.own.unique().tolist():
-            yield query, (self.own == query).nonzero().squeeze(1)
+
+def by_query(own: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """The tokens that queries (cases,) hold, each with its cases."""
+    for query in own.unique().tolist():
+        yield query, (own == query).nonzero().squeeze(1)
+
+
+def total_of_open(table: Tensor, own: Tensor, is_open: Tensor) -> Tensor:
+    """Sums over the open places of a table (queries, heads, open, ...), as (cases, heads, ...); see `Here`."""
+    flat = table.transpose(1, 2).flatten(2)
+    found = flat.new_empty(len(own), flat.shape[2])
+    for query, rows in by_query(own):
+        found[rows] = is_open[rows] @ flat[query]
+    return found.unflatten(1, (table.shape[1], -1))
+
+
+class Hidden(NamedTuple):
+    """Hidden units at the centres of cases, (cases, units) each but `by_sums`.
+
+    Attributes:
+        exact: at the centre.
+        by_sums: (cases, 1 or 2 times units) their derivatives by the sums of products.
+        bent: at most what they are not linear in.
+        rounding: at most what rounding does, that of the sums among it.
+        size: the largest absolute values, or more.
+    """
+
+    exact: Tensor
+    by_sums: Tensor
+    bent: Tensor
+    rounding: Tensor
+    size: Tensor
 
 
 class Normed(NamedTuple):
@@ -393,6 +421,56 @@ class Normed(NamedTuple):
     radial: Tensor
     scaled: Tensor
     size: Tensor
+
+
+class Computed(NamedTuple):
+    """What the layer makes of the centres of cases, and how far a problem's own numbers are from that.
+
+    Attributes:
+        here: the centres.
+        a: (cases, hidden) the sums of residual and attention.
+        y, u: what is added up, and what the MLP reads.
+        u_rounding: (cases, hidden) at most what rounding of norms does to u.
+        hidden: hidden units.
+        moved: (cases, units) how far these can be from the centre's.
+        logits: (cases, vocabulary) before the last norms divide.
+        z_size: (cases, hidden) the largest absolute values of what the last norms read, or more.
+        z_rounding: (cases, hidden) at most what rounding does to that, but by hidden units.
+        y_reach: (cases, hidden) how far y can be from the centre's before its norm changes.
+        scale: (cases,) by this a logit is larger.
+        proved: (cases,) whether all conditions of the lemmas hold.
+    """
+
+    here: Here
+    a: Tensor
+    y: Normed
+    u: Normed
+    u_rounding: Tensor
+    hidden: Hidden
+    moved: Tensor
+    logits: Tensor
+    z_size: Tensor
+    z_rounding: Tensor
+    y_reach: Tensor
+    scale: Tensor
+    proved: Tensor
+
+
+class Pairs(NamedTuple):
+    """Pairs of a case and a rival that are not closed component by component, (pairs,) each.
+
+    Attributes:
+        case: the number of the case.
+        right, rival: tokens.
+        lead: of the right token over the rival, at the centre.
+        rounding: at most what rounding behind attention does to it.
+    """
+
+    case: Tensor
+    right: Tensor
+    rival: Tensor
+    lead: Tensor
+    rounding: Tensor
 
 
 class QueryPlace:
@@ -506,48 +584,11 @@ class QueryPlace:
         Args:
             nearest: whether only the rival is taken of which the first look leaves least.
         """
-        layer = self.layer
-        here, a, proved, steady = self.start(cases)
-        (y, proved_y), (u, proved_u) = (self._norm(norm, a, here, place) for place, norm in layer.norms_read)
-        proved = proved & steady & proved_y & proved_u
-        per_norm = layer.gamma(a.shape[1] / 2 + 3 * FUNCTION + 11)
-        u_rounding = NORMS_FACTOR * layer.norms_before_mlp * per_norm * u.size + TINY
-        y_rounding = NORMS_FACTOR * per_norm * y.size * (layer.residual.form is not None)
-
-        # Sums of products, and hidden units.
-        inner = layer.inner * layer.read.weight
-        sums = u.exact @ layer.inner.T
-        along = self.along(here)
-        reach = self.reach_by_tables(self.units, (along @ inner.T).abs(), here)
-        reach = reach + here.rounding @ inner.abs().T
-        sums_rounding = u_rounding @ layer.inner.abs().T + TINY
-        sums_rounding = sums_rounding + layer.gamma(a.shape[1] + 6) * (u.size @ layer.inner.abs().T)
-        radius = reach / u.root * (1 + u.scaled) + sums.abs() * u.scaled + sums_rounding
-        hidden, by_sums, bent, hidden_rounding, hidden_size = self._hidden(sums, radius, sums_rounding)
-        moved = (by_sums.abs() * radius).unflatten(1, (-1, layer.units)).sum(1) + bent + hidden_rounding
-
-        # Logits before the last norms.
-        z = y.exact + hidden @ layer.down.T
-        z_size = y.size + hidden_size @ layer.down.abs().T
-        z_rounding = y_rounding + layer.gamma(layer.units + 8) * z_size + TINY
-        logits, scale, least_scale = z @ layer.head.T, layer.last_scale(z), layer.last_scale(z_size)
-        sizes = torch.stack([part.amax(1) for part in (u.size, sums.abs() + radius, hidden_size, z_size)])
-        proved = proved & (sizes <= LARGEST).all(0)
-        ends = layer.gamma(len(layer.last_norms) * (FUNCTION + 6) + a.shape[1] + 8)
-        y_reach = self.reach_by_tables(self.components, along.abs(), here) + here.rounding
-        y_reach = y_reach * layer.residual.weight.abs() / y.root
-
-        found = []
+        computed, found = self._compute(cases), []
         for right in cases.right.unique().tolist():
             rows = (cases.right == right).nonzero().squeeze(1)
-            slopes, down = layer.head[right] - layer.head, layer.behind[right] - layer.behind
-            rounding = z_rounding[rows] @ slopes.abs().T + hidden_rounding[rows] @ down.abs().T
-            rounding = rounding + ends * (z_size[rows] @ (layer.head.abs() + layer.head[right].abs()).T)
-            rounding = rounding + TINY / least_scale[rows].unsqueeze(1)
-            lead = logits[rows, right].unsqueeze(1) - logits[rows]
-            reach = moved[rows] @ down.abs().T + (y.exact[rows] @ slopes.T).abs() * y.scaled[rows]
-            reach = reach + (y_reach[rows] @ slopes.abs().T) * (1 + y.scaled[rows])
-            left = proved_leads(lead - reach - ROUNDING_FACTOR * rounding, proved[rows].unsqueeze(1))
+            lead, reach, rounding = self._by_components(computed, rows, right)
+            left = proved_leads(lead - reach - ROUNDING_FACTOR * rounding, computed.proved[rows].unsqueeze(1))
             unclosed = ~(left > 0)
             unclosed[:, right] = False
             if nearest:
@@ -555,41 +596,113 @@ class QueryPlace:
                 # The first of several that are alike.
                 unclosed &= unclosed.cumsum(1) == 1
             place, rival = unclosed.nonzero(as_tuple=True)
-            if not len(place):
-                continue
-            row, here_row = rows[place], here.take(rows[place])
-            by_inner = (down[rival].repeat(1, len(layer.inner) // layer.units) * by_sums[row]) @ layer.inner
-            curved = (down[rival].abs() * bent[row]).sum(1)
-            back = torch.zeros_like(by_inner)
-            for (_, norm), vector, slope in zip(layer.norms_read, (y, u), (slopes[rival], by_inner), strict=True):
-                direct = slope * norm.weight / vector.root[row]
-                back = back + direct
-                if norm.form is not None:
-                    along = (slope * vector.exact[row]).sum(1, keepdim=True)
-                    curved = curved + vector.radial[row, 0] * along.squeeze(1).abs()
-                    curved = curved + vector.scaled[row, 0] * self._reach(direct, here_row)
-                    back = back - along * norm.form * a[row] / vector.root[row].square()
-            own_rounding = (by_inner.abs() * u_rounding[row]).sum(1) + (back.abs() * here_row.rounding).sum(1)
-            effects, by_scores = self._effects(back, here_row)
-            curved = curved + (here_row.stretch * effects.abs().amax(3).sum(2)).sum(1)
-            own_rounding = own_rounding + ((1 + here_row.stretch) * by_scores).sum(1)
-            found.append(
-                Bounds(
-                    case=row,
-                    rival=rival,
-                    lead=lead[place, rival],
-                    effects=effects.sum(1),
-                    bent=curved,
-                    rounding=rounding[place, rival] + own_rounding,
-                    scale=scale[row],
-                    proved=proved[row],
-                )
-            )
+            if len(place):
+                pairs = Pairs(rows[place], torch.full_like(rival, right), rival, lead[place, rival], rounding[place, rival])
+                found.append(self._to_first_order(computed, pairs))
         if not found:
-            rows, none = torch.zeros(0, dtype=torch.long), a.new_zeros(0)
+            rows, none = torch.zeros(0, dtype=torch.long), computed.a.new_zeros(0)
             effects = none.view(0, len(self.open), self.weight.shape[3])
             return Bounds(rows, rows, none, effects, none, none, none, none > 0)
         return Bounds(*map(torch.cat, zip(*found, strict=True)))
+
+    def _compute(self, cases: Cases) -> "Computed":
+        """What the layer makes of the centres of cases, and how far a problem's own numbers are from that."""
+        layer = self.layer
+        here, a, proved, steady = self.start(cases)
+        (y, proved_y), (u, proved_u) = (self._norm(norm, a, here, place) for place, norm in layer.norms_read)
+        per_norm = layer.gamma(a.shape[1] / 2 + 3 * FUNCTION + 11)
+        u_rounding = NORMS_FACTOR * layer.norms_before_mlp * per_norm * u.size + TINY
+        y_rounding = NORMS_FACTOR * per_norm * y.size * (layer.residual.form is not None)
+        sums, radius, sums_rounding = self._sums(u, u_rounding, here)
+        hidden = self._hidden(sums, radius, sums_rounding)
+        z = y.exact + hidden.exact @ layer.down.T
+        z_size = y.size + hidden.size @ layer.down.abs().T
+        sizes = torch.stack([part.amax(1) for part in (u.size, sums.abs() + radius, hidden.size, z_size)])
+        y_reach = self.reach_by_tables(self.components, self.along(here).abs(), here) + here.rounding
+        return Computed(
+            here=here,
+            a=a,
+            y=y,
+            u=u,
+            u_rounding=u_rounding,
+            hidden=hidden,
+            moved=(hidden.by_sums.abs() * radius).unflatten(1, (-1, layer.units)).sum(1) + hidden.bent + hidden.rounding,
+            logits=z @ layer.head.T,
+            z_size=z_size,
+            z_rounding=y_rounding + layer.gamma(layer.units + 8) * z_size + TINY,
+            y_reach=y_reach * layer.residual.weight.abs() / y.root,
+            scale=layer.last_scale(z),
+            proved=proved & steady & proved_y & proved_u & (sizes <= LARGEST).all(0),
+        )
+
+    def _sums(self, u: "Normed", u_rounding: Tensor, here: Here) -> tuple[Tensor, Tensor, Tensor]:
+        """Sums of products of what the MLP reads (Lemma 4), their radii, rounding included, and rounding alone.
+
+        Returns:
+            (cases, 1 or 2 times units) each.
+        """
+        layer = self.layer
+        inner = layer.inner * layer.read.weight
+        sums = u.exact @ layer.inner.T
+        reach = self.reach_by_tables(self.units, (self.along(here) @ inner.T).abs(), here)
+        reach = reach + here.rounding @ inner.abs().T
+        sums_rounding = u_rounding @ layer.inner.abs().T + TINY
+        sums_rounding = sums_rounding + layer.gamma(u.exact.shape[1] + 6) * (u.size @ layer.inner.abs().T)
+        return sums, reach / u.root * (1 + u.scaled) + sums.abs() * u.scaled + sums_rounding, sums_rounding
+
+    def _by_components(self, computed: "Computed", rows: Tensor, right: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Leads of a token, at most what open tokens take from them, and what rounding behind attention does.
+
+        What open tokens take is bounded component by component, and unit by unit (Lemmas 14, 16 and 17).
+
+        Args:
+            rows: (some,) the cases in which the token is right.
+
+        Returns:
+            (some, vocabulary) each.
+        """
+        layer, (y, hidden, logits) = self.layer, (computed.y, computed.hidden, computed.logits)
+        slopes, down = layer.head[right] - layer.head, layer.behind[right] - layer.behind
+        ends = layer.gamma(len(layer.last_norms) * (FUNCTION + 6) + computed.a.shape[1] + 8)
+        z_size = computed.z_size[rows]
+        rounding = computed.z_rounding[rows] @ slopes.abs().T + hidden.rounding[rows] @ down.abs().T
+        rounding = rounding + ends * (z_size @ (layer.head.abs() + layer.head[right].abs()).T)
+        rounding = rounding + TINY / layer.last_scale(z_size).unsqueeze(1)
+        reach = computed.moved[rows] @ down.abs().T + (y.exact[rows] @ slopes.T).abs() * y.scaled[rows]
+        reach = reach + (computed.y_reach[rows] @ slopes.abs().T) * (1 + y.scaled[rows])
+        return logits[rows, right].unsqueeze(1) - logits[rows], reach, rounding
+
+    def _to_first_order(self, computed: "Computed", pairs: "Pairs") -> Bounds:
+        """Bounds of pairs, open tokens to first order exactly (Theorem 3)."""
+        layer, row, (y, u, hidden) = self.layer, pairs.case, (computed.y, computed.u, computed.hidden)
+        here_row = computed.here.take(row)
+        slopes = layer.head[pairs.right] - layer.head[pairs.rival]
+        down = layer.behind[pairs.right] - layer.behind[pairs.rival]
+        by_inner = (down.repeat(1, len(layer.inner) // layer.units) * hidden.by_sums[row]) @ layer.inner
+        curved = (down.abs() * hidden.bent[row]).sum(1)
+        back = torch.zeros_like(by_inner)
+        for (_, norm), vector, slope in zip(layer.norms_read, (y, u), (slopes, by_inner), strict=True):
+            direct = slope * norm.weight / vector.root[row]
+            back = back + direct
+            if norm.form is not None:
+                toward = (slope * vector.exact[row]).sum(1, keepdim=True)
+                curved = curved + vector.radial[row, 0] * toward.squeeze(1).abs()
+                curved = curved + vector.scaled[row, 0] * self._reach(direct, here_row)
+                back = back - toward * norm.form * computed.a[row] / vector.root[row].square()
+        own_rounding = (by_inner.abs() * computed.u_rounding[row]).sum(1) + (back.abs() * here_row.rounding).sum(1)
+        effects, by_scores = self._effects(back, here_row)
+        curved = curved + (here_row.stretch * effects.abs().amax(3).sum(2)).sum(1)
+        own_rounding = own_rounding + ((1 + here_row.stretch) * by_scores).sum(1)
+        return Bounds(
+            case=row,
+            rival=pairs.rival,
+            lead=pairs.lead,
+            effects=effects.sum(1),
+            bent=curved,
+            rounding=pairs.rounding + own_rounding,
+            scale=computed.scale[row],
+            proved=computed.proved[row],
+        )
 
     def start(self, cases: Cases) -> tuple[Here, Tensor, Tensor, Tensor]:
         """The centres of cases.
@@ -606,9 +719,17 @@ class QueryPlace:
         rounding = self.output_rounding[own].flatten(1) @ layer.output.abs().T + state_radius
         rounding = rounding + layer.gamma(layer.output.shape[1] + 8) * size + TINY
         off, held = self.off[own], cases.held[:, self.always]
-        here = Here(own, is_open, held, below, output, below, off, rounding)
-        share = self._total(self.share.unsqueeze(-1), here).squeeze(-1) / below + 2 * off
-        here = Here(own, is_open, held, below, output, share / (1 - share.clamp(max=0.9)), off, rounding)
+        share = total_of_open(self.share.unsqueeze(-1), own, is_open).squeeze(-1) / below + 2 * off
+        here = Here(
+            own=own,
+            is_open=is_open,
+            held=held,
+            below=below,
+            output=output,
+            stretch=share / (1 - share.clamp(max=0.9)),
+            off=off,
+            rounding=rounding,
+        )
         # Outputs are means of values, so their size is that of `size`.
         proved = self.proved[own] & (size.amax(1) <= LARGEST) & (below >= LEAST_WEIGHTS).all(1)
         return here, a, proved, (share < 0.9).all(1)
@@ -640,8 +761,8 @@ class QueryPlace:
         exact = norm.weight * a / root
         return Normed(exact, root, radial, scaled, (exact.abs() + reach / root) * (1 + scaled)), holds
 
-    def _hidden(self, sums: Tensor, radius: Tensor, rounding: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Hidden units, their derivatives by the sums, what is not linear, rounding, and the largest absolute values.
+    def _hidden(self, sums: Tensor, radius: Tensor, rounding: Tensor) -> Hidden:
+        """Hidden units (Lemmas 8 and 17).
 
         Args:
             sums: (cases, 1 or 2 times units), with their radii, rounding included, and rounding alone.
@@ -657,20 +778,12 @@ class QueryPlace:
             moved = torch.minimum(slopes.abs() * p_radius + bent, STEEPEST * p_radius) + own
         rounded = own + slopes.abs() * rounding[:, :units]
         if len(layer.inner) == units:
-            return exact, slopes, bent, rounded, exact.abs() + moved
+            return Hidden(exact, slopes, bent, rounded, exact.abs() + moved)
         g, g_radius = sums[:, units:], radius[:, units:]
         size = (exact.abs() + moved) * (g.abs() + g_radius)
         rounded = g.abs() * rounded + exact.abs() * rounding[:, units:] + layer.unit * size
         bent = bent * g.abs() + moved * g_radius
-        return exact * g, torch.cat([slopes * g, exact], 1), bent, rounded, size
-
-    def _total(self, table: Tensor, here: Here) -> Tensor:
-        """Sums over the open places of a table (queries, heads, open, ...), as (cases, heads, ...)."""
-        flat = table.transpose(1, 2).flatten(2)
-        found = flat.new_empty(len(here.own), flat.shape[2])
-        for query, rows in here.by_query():
-            found[rows] = here.is_open[rows] @ flat[query]
-        return found.unflatten(1, (table.shape[1], -1))
+        return Hidden(exact * g, torch.cat([slopes * g, exact], 1), bent, rounded, size)
 
     def along(self, here: Here) -> Tensor:
         """What the outputs add to the components of a beyond the reference, (cases, heads, hidden)."""
@@ -686,7 +799,8 @@ class QueryPlace:
         """
         found = self.rounding_of_scores(tables, along, here).sum(1)
         if far:
-            every = self._total(tables[0], here) + along * self._total(self.share.unsqueeze(-1), here)
+            far_along = along * total_of_open(self.share.unsqueeze(-1), here.own, here.is_open)
+            every = total_of_open(tables[0], here.own, here.is_open) + far_along
             found = found + (((1 + here.stretch) / here.below).unsqueeze(-1) * every).sum(1)
         return found
 
@@ -710,7 +824,7 @@ class QueryPlace:
         mean = (by_head * here.output).sum(-1)[:, :, None, None]
         found = torch.einsum("che,jdhe->chjd", by_head, self.value[self.open]) - mean
         held = torch.einsum("che,jdhe->chjd", by_head, self.value[self.always]) - mean
-        for query, rows in here.by_query():
+        for query, rows in by_query(here.own):
             found[rows] = found[rows] * self.open_weight[query]
             held[rows] = held[rows] * self.weight[query][:, self.always]
         chosen = held.gather(3, here.held[:, None, :, None].expand(-1, held.shape[1], -1, 1))

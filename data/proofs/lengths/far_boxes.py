@@ -208,6 +208,7 @@ class FarBoxes:
 
     def __init__(self, query: QueryPlace, here: Here, a: Tensor, least_sum: Tensor, most_sum: Tensor):
         self.query, self.layer, self.a = query, query.layer, a
+        self.parts = len(query.layer.inner) // query.layer.units
         self.least_sum, self.most_sum = least_sum, most_sum
         layer, own = self.layer, int(here.own[0])
         weight, below = query.open_weight[own], here.below[0, :, None, None]
@@ -300,173 +301,261 @@ class FarBoxes:
             rivals: (rivals,).
             least: the least sums (...) of effects (..., open, tokens) over all problems of the case.
         """
-        layer, units = self.layer, self.layer.units
+        ends = self._ends(right, rivals)
+        spread = self._spread(boxes)
+        reach = self._reach(spread)
+        y, u = self._vectors(spread, reach)
+        sums = self._sums(u, reach)
+        units = self._units(sums)
+        by_inner = (ends.by_unit.repeat(1, self.parts) * units.derivatives.unsqueeze(1)) @ self.layer.inner
+        paths = ((y.normed, ends.head.expand_as(by_inner)), (u.normed, by_inner))
+        back = self._back(self._slopes(*paths[0]) + self._slopes(*paths[1]), spread)
+        curved = self._curvature_of_units(sums, units, ends.by_unit)
+        for vector, by_vector in paths:
+            if not vector.is_linear:
+                curved = curved.add(self._curvature_of_norm(vector, by_vector, spread))
+        curved = curved.add(self._curvature_of_heads(back, spread))
+        z = Logits(y.normed.exact + units.exact @ self.layer.down.T, y.size + units.size @ self.layer.down.abs().T)
+        first = self._first_order(back, spread, z.exact @ ends.head.T, least)
+        factors, bent = self._unknown_factors(back, spread), curved.bent(sums.wide)
+        rounding = self._rounding_of_leads(y, u, units, z, ends, by_inner) + self._rounding(back.slopes)
+        left = first.lead + first.taken - factors - bent - ROUNDING_FACTOR * rounding
+        sizes = (spread.a.abs() + reach.components, u.size, sums.exact.abs() + sums.reach, units.size, z.size)
+        proved = y.normed.holds & u.normed.holds & (torch.stack([part.amax(1) for part in sizes]) <= LARGEST).all(0)
+        left = proved_leads(left, proved.unsqueeze(1) & first.effects.isfinite().all(-1).all(-1))
+        return Looked(
+            occurs=spread.ratios.occurs,
+            left=left,
+            first=first.lead + first.taken,
+            effects=first.effects,
+            lead=first.lead - first.centre + curved.grown,
+            form=curved.form,
+            wide=sums.wide,
+            beyond=curved.beyond + factors + ROUNDING_FACTOR * rounding,
+            scale=self.layer.last_scale(z.exact).unsqueeze(1),
+            score=self._score(sums, units, back, ends, left.argmin(1)) * spread.half,
+        )
+
+    def _ends(self, right: int, rivals: Tensor) -> "Ends":
+        layer = self.layer
+        return Ends(
+            head=layer.head[right] - layer.head[rivals],
+            by_unit=layer.behind[right] - layer.behind[rivals],
+            size=layer.head[right].abs() + layer.head[rivals].abs(),
+        )
+
+    def _spread(self, boxes: Boxes) -> "Spread":
+        """The factors of heads, and the sum a to first order (Lemma 18)."""
         middle, half = (boxes.low + boxes.high) / 2, (boxes.high - boxes.low) / 2
         ratios = self._ratios(middle, half)
-        steered = ratios.slope.unsqueeze(1) * self.share_axes  # (boxes, coordinates, heads)
+        steered = ratios.slope.unsqueeze(1) * self.share_axes
         by_head = torch.einsum("bi,ihk->bhk", middle, self.axes)
-        axes = torch.einsum("bh,ihk->bik", ratios.middle, self.axes) - steered @ by_head
-        spread = Spread(middle, half, ratios, axes, by_head)
-        a = self.a + torch.einsum("bh,bhk->bk", ratios.middle, by_head)
+        return Spread(
+            middle=middle,
+            half=half,
+            ratios=ratios,
+            steered=steered,
+            axes=torch.einsum("bh,ihk->bik", ratios.middle, self.axes) - steered @ by_head,
+            by_head=by_head,
+            a=self.a + torch.einsum("bh,bhk->bk", ratios.middle, by_head),
+        )
 
-        # How far sums of a's components can be from those of the centre.
+    def _reach(self, spread: "Spread") -> "Reach":
+        """How far sums of a's components can be from those of the centre: by coordinates (Lemma 18), or token by token."""
+        middle, half, ratios = spread.middle, spread.half, spread.ratios
         units_by_head = torch.einsum("bi,ihk->bhk", middle, self.by_unit)
-        by_unit = torch.einsum("bh,ihk->bik", ratios.middle, self.by_unit) - steered @ units_by_head
+        by_unit = torch.einsum("bh,ihk->bik", ratios.middle, self.by_unit) - spread.steered @ units_by_head
         of_axes = torch.einsum("bi,ihk->bhk", half, self.by_unit.abs())
         unit_rest = ratios.rest(units_by_head, of_axes, self.rest_of_units) + self.unit_rounding
         moved = torch.einsum("bh,bhk->bk", ratios.middle, units_by_head)
         by_tokens = torch.maximum(self.highest_of_units - moved, moved - self.lowest_of_units)
         by_tokens = by_tokens + ratios.farthest(self.plain) @ self.reach_of_units + self.unit_rounding
-        unit_reach = torch.minimum(torch.einsum("bi,bik->bk", half, by_unit.abs()) + unit_rest, by_tokens)
-        reach_of_a = torch.einsum("bi,bik->bk", half, axes.abs()) + self._rest_of_components(spread)
+        return Reach(
+            by_unit=by_unit,
+            unit_rest=unit_rest,
+            units=torch.minimum(torch.einsum("bi,bik->bk", half, by_unit.abs()) + unit_rest, by_tokens),
+            components=torch.einsum("bi,bik->bk", half, spread.axes.abs()) + self._rest_of_components(spread),
+        )
 
+    def _vectors(self, spread: "Spread", reach: "Reach") -> tuple["Vector", "Vector"]:
+        """What is added up behind attention, y, and what the MLP reads, u (Lemma 19), with rounding (One norm, or two)."""
+        layer = self.layer
+        per_norm = layer.gamma(spread.a.shape[1] / 2 + 3 * FUNCTION + 11)
         y, u = (
-            self._norm(norm, rounding, a, spread)
+            self._norm(norm, rounding, spread)
             for (_, norm), rounding in zip(layer.norms_read, self.length_rounding, strict=True)
         )
-        per_norm = layer.gamma(a.shape[1] / 2 + 3 * FUNCTION + 11)
-        y_size, u_size = (
-            (vector.exact.abs() + reach_of_a * norm.weight.abs() / vector.root) * (1 + vector.scaled)
-            for vector, (_, norm) in zip((y, u), layer.norms_read, strict=True)
-        )
+        y_size, u_size = (vector.size(reach.components) for vector in (y, u))
         u_rounding = NORMS_FACTOR * layer.norms_before_mlp * per_norm * u_size + TINY
         y_rounding = NORMS_FACTOR * per_norm * y_size * (layer.residual.form is not None)
+        return Vector(y, y_size, y_rounding), Vector(u, u_size, u_rounding)
 
-        # Sums of products. One more coordinate: all of them grow together by what the norm's root is not linear in.
-        absolute = layer.inner.abs().T
+    def _sums(self, read: "Vector", reach: "Reach") -> "Sums":
+        """Sums of products (Lemma 4). One more coordinate: all grow together by what the norm's root is not linear in."""
+        layer, absolute, u = self.layer, self.layer.inner.abs().T, read.normed
         sums = u.exact @ layer.inner.T
-        sums_rounding = u_rounding @ absolute + TINY + layer.gamma(a.shape[1] + 6) * (u_size @ absolute)
-        sum_axes = by_unit / u.root.unsqueeze(1) - u.along.unsqueeze(2) * sums.unsqueeze(1)
-        sum_axes = torch.cat([sum_axes, sums.unsqueeze(1)], 1)  # (boxes, coordinates + 1, rows)
-        wide = torch.cat([half, u.curved + u.along_rest], 1)
+        sums_rounding = read.rounding @ absolute + TINY + layer.gamma(u.exact.shape[1] + 6) * (read.size @ absolute)
+        sum_axes = reach.by_unit / u.root.unsqueeze(1) - u.along.unsqueeze(2) * sums.unsqueeze(1)
+        sum_axes = torch.cat([sum_axes, sums.unsqueeze(1)], 1)
+        wide = torch.cat([u.half, u.curved + u.along_rest], 1)
         on_axes = torch.einsum("bi,bik->bk", wide, sum_axes.abs())
-        bent_sums = u.scaled * unit_reach / u.root + sums_rounding
-        apart = unit_rest / u.root + bent_sums
-        by_all = unit_reach / u.root + sums.abs() * (u.along_reach + u.curved) + bent_sums
-        reach = torch.minimum(on_axes + apart, by_all)
+        bent_sums = u.scaled * reach.units / u.root + sums_rounding
+        apart = reach.unit_rest / u.root + bent_sums
+        by_all = reach.units / u.root + sums.abs() * (u.along_reach + u.curved) + bent_sums
+        return Sums(
+            exact=sums,
+            axes=sum_axes,
+            wide=wide,
+            on_axes=on_axes,
+            apart=apart,
+            reach=torch.minimum(on_axes + apart, by_all),
+            rounding=sums_rounding,
+        )
 
-        # Hidden units: polynomials of the sums. What is not in the form is bounded unit by unit.
-        head, behind = layer.head[right] - layer.head[rivals], layer.behind[right] - layer.behind[rivals]
-        size = behind.abs()  # (rivals, units)
-        gated = len(layer.inner) > units
-        p, p_axes, p_reach = sums[:, :units], sum_axes[..., :units], reach[:, :units]
+    def _units(self, sums: "Sums") -> "Units":
+        """Hidden units as polynomials of their sums (Lemma 20), and their rounding (Lemma 8)."""
+        layer, units = self.layer, self.layer.units
+        p, p_reach = sums.exact[:, :units], sums.reach[:, :units]
         ((value, slope, bend), off), ((flat, rise), flat_off) = fit(p, p_reach, layer.config.hidden_act)
-        g = torch.ones_like(p)
         own = 3 * FUNCTION * layer.unit * (p.abs() + p_reach) * (layer.config.hidden_act != "relu")
-        if gated:
-            g, g_axes, g_reach = sums[:, units:], sum_axes[..., units:], reach[:, units:]
-            off = g.abs() * off + g_reach * flat_off
-            hidden_size = (p.abs() + p_reach) * (g.abs() + g_reach)
-            hidden_rounding = (g.abs() + g_reach) * own + layer.unit * hidden_size
-            derivatives = torch.cat([slope * g, flat], 1)
+        if self.parts == 1:
+            found = Units(value, slope, bend, None, off, None, p.abs() + p_reach, own)
         else:
-            hidden_size, hidden_rounding, derivatives = p.abs() + p_reach, own, slope
-        hidden_rounding = hidden_rounding + (derivatives.abs() * sums_rounding).unflatten(1, (-1, units)).sum(1)
-        by_sums = behind.repeat(1, len(layer.inner) // units) * derivatives.unsqueeze(1)  # (boxes, rivals, rows)
-        by_inner = by_sums @ layer.inner
-        weighted = p_axes.unsqueeze(1) * (behind * (bend * g).unsqueeze(1)).unsqueeze(2)
-        form = weighted @ p_axes.transpose(1, 2).unsqueeze(1)  # (boxes, rivals, coordinates + 1, coordinates + 1)
-        p_on, p_apart = on_axes[:, :units], apart[:, :units]
-        per_unit = (bend * g).abs() * (2 * p_on + p_apart) * p_apart
-        alone = (bend * g).abs() * p_reach.square()
-        steep = 2 * (bend * g).abs() * p_reach + off / p_reach
-        if gated:
-            g_on, g_apart = on_axes[:, units:], apart[:, units:]
+            g, g_reach = sums.exact[:, units:], sums.reach[:, units:]
+            hidden_size = (p.abs() + p_reach) * (g.abs() + g_reach)
+            found = Units(
+                exact=value * g,
+                derivatives=torch.cat([slope * g, flat], 1),
+                bend=bend * g,
+                rise=rise,
+                off=g.abs() * off + g_reach * flat_off,
+                flat_off=flat_off,
+                size=hidden_size,
+                rounding=(g.abs() + g_reach) * own + layer.unit * hidden_size,
+            )
+        of_sums = (found.derivatives.abs() * sums.rounding).unflatten(1, (-1, units)).sum(1)
+        return found._replace(rounding=found.rounding + of_sums)
+
+    def _curvature_of_units(self, sums: "Sums", found: "Units", behind: Tensor) -> "Curvature":
+        """The second order of hidden units, in one form or unit by unit (The lead in a box).
+
+        Args:
+            behind: (rivals, units), see `Ends.by_unit`.
+        """
+        units, size = self.layer.units, behind.abs()
+        p_axes, p_reach, p_on, p_apart = sums.axes[..., :units], *sums.of(slice(units))
+        weighted = p_axes.unsqueeze(1) * (behind * found.bend.unsqueeze(1)).unsqueeze(2)
+        form = weighted @ p_axes.transpose(1, 2).unsqueeze(1)
+        per_unit = found.bend.abs() * (2 * p_on + p_apart) * p_apart
+        alone = found.bend.abs() * p_reach.square()
+        if found.rise is not None:
+            rise = found.rise
+            g_axes, g_reach, g_on, g_apart = sums.axes[..., units:], *sums.of(slice(units, None))
             mixed = (p_axes.unsqueeze(1) * (behind * rise.unsqueeze(1)).unsqueeze(2)) @ g_axes.transpose(1, 2).unsqueeze(1)
             form = form + (mixed + mixed.transpose(2, 3)) / 2
             per_unit = per_unit + rise.abs() * (p_on * g_apart + p_apart * g_on + p_apart * g_apart)
             alone = alone + rise.abs() * p_reach * g_reach
-            steep = torch.cat([steep + rise.abs() * g_reach, rise.abs() * p_reach + flat_off], 1)
-        beyond, alone = (per_unit + off) @ size.T, (alone + off) @ size.T  # (boxes, rivals)
+        beyond, alone = (per_unit + found.off) @ size.T, (alone + found.off) @ size.T
+        return Curvature(form, beyond, alone, torch.zeros_like(beyond))
 
-        # Both norms, and the slopes by a, with which effects of tokens are found.
-        back, grown = torch.zeros_like(by_inner), torch.zeros_like(beyond)
-        for (_, norm), vector, slopes in zip(layer.norms_read, (y, u), (head.expand_as(by_inner), by_inner), strict=True):
-            direct = slopes * (norm.weight / vector.root).unsqueeze(1)
-            back = back + direct
-            if norm.form is None:
-                continue
-            toward = (slopes * vector.exact.unsqueeze(1)).sum(2)  # (boxes, rivals)
-            back = back - toward.unsqueeze(2) * vector.slope.unsqueeze(1)
-            on = direct @ axes.transpose(1, 2)  # (boxes, rivals, coordinates)
-            rest = self._rest(direct, spread)
-            on_all = (on.abs() * half.unsqueeze(1)).sum(2)
-            outer = 1.5 * vector.along.unsqueeze(2) * vector.along.unsqueeze(1) - vector.gram / 2
-            crossed = vector.along[:, None, :, None] * on.unsqueeze(2)
-            own_form = toward[:, :, None, None] * outer.unsqueeze(1) - (crossed + crossed.transpose(2, 3)) / 2
-            form = form + pad(own_form, (0, 1, 0, 1))
-            along_on, along_rest = (vector.along.abs() * half).sum(1, keepdim=True), vector.along_rest
-            squares = 1.5 * (2 * along_on + along_rest) * along_rest
-            squares = squares + (2 * vector.length + vector.length_rest) * vector.length_rest / 2
-            beyond = beyond + toward.abs() * (squares + vector.third) + along_on * rest + along_rest * (on_all + rest)
-            beyond = beyond + vector.curved * (on_all + rest)
-            grown = grown + toward * vector.grown
-            alone = alone + toward.abs() * vector.curved + vector.scaled * (on_all + rest)
-        # The factors of heads, which fall as their sums of weights grow.
-        by_axes = torch.einsum("brk,ihk->brih", back, self.axes)
-        crossed = torch.einsum("bih,brmh->brim", steered, by_axes)
-        form = form - pad((crossed + crossed.transpose(2, 3)) / 2, (0, 1, 0, 1))
-        of_axes = torch.einsum("bi,brih->brh", half, by_axes.abs())
-        alone = alone + ((ratios.slope * (half @ self.share_axes.abs())).unsqueeze(1) * of_axes).sum(2)
-        # All units and norms in one form, or each by itself.
-        bent = torch.minimum(beyond - least_of_form(form, wide.unsqueeze(1)) - grown, alone)
+    def _slopes(self, vector: "BoxNorm", slopes: Tensor) -> Tensor:
+        """(boxes, rivals, hidden) the slopes by a of what a vector behind a norm is counted with, of the same shape."""
+        direct = slopes * vector.factor.unsqueeze(1)
+        if vector.is_linear:
+            return direct
+        return direct - (slopes * vector.exact.unsqueeze(1)).sum(2, keepdim=True) * vector.slope.unsqueeze(1)
 
-        # Logits before the last norms, and rounding.
-        z = y.exact + (value * g) @ layer.down.T
-        z_size = y_size + hidden_size @ layer.down.abs().T
-        z_rounding = y_rounding + layer.gamma(layer.units + 8) * z_size + TINY
-        scale, least_scale = (layer.last_scale(vector).unsqueeze(1) for vector in (z, z_size))
-        ends = layer.gamma(len(layer.last_norms) * (FUNCTION + 6) + a.shape[1] + 8)
-        rounding = z_rounding @ head.abs().T + hidden_rounding @ size.T + TINY / least_scale
-        rounding = rounding + ends * (z_size @ (layer.head[right].abs() + layer.head[rivals].abs()).T)
-        rounding = rounding + (by_inner.abs() * u_rounding.unsqueeze(1)).sum(2) + self._rounding(back)
-        lead = z @ head.T
+    def _curvature_of_norm(self, vector: "BoxNorm", slopes: Tensor, spread: "Spread") -> "Curvature":
+        """The second order of a norm (Lemma 19), in the form or by itself; arguments as for `_slopes`."""
+        direct = slopes * vector.factor.unsqueeze(1)
+        toward = (slopes * vector.exact.unsqueeze(1)).sum(2)  # (boxes, rivals)
+        on = direct @ spread.axes.transpose(1, 2)  # (boxes, rivals, coordinates)
+        rest, half = self._rest(direct, spread), spread.half
+        on_all = (on.abs() * half.unsqueeze(1)).sum(2)
+        outer = 1.5 * vector.along.unsqueeze(2) * vector.along.unsqueeze(1) - vector.gram / 2
+        crossed = vector.along[:, None, :, None] * on.unsqueeze(2)
+        own_form = toward[:, :, None, None] * outer.unsqueeze(1) - (crossed + crossed.transpose(2, 3)) / 2
+        along_on, along_rest = (vector.along.abs() * half).sum(1, keepdim=True), vector.along_rest
+        squares = 1.5 * (2 * along_on + along_rest) * along_rest
+        squares = squares + (2 * vector.length + vector.length_rest) * vector.length_rest / 2
+        beyond = toward.abs() * (squares + vector.third) + along_on * rest + along_rest * (on_all + rest)
+        beyond = beyond + vector.curved * (on_all + rest)
+        alone = toward.abs() * vector.curved + vector.scaled * (on_all + rest)
+        return Curvature(pad(own_form, (0, 1, 0, 1)), beyond, alone, toward * vector.grown)
 
-        # To first order, token by token; or by the limits of the box; or in part by both.
-        by_token = torch.einsum("brk,hjdk->brhjd", back, self.move)
-        of_head = torch.einsum("brk,bhk->brh", back, by_head)
-        steering = ratios.slope.unsqueeze(1) * of_head
+    def _back(self, slopes: Tensor, spread: "Spread") -> "Back":
+        """What slopes by a, (boxes, rivals, hidden), make of the parts of the heads' outputs."""
+        by_axes = torch.einsum("brk,ihk->brih", slopes, self.axes)
+        return Back(
+            slopes=slopes,
+            along=slopes @ spread.axes.transpose(1, 2),
+            by_axes=by_axes,
+            of_axes=torch.einsum("bi,brih->brh", spread.half, by_axes.abs()),
+            of_head=torch.einsum("brk,bhk->brh", slopes, spread.by_head),
+            rest=self._rest_by_head(slopes),
+        )
+
+    def _curvature_of_heads(self, back: "Back", spread: "Spread") -> "Curvature":
+        """The factors of heads, which fall as their sums of weights grow (Lemma 18)."""
+        crossed = torch.einsum("bih,brmh->brim", spread.steered, back.by_axes)
+        form = -pad((crossed + crossed.transpose(2, 3)) / 2, (0, 1, 0, 1))
+        wide = spread.ratios.slope * (spread.half @ self.share_axes.abs())
+        alone = (wide.unsqueeze(1) * back.of_axes).sum(2)
+        return Curvature(form, torch.zeros_like(alone), alone, torch.zeros_like(alone))
+
+    def _first_order(self, back: "Back", spread: "Spread", lead: Tensor, least: Callable[[Tensor], Tensor]) -> "FirstOrder":
+        """To first order, token by token; or by the limits of the box; or in part by both.
+
+        Args:
+            lead: (boxes, rivals) at the middle of the box.
+            least: as for `look`.
+        """
+        middle, half, ratios = spread.middle, spread.half, spread.ratios
+        by_token = torch.einsum("brk,hjdk->brhjd", back.slopes, self.move)
+        steering = ratios.slope.unsqueeze(1) * back.of_head
         effects = torch.einsum("bh,brhjd->brjd", ratios.middle, by_token)
         effects = effects - torch.einsum("brh,hjd->brjd", steering, self.share)
-        slopes = back @ axes.transpose(1, 2)
-        rest = self._rest_by_head(back)
-        of_ratios = ratios.off.unsqueeze(1) * (of_head.abs() + of_axes + rest)
-        of_ratios = of_ratios + ratios.slope.unsqueeze(1) * (ratios.wide.unsqueeze(1) * rest + self.rest_of_share * of_axes)
-        of_ratios = of_ratios.sum(2)
-        narrowed = slopes * (half < NARROWED * self.half_of_whole).unsqueeze(1)
+        narrowed = back.along * (half < NARROWED * self.half_of_whole).unsqueeze(1)
         taken = torch.full_like(lead, -torch.inf)
         for share in SHARES:
             multiplier = share * narrowed
             tilted = effects - torch.einsum("bri,jdi->brjd", multiplier, self.along)
             limits = (multiplier * middle.unsqueeze(1)).sum(2) - (multiplier.abs() * half.unsqueeze(1)).sum(2)
             taken = torch.maximum(taken, least(tilted) + limits)
-        centre = (ratios.middle.unsqueeze(1) * of_head - steering * (middle @ self.share_axes).unsqueeze(1)).sum(2)
-        taken = taken - centre
-        by_limits = (slopes.abs() * half.unsqueeze(1)).sum(2)
-        by_limits = by_limits + (ratios.middle.abs().unsqueeze(1) * rest + steering.abs() * self.rest_of_share).sum(2)
-        taken = torch.maximum(taken, -by_limits)
-        first = lead + taken
-        sizes = torch.stack(
-            [part.amax(1) for part in (a.abs() + reach_of_a, u_size, sums.abs() + reach, hidden_size, z_size)]
-        )
-        proved = (y.holds & u.holds & (sizes <= LARGEST).all(0)).unsqueeze(1)
-        proved = proved & effects.isfinite().all(-1).all(-1)
-        left = proved_leads(first - of_ratios - bent - ROUNDING_FACTOR * rounding, proved)
-        worst = left.argmin(1)
-        steep = steep * size.repeat(1, len(layer.inner) // units)[worst]
-        score = torch.einsum("bk,bik->bi", steep, sum_axes[:, :-1].abs()) + slopes[torch.arange(len(worst)), worst].abs() / 4
-        return Looked(
-            occurs=ratios.occurs,
-            left=left,
-            first=first,
-            effects=effects,
-            lead=lead - centre + grown,
-            form=form,
-            wide=wide,
-            beyond=beyond + of_ratios + ROUNDING_FACTOR * rounding,
-            scale=scale,
-            score=score * half,
-        )
+        at_middle = steering * (middle @ self.share_axes).unsqueeze(1)
+        centre = (ratios.middle.unsqueeze(1) * back.of_head - at_middle).sum(2)
+        by_limits = (back.along.abs() * half.unsqueeze(1)).sum(2)
+        by_limits = by_limits + (ratios.middle.abs().unsqueeze(1) * back.rest + steering.abs() * self.rest_of_share).sum(2)
+        return FirstOrder(lead=lead, effects=effects, centre=centre, taken=torch.maximum(taken - centre, -by_limits))
+
+    def _unknown_factors(self, back: "Back", spread: "Spread") -> Tensor:
+        """At most (boxes, rivals) what the factors of heads do beyond what is linear in sums of weights (Lemma 18)."""
+        ratios, of_axes, rest = spread.ratios, back.of_axes, back.rest
+        of_ratios = ratios.off.unsqueeze(1) * (back.of_head.abs() + of_axes + rest)
+        of_ratios = of_ratios + ratios.slope.unsqueeze(1) * (ratios.wide.unsqueeze(1) * rest + self.rest_of_share * of_axes)
+        return of_ratios.sum(2)
+
+    def _rounding_of_leads(
+        self, y: "Vector", u: "Vector", units: "Units", z: "Logits", ends: "Ends", by_inner: Tensor
+    ) -> Tensor:
+        """At most (boxes, rivals) what rounding behind attention does to leads: slopes times defects (Lemma 3).
+
+        Args:
+            by_inner: (boxes, rivals, hidden) the slopes by u.
+        """
+        layer = self.layer
+        z_rounding = y.rounding + layer.gamma(layer.units + 8) * z.size + TINY
+        least_scale = layer.last_scale(z.size).unsqueeze(1)
+        of_ends = layer.gamma(len(layer.last_norms) * (FUNCTION + 6) + z.exact.shape[1] + 8)
+        rounding = z_rounding @ ends.head.abs().T + units.rounding @ ends.by_unit.abs().T + TINY / least_scale
+        rounding = rounding + of_ends * (z.size @ ends.size.T)
+        return rounding + (by_inner.abs() * u.rounding.unsqueeze(1)).sum(2)
+
+    def _score(self, sums: "Sums", units: "Units", back: "Back", ends: "Ends", worst: Tensor) -> Tensor:
+        """(boxes, coordinates) how much a unit of each coordinate's width costs the bound of the worst rival, (boxes,)."""
+        steep = units.steepness(sums, self.layer.units) * ends.by_unit.abs().repeat(1, self.parts)[worst]
+        along = back.along[torch.arange(len(worst)), worst].abs()
+        return torch.einsum("bk,bik->bi", steep, sums.axes[:, :-1].abs()) + along / 4
 
     def _ratios(self, middle: Tensor, half: Tensor) -> "Ratios":
         """The factors of heads in boxes (Lemma 18)."""
@@ -515,40 +604,25 @@ class FarBoxes:
         moved = spread.ratios.rest(spread.by_head, of_axes, rest)
         return moved + self.score_rounding.sum(0) + self.here.rounding[0]
 
-    def _norm(self, norm: Norm, rounding: Tensor | None, a: Tensor, spread: "Spread") -> "BoxNorm":
-        """A vector behind a norm at the centres of boxes, and how it depends on a (Lemma 19)."""
-        half, axes = spread.half, spread.axes
-        none = torch.zeros_like(a[:, :1])
+    def _norm(self, norm: Norm, rounding: Tensor | None, spread: "Spread") -> "BoxNorm":
+        """A vector behind a norm at the centres of boxes, and how it depends on a (Lemma 19).
+
+        Args:
+            rounding: how far rounding moves a at most, in the norm's own length; None if nothing is divided.
+        """
         if norm.form is None or rounding is None:
-            return BoxNorm(
-                exact=a * norm.weight,
-                root=none + 1,
-                holds=torch.ones(len(a), dtype=torch.bool),
-                along=torch.zeros_like(half),
-                along_rest=none,
-                along_reach=none,
-                slope=torch.zeros_like(a),
-                curved=none,
-                scaled=none,
-                third=none,
-                length=none,
-                length_rest=none,
-                gram=torch.zeros_like(half.unsqueeze(2) * half.unsqueeze(1)),
-                grown=none,
-            )
-        by_root = norm.form.sqrt()
+            return _linear(norm, spread)
+        half, a, by_root = spread.half, spread.a, norm.form.sqrt()
         square = (norm.form * a.square()).sum(1, keepdim=True) + norm.constant
-        own_axes = axes * by_root
+        own_axes = spread.axes * by_root
         gram = own_axes @ own_axes.transpose(1, 2)
         length = torch.einsum("bi,bim,bm->b", half, gram.abs(), half).sqrt().unsqueeze(1)
-        rest = (self.rest * by_root).norm(dim=-1).amax(2).sum(1)
-        of_head, of_axes = (spread.by_head * by_root).norm(dim=-1), half @ (self.axes * by_root).norm(dim=-1)
-        length_rest = spread.ratios.rest(of_head.unsqueeze(2), of_axes.unsqueeze(2), rest.unsqueeze(1)) + rounding
+        length_rest = self._rest_of_length(by_root, spread) + rounding
         far = length + length_rest
         # What is added to a makes the square larger; the root is that of the middle.
         root = (square + far.square() / 2).sqrt()
         slope = norm.form * a / root.square()
-        along = torch.einsum("bk,bik->bi", slope, axes)
+        along = torch.einsum("bk,bik->bi", slope, spread.axes)
         along_rest = self._rest(slope.unsqueeze(1), spread)
         along_reach = torch.minimum((along.abs() * half).sum(1, keepdim=True) + along_rest, far / root)
         length, length_rest, gram = length / root, length_rest / root, gram / root.unsqueeze(2).square()
@@ -559,8 +633,35 @@ class FarBoxes:
         scaled, bent, beyond = changes_of_inverse_root(change)
         curved = bent + grown / 2
         third = 1.5 * along_reach * grown + 0.375 * grown.square() + beyond
-        behind = (along, along_rest, along_reach, slope, curved, scaled, third, length, length_rest, gram, grown / 2)
-        return BoxNorm(norm.weight * a / root, root, holds, *behind)
+        return BoxNorm(
+            exact=norm.weight * a / root,
+            factor=norm.weight / root,
+            root=root,
+            holds=holds,
+            is_linear=False,
+            half=half,
+            along=along,
+            along_rest=along_rest,
+            along_reach=along_reach,
+            slope=slope,
+            curved=curved,
+            scaled=scaled,
+            third=third,
+            length=length,
+            length_rest=length_rest,
+            gram=gram,
+            grown=grown / 2,
+        )
+
+    def _rest_of_length(self, by_root: Tensor, spread: "Spread") -> Tensor:
+        """(boxes, 1) how long, in a norm's own length, all that moves a but the axes is at most.
+
+        Args:
+            by_root: (hidden,) the roots of the norm's form.
+        """
+        rest = (self.rest * by_root).norm(dim=-1).amax(2).sum(1)
+        of_head, of_axes = (spread.by_head * by_root).norm(dim=-1), spread.half @ (self.axes * by_root).norm(dim=-1)
+        return spread.ratios.rest(of_head.unsqueeze(2), of_axes.unsqueeze(2), rest.unsqueeze(1))
 
 
 class Ratios(NamedTuple):
@@ -603,28 +704,72 @@ class Ratios(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """Boxes, and what their coordinates do to a.
+    """Boxes, and what their coordinates do to the sum a of residual and attention.
 
     Attributes:
         middle, half: (boxes, coordinates).
         ratios: of the heads' outputs.
+        steered: (boxes, coordinates, heads) how much factors fall along coordinates.
         axes: (boxes, coordinates, hidden) to first order, the factors' own change among it.
         by_head: (boxes, heads, hidden) what the middles add, before the factors.
+        a: (boxes, hidden) at the middles.
     """
 
     middle: Tensor
     half: Tensor
     ratios: Ratios
+    steered: Tensor
     axes: Tensor
     by_head: Tensor
+    a: Tensor
+
+
+class Reach(NamedTuple):
+    """How far sums of a's components can be from those of the middle of a box, rounding included.
+
+    Attributes:
+        by_unit: (boxes, coordinates, rows) what coordinates add to the sums of hidden units before the norm; rows are 1 or 2
+            times units.
+        unit_rest: (boxes, rows) what coordinates leave over of these at most.
+        units: (boxes, rows) how far they move at most.
+        components: (boxes, hidden) how far a moves at most.
+    """
+
+    by_unit: Tensor
+    unit_rest: Tensor
+    units: Tensor
+    components: Tensor
 
 
 class BoxNorm(NamedTuple):
-    """A vector behind a norm at the centres of boxes, and how it depends on what moves a."""
+    """A vector `weight * a / root(q)` at the centres of boxes, and how it depends on what moves a by e (Lemma 19).
+
+    Attributes:
+        exact: (boxes, hidden) with Q in place of q.
+        factor: (boxes, hidden) or (1, hidden) the weight divided by the root of Q.
+        root: (boxes, 1) that of Q.
+        holds: (boxes,) whether the conditions of the lemma hold.
+        is_linear: whether nothing is divided, so that the vector is weight * a.
+        half: (boxes, coordinates) of the boxes.
+        along: (boxes, coordinates) what coordinates add to B(a, e) / Q, linearly.
+        along_rest: (boxes, 1) what they leave over of it at most.
+        along_reach: (boxes, 1) at most all of it, M in the lemma.
+        slope: (boxes, hidden) of B(a, e) / Q by e.
+        curved: (boxes, 1) at most the size of kappa + beta.
+        scaled: (boxes, 1) at most that of kappa.
+        third: (boxes, 1) at most that of kappa_3.
+        length: (boxes, 1) how long what coordinates add is, by the root of Q.
+        length_rest: (boxes, 1) how long what they leave over is at most, by the root of Q.
+        gram: (boxes, coordinates, coordinates) products B of what coordinates add, by Q.
+        grown: (boxes, 1) half of zeta.
+    """
 
     exact: Tensor
+    factor: Tensor
     root: Tensor
     holds: Tensor
+    is_linear: bool
+    half: Tensor
     along: Tensor
     along_rest: Tensor
     along_reach: Tensor
@@ -636,3 +781,191 @@ class BoxNorm(NamedTuple):
     length_rest: Tensor
     gram: Tensor
     grown: Tensor
+
+    def size(self, reach_of_a: Tensor) -> Tensor:
+        """(boxes, hidden) the largest absolute values, where a moves by so much at most, (boxes, hidden)."""
+        return (self.exact.abs() + reach_of_a * self.factor.abs()) * (1 + self.scaled)
+
+
+class Vector(NamedTuple):
+    """A vector behind a norm in boxes.
+
+    Attributes:
+        normed: at the centres, and how it depends on a.
+        size: (boxes, hidden) the largest absolute values.
+        rounding: (boxes, hidden) what rounding adds at most.
+    """
+
+    normed: BoxNorm
+    size: Tensor
+    rounding: Tensor
+
+
+def _linear(norm: Norm, spread: Spread) -> BoxNorm:
+    """The vector weight * a: nothing is divided."""
+    none, half = torch.zeros_like(spread.a[:, :1]), spread.half
+    return BoxNorm(
+        exact=spread.a * norm.weight,
+        factor=norm.weight.unsqueeze(0),
+        root=none + 1,
+        holds=torch.ones(len(half), dtype=torch.bool),
+        is_linear=True,
+        half=half,
+        along=torch.zeros_like(half),
+        along_rest=none,
+        along_reach=none,
+        slope=torch.zeros_like(spread.a),
+        curved=none,
+        scaled=none,
+        third=none,
+        length=none,
+        length_rest=none,
+        gram=torch.zeros_like(half.unsqueeze(2) * half.unsqueeze(1)),
+        grown=none,
+    )
+
+
+class Sums(NamedTuple):
+    """Sums of products of which hidden units are made; rows are 1 or 2 times units.
+
+    Attributes:
+        exact: (boxes, rows) at the middle of the box.
+        axes: (boxes, coordinates + 1, rows) what coordinates add; the last coordinate is an unknown number of the norm's.
+        wide: (boxes, coordinates + 1) how far each coordinate is at most from the middle.
+        on_axes: (boxes, rows) at most what coordinates add.
+        apart: (boxes, rows) what they leave over at most.
+        reach: (boxes, rows) at most all of it, rounding included.
+        rounding: (boxes, rows) at most rounding alone.
+    """
+
+    exact: Tensor
+    axes: Tensor
+    wide: Tensor
+    on_axes: Tensor
+    apart: Tensor
+    reach: Tensor
+    rounding: Tensor
+
+    def of(self, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """Of some of the rows: how far they reach, on the axes, and apart from them."""
+        return self.reach[:, rows], self.on_axes[:, rows], self.apart[:, rows]
+
+
+class Units(NamedTuple):
+    """Hidden units as polynomials of their sums p, and g of the gate if there is one: (boxes, units) each but derivatives.
+
+    Attributes:
+        exact: at the middle of the box.
+        derivatives: (boxes, 1 or 2 times units) by p, then by g.
+        bend: the factor of the square of what p moves by.
+        rise: that of the product of what p and g move by; None without a gate.
+        off: how far the polynomials are off at most.
+        flat_off: how far the polynomial of degree 1 is off at most; None without a gate.
+        size: the largest absolute values, or more.
+        rounding: at most what rounding does.
+    """
+
+    exact: Tensor
+    derivatives: Tensor
+    bend: Tensor
+    rise: Tensor | None
+    off: Tensor
+    flat_off: Tensor | None
+    size: Tensor
+    rounding: Tensor
+
+    def steepness(self, sums: Sums, units: int) -> Tensor:
+        """(boxes, 1 or 2 times units) how much what is not linear grows with the reach of each sum."""
+        p_reach = sums.reach[:, :units]
+        steep = 2 * self.bend.abs() * p_reach + self.off / p_reach
+        if self.rise is None or self.flat_off is None:
+            return steep
+        rise, g_reach = self.rise.abs(), sums.reach[:, units:]
+        return torch.cat([steep + rise * g_reach, rise * p_reach + self.flat_off], 1)
+
+
+class Curvature(NamedTuple):
+    """What leads are not linear in, by one form of all coordinates or by each part alone.
+
+    Attributes:
+        form: (boxes, rivals, coordinates + 1, coordinates + 1).
+        beyond: (boxes, rivals) at most all that is not in the form.
+        alone: (boxes, rivals) at most all of it, without the form.
+        grown: (boxes, rivals) what the form and `beyond` leave out, which is known.
+    """
+
+    form: Tensor
+    beyond: Tensor
+    alone: Tensor
+    grown: Tensor
+
+    def add(self, more: "Curvature") -> "Curvature":
+        """This and another part."""
+        return Curvature(*(part + other for part, other in zip(self, more, strict=True)))
+
+    def bent(self, wide: Tensor) -> Tensor:
+        """(boxes, rivals) at most what all parts take, where coordinates are at most so wide (Lemma 21)."""
+        beyond, form, grown, alone = self.beyond, self.form, self.grown, self.alone
+        return torch.minimum(beyond - least_of_form(form, wide.unsqueeze(1)) - grown, alone)
+
+
+class Back(NamedTuple):
+    """Slopes of leads by the sum a, and what they make of the parts of the heads' outputs.
+
+    Attributes:
+        slopes: (boxes, rivals, hidden).
+        along: (boxes, rivals, coordinates) what coordinates add to leads.
+        by_axes: (boxes, rivals, coordinates, heads) the same before the factors of heads.
+        of_axes: (boxes, rivals, heads) at most what coordinates add there.
+        of_head: (boxes, rivals, heads) what the middles add there.
+        rest: (boxes, rivals, heads) what coordinates leave over there at most.
+    """
+
+    slopes: Tensor
+    along: Tensor
+    by_axes: Tensor
+    of_axes: Tensor
+    of_head: Tensor
+    rest: Tensor
+
+
+class FirstOrder(NamedTuple):
+    """Leads to first order.
+
+    Attributes:
+        lead: (boxes, rivals) at the middle of the box.
+        effects: (boxes, rivals, open, tokens) what each token adds.
+        centre: (boxes, rivals) what the effects of the middle are, which `lead` has.
+        taken: (boxes, rivals) what tokens add to `lead` at least.
+    """
+
+    lead: Tensor
+    effects: Tensor
+    centre: Tensor
+    taken: Tensor
+
+
+class Logits(NamedTuple):
+    """What the last norms and the head read.
+
+    Attributes:
+        exact: (boxes, hidden) at the middle of the box.
+        size: (boxes, hidden) the largest absolute values, or more.
+    """
+
+    exact: Tensor
+    size: Tensor
+
+
+class Ends(NamedTuple):
+    """What leads over rivals are: sums of the components of z.
+
+    Attributes:
+        head: (rivals, hidden) their factors.
+        by_unit: (rivals, units) those of hidden units.
+        size: (rivals, hidden) the absolute factors of both logits together.
+    """
+
+    head: Tensor
+    by_unit: Tensor
+    size: Tensor
