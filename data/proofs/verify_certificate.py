@@ -114,7 +114,10 @@ def check_folder(folder: Path) -> tuple[dict[str, bytes], Json, list[str]]:
         known = name in read or (name.endswith(".py") and "/" not in name)
         require(known, f"{name} is not known here: it may change how answers are written")
     check_words("config.json", config.get("task"))
-    require(isinstance(config.get("auto_map"), dict | None), "config.json: auto_map is no mapping")
+    require(isinstance(config.get("auto_map", {}), dict), "config.json: auto_map is no mapping")
+    for file in folder.glob("*/__init__.py"):
+        # Python would import the folder in the place of a file of code of that name.
+        require(False, f"{file.relative_to(folder)} is not known here: it may be run in the place of other code")
     for key, place in (config.get("auto_map") or {}).items():
         known = isinstance(place, str) and f"{place.partition('.')[0]}.py" in files
         require(known, f"config.json: auto_map: {key} {place!r} is no class of a file in this folder")
@@ -325,6 +328,12 @@ def check_tokenizer(files: dict[str, bytes], encoder: bool, end: Any, width: Any
             },
         },
     )
+    check_tokenizer_settings(files, encoder, end)
+    return vocabulary
+
+
+def check_tokenizer_settings(files: dict[str, bytes], encoder: bool, end: Any) -> None:
+    """The settings beside a tokenizer: its special tokens, the side of padding, and nothing that changes a text."""
     require(encoder or one_of(BEGIN, SEPARATE_END)(end), f"config.json: eos_token_id {end!r} is not known here")
     ends = (
         {}
@@ -351,20 +360,17 @@ def check_tokenizer(files: dict[str, bytes], encoder: bool, end: Any, width: Any
         },
         ignored=("is_local", "local_files_only"),
     )
-    return vocabulary
 
 
-def check_configuration(files: dict[str, bytes], config: Json, task: "Task") -> None:
-    """Only settings for which parts 2 to 4 are right, and greedy decoding until the end token."""
-    module = "coupled_gpt"
-    name = "CoupledGPT"
-    head = "CausalLM"
-    own: Json = {
+def decoder_settings(task: "Task") -> Json:
+    """The settings of a decoder for which parts 2 to 4 are right."""
+    return {
         "bos_token_id": BEGIN,
         "eos_token_id": task.end,
         "head_dim": is_size,
         "mlp": "geglu",
         "norm": "rms",
+        "final_norm": one_of(None, "rms"),
         "norm_placement": one_of(*NORMS),
         "norm_eps": is_small,
         "hidden_act": "gelu_pytorch_tanh",
@@ -377,24 +383,56 @@ def check_configuration(files: dict[str, bytes], config: Json, task: "Task") -> 
         "randomized_positions": False,
         "wrap_position_ids": False,
     }
+
+
+def encoder_settings(task: "Task") -> Json:
+    """The settings of an encoder for which parts 2 to 4 are right."""
+    return {
+        "hidden_act": one_of(*ACTIVATIONS),
+        "layer_norm_eps": is_small,
+        "absolute_positions": "none",
+        "pair_maps": [task.coupling],
+        "share_over_heads": True,
+        "num_loops": 1,
+        "settle_tolerance": None,
+        "max_multiplier_length": 1 if task.coupling == "uniform" else is_size,
+        "label_states": True,
+        "sink": True,
+        "id2label": {str(place): label for place, label in enumerate(task.labels)},
+        "label2id": {label: place for place, label in enumerate(task.labels)},
+    }
+
+
+IDLE_SETTINGS = (
+    # Of initial weights, of training, and of position encodings that are not used here.
+    "init",
+    "log_length_init",
+    "qk_norm_init",
+    "relation_init",
+    "position_init",
+    "max_position_ids",
+    "rotary_base",
+    "share_level_tables",
+    "relative_attention_num_buckets",
+    "relative_attention_max_distance",
+    "initializer_range",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "settle_weight",
+    "max_position_embeddings",
+    # Of software.
+    "transformers_version",
+    "use_cache",
+    "prompt_format",
+    "_name_or_path",
+)  # settings of a configuration that change no answer, or that are compared elsewhere
+
+
+def check_configuration(files: dict[str, bytes], config: Json, task: "Task") -> None:
+    """Only settings for which parts 2 to 4 are right, and greedy decoding until the end token."""
+    module, name, head = "coupled_gpt", "CoupledGPT", "CausalLM"
     if task.encoder:
-        module = "pairwise_bert"
-        name = "PairwiseBert"
-        head = "TokenClassification"
-        own = {
-            "hidden_act": one_of(*ACTIVATIONS),
-            "layer_norm_eps": is_small,
-            "absolute_positions": "none",
-            "pair_maps": [task.coupling],
-            "share_over_heads": True,
-            "num_loops": 1,
-            "settle_tolerance": None,
-            "max_multiplier_length": 1 if task.coupling == "uniform" else is_size,
-            "label_states": True,
-            "sink": True,
-            "id2label": {str(place): label for place, label in enumerate(task.labels)},
-            "label2id": {label: place for place, label in enumerate(task.labels)},
-        }
+        module, name, head = "pairwise_bert", "PairwiseBert", "TokenClassification"
     places = {"AutoConfig": f"configuration_{module}.{name}Config", "AutoModel": f"modeling_{module}.{name}Model"}
     places[f"AutoModelFor{head}"] = f"modeling_{module}.{name}For{head}"
     # Scores of several layers must be those of relations alone.
@@ -410,9 +448,9 @@ def check_configuration(files: dict[str, bytes], config: Json, task: "Task") -> 
     check_prompt_format(config.get("prompt_format"), task.prompt_format)
     compare(
         "config.json",
-        {"auto_map": None, "transducer": None} | config,
+        {"auto_map": None, "transducer": None} | ({} if task.encoder else {"final_norm": None}) | config,
         {
-            **own,
+            **(encoder_settings(task) if task.encoder else decoder_settings(task)),
             "auto_map": config.get("auto_map") and places,
             "transducer": task.table,
             "architectures": [f"{name}For{head}"],
@@ -428,28 +466,7 @@ def check_configuration(files: dict[str, bytes], config: Json, task: "Task") -> 
             "windowed": True,
             "task": names_task,
         },
-        ignored=(
-            # Of initial weights, of training, and of position encodings that are not used here.
-            "init",
-            "log_length_init",
-            "qk_norm_init",
-            "relation_init",
-            "position_init",
-            "max_position_ids",
-            "rotary_base",
-            "share_level_tables",
-            "relative_attention_num_buckets",
-            "relative_attention_max_distance",
-            "initializer_range",
-            "hidden_dropout_prob",
-            "attention_probs_dropout_prob",
-            "settle_weight",
-            "max_position_embeddings",
-            # Of software.
-            "transformers_version",
-            "use_cache",
-            "prompt_format",
-        ),
+        ignored=IDLE_SETTINGS,
     )
     if not task.encoder:
         compare(

@@ -176,7 +176,8 @@ def check_certifiable(checkpoint: Checkpoint) -> None:
     for name, settings in files.items():
         # Loading drops some of the settings that a file has.
         written = read_object(folder / name) if (folder / name).is_file() else {}
-        known = {*type(settings)().to_dict(), "plugins", "use_cache"}
+        # A field that is left at its default may stand in no file.
+        known = {*type(settings)().to_dict(), *type(settings).__annotations__, "plugins", "use_cache", "_name_or_path"}
         if unknown := sorted({*settings.to_dict(), *written} - known):
             raise ValueError(
                 f"{name} of {checkpoint.name} has settings that a {model.config.model_type!r} model does not know, and "

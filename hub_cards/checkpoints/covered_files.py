@@ -43,7 +43,7 @@ def check_covered(folder: Path, task: Task) -> None:
         _check_names(folder, writes=bool(task.family.ahead))
         config = read_object(folder / "config.json")
         _check_words(config.get("task"))
-        _check_auto_map(folder, config.get("auto_map"))
+        _check_auto_map(folder, config.get("auto_map", {}))
         with safe_open(folder / "model.safetensors", "pt") as weights:
             if config.get("tie_word_embeddings") is True and "lm_head.weight" in weights.keys():  # noqa: SIM118
                 raise ValueError("config.json: tie_word_embeddings true beside lm_head.weight: software may take either")
@@ -81,10 +81,12 @@ def _check_words(described: object) -> None:
 
 def _check_auto_map(folder: Path, auto_map: object) -> None:
     """The classes of a configuration are those of files in this folder, which has all that these import."""
-    if not isinstance(auto_map, dict | None):
-        raise ValueError(f"config.json: auto_map must be a mapping, got {auto_map!r:.50}")
+    if not isinstance(auto_map, dict):
+        raise ValueError(f"config.json: auto_map must be a mapping, got {auto_map!r:.50}: remove it or save the model again")
+    for file in folder.glob("*/__init__.py"):
+        raise ValueError(f"Python may run {file.relative_to(folder)} in the place of other code: remove it")
     code = {file.name: file.read_bytes() for file in folder.glob("*.py")}
-    for key, place in (auto_map or {}).items():
+    for key, place in auto_map.items():
         module = f"{str(place).partition('.')[0]}.py"
         if not isinstance(place, str) or module not in code:
             raise ValueError(f"config.json: auto_map: {key} {place!r} must be a class of a file in this folder")
