@@ -15,13 +15,14 @@ from certificate_subjects import untrained
 from longhand.data import ColumnPass, ColumnTask, build_task
 from longhand.data.batches import FreshBatches
 from longhand.data.machines.covering import Practice
+from longhand.data.machines.states import Reason
 from longhand.data.proofs import check_neighbourhoods
 from longhand.data.proofs.check import covering
 from longhand.data.splits import SPLITS
 from longhand.data.tasks.column_task import run_pass, task_of_table
 from longhand.data.tasks.numbers_by_columns import compare
 from longhand.data.tasks.registry import TASKS
-from longhand.data.tasks.written_states import easiest_layout, task_with_states, work_of
+from longhand.data.tasks.written_states import layout_of, task_with_states, work_of
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.modeling.transducer import read_transducer, table_of
 from longhand.modeling.vocabulary import BOS, PAD
@@ -357,7 +358,8 @@ def test_a_task_that_writes_its_states_answers_alike_and_sees_few_columns(task):
         assert stated.prompt(question) == task.prompt(question)
     for own in stated.transducer.passes:
         assert own.window[0] >= -own.flush and (len(own.write) == 1 or len(own.writes) >= len(own.write))
-    assert work_of(easiest_layout(task)) == min(work_of(task), work_of(stated))
+    layout = layout_of(task, stated)
+    assert layout.states == (2 * work_of(stated) < work_of(task)) and "less than half" in layout.reason
 
 
 def test_whatever_the_step_a_task_that_writes_its_states_has_a_window():
@@ -365,7 +367,8 @@ def test_whatever_the_step_a_task_that_writes_its_states_has_a_window():
         return (0 if not symbols[0] else state), state ^ symbols[0]
 
     hidden = broken(step=step)
-    stated = easiest_layout(hidden)
+    stated = task_with_states(type(hidden))()
+    assert layout_of(hidden, stated) == (True, Reason.NO_WINDOW)
     assert stated.name == "states_of_broken" and stated.transducer.passes[0].window == (1, 1)
     with pytest.raises(ValueError, match="in it"):
         task_with_states(type(broken(step=step, answer="joined")))().transducer  # noqa: B018

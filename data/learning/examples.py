@@ -16,7 +16,7 @@ import numpy as np
 from aalpy.learning_algs import run_RPNI
 
 from longhand.data.learning.functions import SECONDS, OutOfTime, Refused, alarm
-from longhand.data.learning.locality import chosen_layout
+from longhand.data.learning.locality import layout_of_passes
 from longhand.data.learning.machine_task import TablePass, build, sign_between, symbols_of_values
 from longhand.data.learning.machines import Machine, minimised
 from longhand.data.learning.proof import linear_function
@@ -213,7 +213,7 @@ def learn_task_from_examples(
     def task_with(passes: tuple[TablePass, ...], found: str) -> ColumnTask:
         return build(name, words, sign, reading.answer, passes, f"{source}: {found}.")
 
-    task, found = chosen_layout(passes, found, task_with, words.operands, write_states)
+    task, found = layout_of_passes(passes, found, task_with, words.operands, write_states)
     reached = (
         f"{len(missing)} of the {entries:,} entries are reached by none of them, and were completed by the identity below"
     )

@@ -8,7 +8,7 @@ from inspect import signature
 from typing import Any, TypedDict
 
 from longhand.data.learning.functions import SECONDS, AskedFunction, Refused, budget, shown
-from longhand.data.learning.locality import chosen_layout
+from longhand.data.learning.locality import layout_of_passes
 from longhand.data.learning.machine_task import (
     TablePass,
     build,
@@ -108,7 +108,7 @@ def learn_task(
 
 
 def task_of(finding: Finding, words: Words, name: str, source: str, write_states: bool | None) -> tuple[ColumnTask, str]:
-    """The task of a finding, and the machine in words; see `chosen_layout`.
+    """The task of a finding, and the machine in words; see `layout_of_passes`.
 
     Raises:
         Refused: there are too many states to write them, or the name is not legal.
@@ -118,7 +118,7 @@ def task_of(finding: Finding, words: Words, name: str, source: str, write_states
     def task_with(passes: tuple[TablePass, ...], found: str) -> ColumnTask:
         return build(name, words, sign, finding.answer, passes, f"{source}: {found}.")
 
-    return chosen_layout(finding.passes, finding.found, task_with, words.operands, write_states)
+    return layout_of_passes(finding.passes, finding.found, task_with, words.operands, write_states)
 
 
 def find(asked: AskedFunction) -> Finding:

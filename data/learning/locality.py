@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from longhand.data.learning.functions import Refused
 from longhand.data.learning.machine_task import TablePass, with_states
 from longhand.data.learning.report import states_written
+from longhand.data.machines.states import Layout, Reason, chosen_layout
 from longhand.data.machines.windows import WIDEST_WINDOW
 from longhand.data.tasks.column_task import ColumnTask
-from longhand.data.tasks.written_states import is_easier
+from longhand.data.tasks.written_states import work_of
 
 
-def chosen_layout(
+def layout_of_passes(
     passes: tuple[TablePass, ...],
     found: str,
     task_with: Callable[[tuple[TablePass, ...], str], ColumnTask],
@@ -34,21 +34,21 @@ def chosen_layout(
     Raises:
         Refused: there are too many states to write them.
     """
-    suffices = a_window_suffices(passes)
-    if suffices and not write_states:
-        plain = task_with(passes, found)
-        if write_states is not None:
-            return plain, found
-        try:
-            stated = task_with(with_states(passes, operands), found)
-        except Refused:
-            return plain, found
-        if not is_easier(stated, plain):
-            return plain, found
-    reason = "since no window suffices without them"
-    if suffices:
-        reason = "as was asked" if write_states else "since that leaves less than half to learn"
-    found += states_written(reason)
+    plain = task_with(passes, found)
+
+    def stated() -> ColumnTask:
+        return task_with(with_states(passes, operands), found)
+
+    if not a_window_suffices(passes):
+        layout = Layout(True, Reason.NO_WINDOW)
+    else:
+        layout = chosen_layout(lambda: work_of(plain), lambda: work_of(stated()), write_states)
+        if layout.reason == Reason.NO_WINDOW:
+            # There is one, of more neighbourhoods than are listed.
+            layout = Layout(True, Reason.LESS_WORK)
+    if not layout.states:
+        return plain, found
+    found += states_written(layout.reason)
     return task_with(with_states(passes, operands), found), found
 
 

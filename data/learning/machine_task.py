@@ -8,6 +8,7 @@ from math import prod
 from longhand.data.learning.functions import Refused
 from longhand.data.learning.machines import MOST_STATES, Machine
 from longhand.data.learning.words import DIGITS, Words
+from longhand.data.machines.table import pairs_of, step_of
 from longhand.data.tasks.column_task import TABLES, ColumnPass, ColumnTask
 from longhand.data.tasks.settling_columns import SETTLING
 from longhand.data.tasks.written_states import STATES
@@ -38,10 +39,7 @@ class TablePass:
 
     def step(self, state: int, symbols: Sequence[int]) -> tuple[int, int]:
         """As `ColumnTask.step`."""
-        place = 0
-        for symbol, size in zip(symbols, self.sizes, strict=True):
-            place = place * size + symbol
-        return self.machine.write[state][place], self.machine.next[state][place]
+        return step_of(self.machine.write, self.machine.next, self.sizes)(state, symbols)
 
     @property
     def column_pass(self) -> ColumnPass:
@@ -125,7 +123,7 @@ def with_states(passes: tuple[TablePass, ...], operands: int) -> tuple[TablePass
     """
     *before, last = passes
     machine, inputs, place = last.machine, prod(last.sizes), operands + len(before)
-    pairs = sorted({pair for row in zip(machine.write, machine.next, strict=True) for pair in zip(*row, strict=True)})
+    pairs = pairs_of(machine.write, machine.next)
     if len(pairs) <= MOST_STATES:
         numbers = {pair: number for number, pair in enumerate(pairs)}
         rows = zip(machine.write, machine.next, strict=True)

@@ -1,95 +1,24 @@
-"""The search for windows: from a step to its table, the runs of the table, and the least window with which it is local.
+"""The search for windows: the runs of a table, and the least window with which it is local.
 
 A window suffices if no neighbourhood needs two different next tokens (`sights.Conflict`).
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from longhand.data.machines.columns import ABSENT, MOST_NEIGHBOURHOODS, Columns, Graph, TooMany
 from longhand.data.machines.sights import Conflict, Found, Sight
+from longhand.data.machines.table import entry_of
 from longhand.modeling.transducer import Pass, Transducer
 from longhand.modeling.vocabulary import EQUALS, GREATER
 
-MOST_STATES = 10_000
-"""A step with more states is refused."""
-
 WIDEST_WINDOW = 6
 """Columns of the widest window that is tried."""
-
-
-def tabulate(
-    name: str,
-    step: Callable[[Any, tuple[int, ...]], tuple[int, Hashable]],
-    start: Hashable,
-    symbols: int,
-    sizes: list[int],
-    holds: Callable[..., bool] | None = None,
-) -> tuple[list[list[int]], list[list[int]]]:
-    """Ask a step for every state that it reaches and every input.
-
-    Args:
-        name: the task, for messages.
-        step, start: as in `ColumnPass`.
-        symbols: how many symbols it may write.
-        sizes: how many symbols there are in each word that it reads.
-        holds: as `ColumnTask.holds`, or None.
-
-    Returns:
-        The tables `write` and `next`; states are numbered as they are found, the first one is 0.
-
-    Raises:
-        ValueError: an entry is not legal; the message names it.
-    """
-    # A product of numbers is built only if it is small enough.
-    if prod(sizes) > MOST_NEIGHBOURHOODS:
-        raise ValueError(f"{name!r} reads one of {prod(sizes):,} inputs in a column, more than {MOST_NEIGHBOURHOODS:,}")
-    inputs = list(product(*map(range, sizes)))
-    try:
-        numbers: dict[Hashable, int] = {start: 0}
-    except TypeError as error:
-        raise ValueError(f"the start of {name!r}, {start!r}, is not hashable: take a tuple") from error
-    states: list[Any] = [start]
-    write, following = [], []
-    for state in states:
-        write.append([0] * len(inputs))
-        following.append([0] * len(inputs))
-        for place, given in enumerate(inputs):
-            entry = f"step({state!r}, {given}) of {name!r}"
-            try:
-                answer, again = step(state, given), step(state, given)
-            except Exception as error:
-                raise ValueError(f"{entry} raises {type(error).__name__}: {error}") from error
-            if not isinstance(answer, tuple) or len(answer) != 2:
-                raise ValueError(f"{entry} must return (symbol to write, next state), got {answer!r}")
-            symbol, after = answer
-            if not isinstance(symbol, int | np.integer) or not 0 <= symbol < symbols:
-                raise ValueError(f"{entry} writes {symbol!r}: there are the symbols 0 to {symbols - 1}")
-            try:
-                number = numbers.setdefault(after, len(numbers))
-            except TypeError as error:
-                raise ValueError(f"{entry} goes to the state {after!r}, which is not hashable: take a tuple") from error
-            if answer != again:
-                raise ValueError(f"{entry} answers {answer!r}, and {again!r} when it is called again")
-            if holds and not holds(state, given, symbol, after):
-                raise ValueError(f"{entry} answers {answer!r}, which is not as the operation asks")
-            if number == len(states):
-                states.append(after)
-            if len(states) > MOST_STATES:
-                last = ", ".join(map(repr, states[-3:]))
-                raise ValueError(f"{name!r} has more than {MOST_STATES:,} states; the last ones are {last}")
-            write[-1][place], following[-1][place] = int(symbol), number
-        if len(write) * len(inputs) > MOST_NEIGHBOURHOODS:
-            raise ValueError(
-                f"{name!r} has more than {MOST_NEIGHBOURHOODS:,} pairs of a state and a column, at {len(write):,} states: "
-                f"a column holds one of {len(inputs):,} inputs"
-            )
-    return write, following
 
 
 class Narrowest(NamedTuple):
@@ -260,9 +189,7 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
         words = list(symbols[:operands]) if symbols else [0] * operands
         seen, written, following = [], [], []
         for place, own in enumerate(passes):
-            entry, state = 0, states[place]
-            for source, size in zip(own.reads, sizes[place], strict=True):
-                entry = entry * size + words[source]
+            entry, state = entry_of([words[source] for source in own.reads], sizes[place]), states[place]
             if place in guessed and symbols is not None:
                 state = symbols[operands + guessed.index(place)]
                 if own.next[state][entry] != states[place]:

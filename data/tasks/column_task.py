@@ -31,13 +31,13 @@ from longhand.data.lengths import LongestOperandLengths
 from longhand.data.machines.columns import Graph
 from longhand.data.machines.covering import SEARCHED, search_covering
 from longhand.data.machines.sights import Sight
+from longhand.data.machines.table import step_of, tabulate
 from longhand.data.machines.texts import TextRuns
 from longhand.data.machines.windows import (
     columns_needed,
     guessed_passes,
     runs_of,
     sight_of,
-    tabulate,
     with_windows,
     words_over,
 )
@@ -441,15 +441,16 @@ def task_of_table(name: str, values: Mapping[str, object], learned: Mapping[str,
     table = read_transducer(values)
     table.check_tables()
 
-    def step_of(own: Pass, sizes: list[int]):
-        def step(state, symbols):
-            place = int(np.ravel_multi_index(symbols, sizes))
-            return own.write[state][place], own.next[state][place]
-
-        return step
-
     passes = tuple(
-        ColumnPass(step_of(own, table.sizes(place)), own.writes, own.start, own.flush, own.direction, own.reads, own.window)
+        ColumnPass(
+            step_of(own.write, own.next, table.sizes(place)),
+            own.writes,
+            own.start,
+            own.flush,
+            own.direction,
+            own.reads,
+            own.window,
+        )
         for place, own in enumerate(table.passes)
     )
     words = {"alphabet": table.alphabet, "operands": table.operands, "sign": table.sign, "answer": table.answer}

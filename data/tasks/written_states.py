@@ -9,17 +9,16 @@ from dataclasses import fields
 from functools import lru_cache
 from string import ascii_lowercase, ascii_uppercase
 
+from longhand.data.machines.states import Layout, Reason, chosen_layout
+from longhand.data.machines.table import pairs_of, step_of
 from longhand.data.tasks.column_task import ColumnPass, ColumnTask, sights_of, tables_of
-from longhand.modeling.transducer import RESERVED, Pass
+from longhand.modeling.transducer import RESERVED
 
 STATES = "states_of_"
 """Begins the names of these tasks; the name of the column task follows."""
 
 MOST_SYMBOLS = 256
 """Symbols that a pass may write."""
-
-WORTH_A_PASS = 2
-"""So many times less must be left to learn before states are written unasked."""
 
 
 class WrittenStates(ColumnTask):
@@ -60,11 +59,11 @@ def _passes(task: ColumnTask) -> tuple[ColumnPass, ...]:
     words = list(range(table.operands))
     for place, own in enumerate(table.passes):
         reads = tuple(words[source] for source in own.reads)
-        step = _step_of(own, table.sizes(place))
+        step = step_of(own.write, own.next, table.sizes(place))
         if len(own.write) == 1:
             passes.append(ColumnPass(step, own.writes, own.start, own.flush, own.direction, reads))
         else:
-            pairs = sorted({pair for row in zip(own.write, own.next, strict=True) for pair in zip(*row, strict=True)})
+            pairs = pairs_of(own.write, own.next)
             if len(pairs) > MOST_SYMBOLS:
                 raise ValueError(
                     f"pass {place + 1} of {task.name!r} has {len(pairs):,} pairs of a symbol and a state, more than the "
@@ -76,18 +75,6 @@ def _passes(task: ColumnTask) -> tuple[ColumnPass, ...]:
             passes.append(ColumnPass(_first_of(pairs), own.writes, 0, own.flush, own.direction, first))
         words.append(table.operands + len(passes) - 1)
     return tuple(passes)
-
-
-def _step_of(own: Pass, sizes: list[int]):
-    """The step of a pass that is given as a table."""
-
-    def step(state, symbols):
-        entry = 0
-        for symbol, size in zip(symbols, sizes, strict=True):
-            entry = entry * size + symbol
-        return own.write[state][entry], own.next[state][entry]
-
-    return step
 
 
 def _pairs_of(step, pairs: list[tuple[int, int]]):
@@ -126,55 +113,24 @@ def work_of(task: ColumnTask) -> int:
     return sum(found.keys.size for found in (sight.find() for sight in sights_of(task)))
 
 
-def is_easier(stated: ColumnTask, task: ColumnTask) -> bool:
-    """Whether a task that writes its states has less than half to learn of what the task itself has (`work_of`).
-
-    It writes one symbol more for each column, so less is asked to be worth it.
+def layout_of(plain: ColumnTask, stated: ColumnTask) -> Layout:
+    """Which of two tasks is easier to learn (`work_of`): the one as it is, or the one that writes its states.
 
     Raises:
         ValueError: neither can be learned.
     """
-    try:
-        work = work_of(stated)
-    except ValueError:
-        work_of(task)
-        return False
-    try:
-        return WORTH_A_PASS * work < work_of(task)
-    except ValueError:
-        return True
+    return chosen_layout(lambda: work_of(plain), lambda: work_of(stated))
 
 
-def is_better_stated(kind: type[ColumnTask]) -> bool:
-    """Whether a column task of a user's own writes its states, which it did not ask for: as `is_easier`.
+def own_layout(kind: type[ColumnTask]) -> Layout:
+    """Whether a column task of a user's own writes its states, which it did not ask for.
 
     A window or passes that the task names are kept, and a task without a window is refused with what to do.
     """
     if kind.window is not None or kind.passes or kind.answer == "joined" or issubclass(kind, WrittenStates):
-        return False
+        return Layout(False, Reason.KEPT)
     try:
-        work_of(kind())
-        return is_easier(task_with_states(kind)(), kind())
+        layout = layout_of(kind(), task_with_states(kind)())
     except ValueError:
-        return False
-
-
-def easiest_layout(task: ColumnTask) -> ColumnTask:
-    """The task itself, or the one that writes its states, whichever has less to learn (`work_of`).
-
-    Raises:
-        ValueError: neither can be learned.
-    """
-    options = {option.name: getattr(task, option.name) for option in fields(task)}
-    layouts: list[ColumnTask] = []
-    refusals = []
-    for layout in (task, task_with_states(type(task))(**options)):
-        try:
-            work_of(layout)
-        except ValueError as error:
-            refusals.append(error)
-        else:
-            layouts.append(layout)
-    if not layouts:
-        raise refusals[0]
-    return min(layouts, key=work_of)
+        return Layout(False, Reason.KEPT)
+    return Layout(False, Reason.KEPT) if layout.reason == Reason.NO_WINDOW else layout

@@ -29,7 +29,7 @@ from longhand.data.tasks.plugins import PACKAGE, Plugin, load_plugin, require_pl
 from longhand.data.tasks.registry import TASKS, find_task, task_named
 from longhand.data.tasks.settling_columns import SETTLING
 from longhand.data.tasks.task import Task
-from longhand.data.tasks.written_states import STATES, is_better_stated
+from longhand.data.tasks.written_states import STATES, own_layout
 from longhand.hub_cards.checkpoints.load import fetch_recipe, learned_facts
 from longhand.hub_cards.commands import OneLineParser, one_line
 from longhand.hub_cards.recipes import Recipe, know_table, load_recipe
@@ -441,7 +441,7 @@ def read_arguments(arguments: list[str]) -> Given:
 
         kind = find_task(replaced)
         test_by_examples(kind, learning)
-        if chosen.write_states is None and issubclass(kind, ColumnTask) and is_better_stated(kind):
+        if chosen.write_states is None and issubclass(kind, ColumnTask) and own_layout(kind).states:
             chosen.write_states = True
     elif learning.function or learning.examples:
         from longhand.hub_cards.training.found_task import find_asked

@@ -4,7 +4,7 @@ python tests/benchmarks/machines.py --count 100 --minutes 30 --output hub_cards/
 
 A machine is drawn by its number: 1 to 3 operands over an alphabet of 2 to 10 symbols, and one to three passes in any
 directions. A pass has 1 to 12 states with tables of uniform entries, 2 to 10 symbols that it may write, 0 to 2 columns
-that it flushes, and reads some of the words before it. `easiest_layout` says whether the machine writes its states. A
+that it flushes, and reads some of the words before it. `layout_of` says whether the machine writes its states. A
 machine with more than `MOST_NEIGHBOURHOODS` neighbourhoods of a pass in both layouts is drawn again. A machine is trained
 by the recipe as it is, on one thread, until it is certified or `SECONDS` of a processor are spent.
 """
@@ -27,7 +27,7 @@ from longhand.data import ColumnPass, ColumnTask, register_task
 from longhand.data.machines import columns, sights, windows
 from longhand.data.proofs import certify
 from longhand.data.tasks.column_task import tables_of
-from longhand.data.tasks.written_states import STATES, easiest_layout
+from longhand.data.tasks.written_states import STATES, layout_of, task_with_states
 from longhand.hub_cards.training.arguments import parse_run
 
 MOST_NEIGHBOURHOODS = 10_000
@@ -85,7 +85,8 @@ def find_machine(number: int) -> tuple[ColumnTask, ColumnTask, Counter]:
             refused["table"] += 1
             continue
         try:
-            return machine, easiest_layout(machine), refused
+            stated = task_with_states(type(machine))()
+            return machine, stated if layout_of(machine, stated).states else machine, refused
         except ValueError:
             refused["neighbourhoods"] += 1
     raise RuntimeError(f"machine {number}: nothing was found")
