@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from longhand.data.tasks import *  # noqa: F403
     from longhand.data.tasks.registry import TASKS as TASKS
     from longhand.data.tasks.registry import build_task as build_task
+    from longhand.data.tasks.registry import build_tokenizer as build_tokenizer
     from longhand.data.tasks.registry import register_task as register_task
     from longhand.data.tasks.registry import task_from_recipe as task_from_recipe
     from longhand.data.tasks.task import Task as Task
-    from longhand.data.tokenization import build_tokenizer as build_tokenizer
     from longhand.data.tokenization import check_characters as check_characters
 else:
     # Type checkers see the imports above instead.
@@ -41,7 +41,7 @@ else:
             "TASKS": "longhand.data.tasks.registry",
             "Task": "longhand.data.tasks.task",
             "build_task": "longhand.data.tasks.registry",
-            "build_tokenizer": "longhand.data.tokenization",
+            "build_tokenizer": "longhand.data.tasks.registry",
             "check_characters": "longhand.data.tokenization",
             "collate_rows": "longhand.data.collator",
             "compute_metrics": "longhand.data.metrics",

@@ -3,47 +3,10 @@
 For decoders, `$` comes first and padding is on the left, for generation.
 """
 
-from typing import TYPE_CHECKING, Any
-
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from longhand.modeling.vocabulary import BOS, ENCODER_TOKENS, PAD, SEPARATE_EOS, TOKENS, UNKNOWN
-
-if TYPE_CHECKING:
-    from longhand.data.tasks.task import Task
-
-
-def build_tokenizer(
-    task: "Task | str | None" = None, *, eos_token_id: int = BOS, tokens: tuple[str, ...] = TOKENS, **task_fields: Any
-) -> PreTrainedTokenizerFast:
-    """The tokenizer of a task's models and rows, of either family; without a task, a decoder's.
-
-        build_tokenizer("minesweeper")
-        build_tokenizer("addition", separate_eos=True)
-
-    Args:
-        task: a task, or a name of `TASKS`.
-        eos_token_id, tokens: see `build_decoder_tokenizer`; without a task.
-        task_fields: fields of the format of the task that is named, as for `load_task_dataset`.
-
-    Raises:
-        ValueError: the task is unknown, or an argument does not go with the others.
-    """
-    if task is None:
-        if task_fields:
-            raise ValueError(f"{', '.join(task_fields)} are fields of a task: give its name first")
-        return build_decoder_tokenizer(eos_token_id, tokens)
-    if (eos_token_id, tokens) != (BOS, TOKENS):
-        raise ValueError("eos_token_id and tokens follow from the task: leave them out")
-    if isinstance(task, str):
-        # Tasks import this file.
-        from longhand.data.tasks.registry import build_task
-
-        task = build_task(task, **task_fields)
-    elif task_fields or not hasattr(task, "family"):
-        raise ValueError(f"task must be a task or its name, and fields are for a name, got {task!r}")
-    return task.family.tokenizer(task)
 
 
 def build_decoder_tokenizer(eos_token_id: int = BOS, tokens: tuple[str, ...] = TOKENS) -> PreTrainedTokenizerFast:

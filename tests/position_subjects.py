@@ -4,7 +4,8 @@ import torch
 from transformers import BatchEncoding
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
-from longhand.data.tokenization import build_encoder_tokenizer, build_tokenizer
+from longhand.data.tasks.registry import build_tokenizer
+from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling.encoder_maps import NO_MAP, derive_pair_map, virtual_indices
 from longhand.modeling.vocabulary import BOS, PAD

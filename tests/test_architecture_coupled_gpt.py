@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
-from longhand.data.tokenization import build_tokenizer
+from longhand.data.tasks.registry import build_tokenizer
 from longhand.modeling.modeling_coupled_gpt import CoupledGPTMLP, ResidualNorms
 from longhand.modeling.relations import coupled_pair_map
 

@@ -16,7 +16,7 @@ from longhand import eval as evaluation
 from longhand.data import Addition
 from longhand.data.proofs import Certificate, LengthProver, hash_weights
 from longhand.data.proofs import certificate as certificate_module
-from longhand.data.tokenization import build_tokenizer
+from longhand.data.tasks.registry import build_tokenizer
 from longhand.hub_cards.checkpoints import length_certificate
 from longhand.hub_cards.checkpoints.checkpoint import hash_files
 from longhand.hub_cards.checkpoints.length_certificate import conclude, read_verdicts

@@ -18,7 +18,8 @@ from longhand import CoupledGPTConfig, train
 from longhand import eval as evaluation
 from longhand.data import TASKS, load_task_dataset
 from longhand.data.tasks.plugins import load_plugin
-from longhand.data.tokenization import build_encoder_tokenizer, build_tokenizer
+from longhand.data.tasks.registry import build_tokenizer
+from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.hub_cards import push
 from longhand.hub_cards.checkpoints.load import load_checkpoint, read_checkpoint
 from longhand.modeling.coupling import COUPLING_RULES

@@ -16,7 +16,7 @@ from transformers import (
 )
 
 import longhand
-from longhand.data.tokenization import build_tokenizer
+from longhand.data.tasks.registry import build_tokenizer
 from longhand.hub_cards.research import pages
 from longhand.modeling import coupled_generate
 from longhand.modeling.coupling import plan_position_ids

@@ -10,7 +10,7 @@ from task_subjects import FORMATS, FURTHER_FORMATS, draw_group, text_of
 
 from longhand import CoupledGPTConfig
 from longhand.data import Addition, ColumnTask, SignedSubtraction
-from longhand.data.tokenization import build_tokenizer
+from longhand.data.tasks.registry import build_tokenizer
 from longhand.modeling.coupling import COUPLING_RULES, any_text_rules, shift_position_ids
 from longhand.modeling.relations import ONLY_QUERY, coupled_pair_map
 from longhand.modeling.vocabulary import ALL_TOKENS, PAD, UNKNOWN

@@ -7,7 +7,7 @@ import torch
 
 from longhand.data import CouplingCollator, FreshBatches, Minesweeper, make_generator
 from longhand.data.columns import Structure, rows_of
-from longhand.data.tokenization import build_tokenizer
+from longhand.data.tasks.registry import build_tokenizer
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.relations import coupled_pair_map

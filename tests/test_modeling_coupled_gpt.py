@@ -8,7 +8,7 @@ from transformers import Trainer, TrainingArguments
 
 import longhand
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
-from longhand.data.tokenization import build_tokenizer
+from longhand.data.tasks.registry import build_tokenizer
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, Plan
 from longhand.modeling.coupling_rules import addition, sequential

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data import Addition, CouplingCollator
-from longhand.data.tokenization import build_tokenizer
+from longhand.data.tasks.registry import build_tokenizer
 from longhand.modeling import generation_coupled_gpt
 from longhand.modeling import relations as windowed
 from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, Plan

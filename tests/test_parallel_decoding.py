@@ -11,7 +11,7 @@ from longhand import eval as evaluation
 from longhand.data import TASKS
 from longhand.data.batches import check_lengths, draw_batch
 from longhand.data.collator import IGNORED
-from longhand.data.tokenization import build_tokenizer
+from longhand.data.tasks.registry import build_tokenizer
 from longhand.hub_cards.evaluation import measure as measuring
 from longhand.modeling import parallel_decoding
 from longhand.modeling.parallel_decoding import parallel_greedy

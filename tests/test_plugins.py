@@ -23,7 +23,7 @@ from longhand import eval as evaluation
 from longhand.data import TASKS, load_task_dataset, make_generator
 from longhand.data.builder import TaskDatasetBuilder
 from longhand.data.tasks.plugins import HELPERS, PLUGINS, load_plugin, named_plugins
-from longhand.data.tokenization import build_tokenizer
+from longhand.data.tasks.registry import build_tokenizer
 from longhand.hub_cards import push
 from longhand.hub_cards.checkpoints.load import load_checkpoint, read_checkpoint
 from longhand.hub_cards.result_rows import read_results

@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub import HfApi, ModelCard, constants
 from loopback_hub import LoopbackHub
 
-from longhand.data.tokenization import build_tokenizer
+from longhand.data.tasks.registry import build_tokenizer
 from longhand.hub_cards.push import make_parser, push_model
 from longhand.hub_cards.recipes import write_recipe
 from longhand.hub_cards.research import pages as documents

@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data import Addition
 from longhand.data.families import DECODER
-from longhand.data.tokenization import build_encoder_tokenizer, build_tokenizer
+from longhand.data.tasks.registry import build_tokenizer
+from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 
 pytestmark = pytest.mark.thorough

@@ -3,12 +3,17 @@
 import re
 from collections.abc import Mapping
 from dataclasses import fields
+from typing import Any
+
+from transformers import PreTrainedTokenizerFast
 
 from longhand.data.tasks.column_task import TABLES, ColumnTask, task_of_table
 from longhand.data.tasks.settling_columns import SETTLING, settling_task
 from longhand.data.tasks.task import Task
 from longhand.data.tasks.written_states import STATES, task_with_states
+from longhand.data.tokenization import build_decoder_tokenizer
 from longhand.modeling.registry import check_free
+from longhand.modeling.vocabulary import BOS, TOKENS
 
 TASKS: dict[str, type[Task]] = {}
 """All tasks by name. `find_task` knows a column task by `settling_` and its name too, the task of a settling encoder, and by
@@ -92,3 +97,32 @@ def task_from_recipe(recipe: Mapping[str, object]) -> Task:
         return kind(**{option.name: recipe[option.name] for option in fields(kind) if option.name in recipe})
     except TypeError as error:
         raise ValueError(str(error)) from error
+
+
+def build_tokenizer(
+    task: Task | str | None = None, *, eos_token_id: int = BOS, tokens: tuple[str, ...] = TOKENS, **task_fields: Any
+) -> PreTrainedTokenizerFast:
+    """The tokenizer of a task's models and rows, of either family; without a task, a decoder's.
+
+        build_tokenizer("minesweeper")
+        build_tokenizer("addition", separate_eos=True)
+
+    Args:
+        task: a task, or a name of `TASKS`.
+        eos_token_id, tokens: see `build_decoder_tokenizer`; without a task.
+        task_fields: fields of the format of the task that is named, as for `load_task_dataset`.
+
+    Raises:
+        ValueError: the task is unknown, or an argument does not go with the others.
+    """
+    if task is None:
+        if task_fields:
+            raise ValueError(f"{', '.join(task_fields)} are fields of a task: give its name first")
+        return build_decoder_tokenizer(eos_token_id, tokens)
+    if (eos_token_id, tokens) != (BOS, TOKENS):
+        raise ValueError("eos_token_id and tokens follow from the task: leave them out")
+    if isinstance(task, str):
+        task = build_task(task, **task_fields)
+    elif task_fields or not hasattr(task, "family"):
+        raise ValueError(f"task must be a task or its name, and fields are for a name, got {task!r}")
+    return task.family.tokenizer(task)

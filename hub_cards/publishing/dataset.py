@@ -26,9 +26,8 @@ from longhand.data.builder import VERSION, load_task_dataset
 from longhand.data.checks import check_integer
 from longhand.data.splits import SPLITS
 from longhand.data.tasks.plugins import plugin_hashes
-from longhand.data.tasks.registry import build_task, find_task
+from longhand.data.tasks.registry import build_task, build_tokenizer, find_task
 from longhand.data.tasks.task import Task
-from longhand.data.tokenization import build_tokenizer
 from longhand.hub_cards.checkpoints.checkpoint import CARD_FILE
 from longhand.hub_cards.commands import write_atomically
 from longhand.hub_cards.publishing.cards import LICENSE, SUBJECTS, TAG, format_fields, kind_tag, render
