@@ -38,7 +38,7 @@ def refuse_dividing(name: str) -> None:
     """Raise ValueError that says what a run does instead of dividing its model."""
     raise ValueError(
         f"{name} is not supported: it divides a model among processes, and every recipe's fits into each of them (the "
-        f"largest has {LARGEST_MODEL // 10**6} million parameters, 1 GB with gradients and optimizer); a run divides batches: "
+        f"largest has {LARGEST_MODEL // 10**6} million parameters, 1 GB with its optimizer); a run divides batches: "
         f"leave it out, or take accelerate launch --config_file {GPUS_FILE}"
     )
 
