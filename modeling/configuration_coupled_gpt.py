@@ -51,8 +51,8 @@ class CoupledGPTConfig(PluginConfig):
         norm_eps: number that the norm adds to the variance.
         init: `"fan_in"`: every matrix N(0, 1/inputs). `"t5"`: like T5 and the code of paper 1, with queries scaled down
             further by 1/sqrt(head_dim), for use with `attention_scale="none"`. Embeddings are N(0, 1) in both.
-        tie_word_embeddings: whether the output matrix is the token embedding; hidden states are then multiplied by
-            hidden_size^-0.5.
+        tie_word_embeddings: whether the output matrix is the token embedding; the states that it multiplies, the last of the
+            base model, are then multiplied by hidden_size^-0.5.
         attention_scale: factor of the scores: `"sqrt"` (1/sqrt(head_dim)), `"none"`, `"log_length"`
             (1/sqrt(head_dim) times a learned factor per head times the log of the number of keys that a query sees), or
             `"zero"`: the biases of relations alone are the scores, and there are no projections of queries and keys.
@@ -158,6 +158,8 @@ class CoupledGPTConfig(PluginConfig):
         if self.head_dim is None:
             check_heads(self, ": choose one that is, or give head_dim")
             self.head_dim = self.hidden_size // self.num_attention_heads
+        if self.relation_range is not None and not self.is_of_file:
+            self._check_reads_relations()
         if self.transducer or self.coupling in (GIVEN, *COUPLING_RULES):
             if self.position_levels is None:
                 self.position_levels = self.rule.levels
@@ -238,6 +240,15 @@ class CoupledGPTConfig(PluginConfig):
             raise ValueError(
                 f"coupling {self.coupling!r} has {levels} level(s), got position_levels={self.position_levels}: "
                 "a saved model keeps its number of levels"
+            )
+
+    def _check_reads_relations(self):
+        """Raise ValueError for a `relation_range` that the position encoding does not read; files may name the default."""
+        encoding = POSITION_ENCODINGS.get(self.position_encoding)
+        if encoding is not None and (encoding.reads_token_distances or not encoding.uses_pair_map):
+            raise ValueError(
+                f"relation_range is for relations of ids, as position_encoding 'pairwise' reads them: "
+                f"{self.position_encoding!r} reads none, got {self.relation_range}"
             )
 
     def _check_relation_range(self):

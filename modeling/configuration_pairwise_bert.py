@@ -68,7 +68,10 @@ class PairwiseBertConfig(PluginConfig):
             False is Eq. 3.3 of paper 2 as printed.
         relation_range: smallest and largest distinct difference of ids, query minus key. None means all differences that
             fit into `max_position_embeddings`. The rule `"grid"` has no differences.
-        relation_init: vectors start `"normal"`, or `"one_per_head"`: each head's queries favour the vector of one relation.
+        relation_init: vectors start `"normal"` N(0, initializer_range), as other weights, or so that what they add to
+            `"scores"` is N(0, 1), whatever `initializer_range` is; or `"one_per_head"`: each head's queries favour the
+            vector of one relation. None means `"normal"` for a model of a task, as in paper 2, and `"scores"` for others, in
+            which a relation matters from the first step.
         windowed: whether keys outside `relation_range`, and text, are hidden. The rule `"uniform"` still shows the digits of
             a multiplier.
         max_multiplier_length: largest number of digits of a multiplier for which the rule `"uniform"` has vectors.
@@ -126,7 +129,7 @@ class PairwiseBertConfig(PluginConfig):
     where_relations_enter: Literal["key", "query", "score"] = "key"
     with_self: bool = True
     relation_range: list[int] | None = None
-    relation_init: Literal["normal", "one_per_head"] = "normal"
+    relation_init: Literal["normal", "scores", "one_per_head"] | None = None
     windowed: bool = False
     max_multiplier_length: int = at_least_one(default=3)
     num_loops: int = at_least_one(default=1)
@@ -145,7 +148,10 @@ class PairwiseBertConfig(PluginConfig):
             self.pair_maps = ["relative"]
         if self.relation_range is None and self.reads_differences:
             self.relation_range = [1 - self.max_position_embeddings, self.max_position_embeddings - 1]
-        if self.id2label is None and "num_labels" not in kwargs:
+        if self.relation_init is None:
+            self.relation_init = "normal" if self.reads_own_vocabulary else "scores"
+        # In a file without `id2label` transformers has left out its own default, two labels.
+        if self.id2label is None and "num_labels" not in kwargs and not self.is_of_file:
             table = self.table
             labels = table.labels if table else STATES if self.label_states else LABELS
             self.id2label = dict(enumerate(labels))
@@ -153,6 +159,10 @@ class PairwiseBertConfig(PluginConfig):
         # The map names every head class, because saving adds only the class that is saved (transformers' custom models).
         self.auto_map = dict(self.own_code)
         super().__post_init__(**kwargs)
+
+    def to_diff_dict(self):
+        """Name the labels, of which transformers leaves out its own default, two, that is not the default here."""
+        return super().to_diff_dict() | {name: getattr(self, name) for name in ("id2label", "label2id")}
 
     def definitions(self) -> list[Callable[..., object]]:
         return [PAIR_MAP_RULES[name].derive for name in dict.fromkeys(self.pair_maps or ()) if name in PAIR_MAP_RULES]

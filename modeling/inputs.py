@@ -5,8 +5,9 @@ Each check raises ValueError with the value received and what is legal.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, ClassVar
 
 import torch
@@ -235,6 +236,18 @@ def read_format(values: dict) -> PromptFormat | PromptFormats:
         raise ValueError(f"prompt_format must hold the fields of a PromptFormat: {error}") from error
 
 
+@cache
+def _fields_of_others() -> frozenset[str]:
+    """Return what well-known configurations of transformers call the parts of their models."""
+    # Loaded where a name is unknown.
+    from transformers import BartConfig, BertConfig, GPT2Config, GPTNeoXConfig, LlamaConfig, T5Config
+
+    kinds: tuple[Any, ...] = (BartConfig, BertConfig, GPT2Config, GPTNeoXConfig, LlamaConfig, T5Config)
+    named = {name for kind in kinds for name in (*(each.name for each in fields(kind)), *kind.attribute_map)}
+    changes_nothing = {"use_cache", *(name for name in named if name.endswith("_token_id"))}
+    return frozenset(named - changes_nothing - {each.name for each in fields(PreTrainedConfig)})
+
+
 @strict
 class TaskConfig(PreTrainedConfig):
     """A configuration that may say what its model is for. Neither field changes what the model computes.
@@ -260,10 +273,19 @@ class TaskConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs):
         for name in kwargs:
-            # Stock configurations keep whatever they are given; a name like this is a slip that would change the model.
-            if meant := get_close_matches(name, self.structure_fields, n=1, cutoff=0.85):
-                raise ValueError(f"{type(self).__name__} has no field {name!r}: {meant[0]!r} is meant")
+            # Stock configurations keep whatever they are given. A name like these would change a model.
+            meant = get_close_matches(name, self.structure_fields, n=1, cutoff=0.85)
+            is_asked_for = not self.is_of_file and kwargs[name] is not None
+            if meant or (is_asked_for and name in _fields_of_others()):
+                meant = meant or get_close_matches(name, [each.name for each in fields(self)], n=1)
+                shown = f"{meant[0]!r} is meant" if meant else "nothing would read it"
+                raise ValueError(f"{type(self).__name__} has no field {name!r}: {shown}")
         super().__post_init__(**kwargs)
+
+    @property
+    def is_of_file(self) -> bool:
+        """Whether the values were written by a configuration, which may have had further attributes or older rules."""
+        return self.transformers_version is not None
 
     def to_dict(self):
         """Leave out later fields that change nothing."""

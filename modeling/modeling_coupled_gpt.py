@@ -39,11 +39,13 @@ from .pretrained import LonghandPreTrainedModel, attend, eager_attention_forward
 from .relations import (
     Neighbourhoods,
     Neighbours,
+    as_scores,
     attend_to_columns,
     attend_to_rows,
     distinct_neighbourhoods,
     distinct_rows,
     expand_rows,
+    hiding_bias,
     mapped_neighbours,
     with_levels,
 )
@@ -62,12 +64,24 @@ from .structure import (
     read_pair_mask,
     read_position_bias,
     read_position_ids,
+    split_scores,
 )
 from .values import on_host, reads_values, require
 from .windowed_cache import WindowedCache
 
+
+class RMSNorm(nn.LayerNorm):
+    """`nn.RMSNorm` (Zhang and Sennrich, 2019), of the class by which Trainer knows weights that it must not decay."""
+
+    def __init__(self, size: int, eps: float):
+        super().__init__(size, eps=eps, bias=False)
+
+    def forward(self, states: Tensor) -> Tensor:
+        return nn.functional.rms_norm(states, self.normalized_shape, self.weight, self.eps)
+
+
 NORMS: dict[str, Callable[..., nn.Module]] = {
-    "rms": nn.RMSNorm,
+    "rms": RMSNorm,
     "layer": nn.LayerNorm,
     "none": lambda size, eps: nn.Identity(),
 }
@@ -139,7 +153,7 @@ class CoupledGPTAttention(nn.Module):
             visible_keys: the number of keys that a query sees, (batch or 1, kept, heads or 1) or (distinct, 1).
             attention_mask: for all keys, (batch or 1, heads or 1, kept, keys), whether a query sees a key.
             position_bias: added to the scaled scores; (batch or 1, heads or 1, kept, keys) for all keys, or None; else
-                (batch or 1, kept, neighbours, heads) or (distinct, neighbours, heads), the lowest value for missing keys.
+                (batch or 1, kept, neighbours, heads) or (distinct, neighbours, heads), `hiding_bias` for missing keys.
             sees_none: whether a query sees no key, as `visible_keys`, so that it reads nothing; None if each sees one.
             coupled_ids: position ids (batch or 1, levels, tokens) that `position_encoding` rotates queries and keys by.
             row_index: (batch, tokens), the row of every token.
@@ -152,7 +166,7 @@ class CoupledGPTAttention(nn.Module):
         bias: Any = position_bias
         if neighbourhoods is not None:
             query = self._scale_by_length(expand_rows(query, neighbourhoods.queries), visible_keys)
-            output = attend_to_rows(query, key, value, neighbourhoods.keys, bias.to(query.dtype), self.scaling)
+            output = attend_to_rows(query, key, value, neighbourhoods.keys, bias, self.scaling)
             return self._mix_heads(output, sees_none), None
         if row_index is not None:
             rows = zip((query, key, value), (row_index[:, kept], row_index, row_index), strict=True)
@@ -170,7 +184,6 @@ class CoupledGPTAttention(nn.Module):
                 columns = cache.slots(columns, self.layer_idx)
             output = attend_to_columns(query, key, value, columns, bias, self.scaling)
             return self._mix_heads(output, sees_none), None
-        bias = None if bias is None else bias.to(query.dtype)
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
         output, weights = attend(attention, self, query, key, value, attention_mask, bias, self.scaling, **kwargs)
         return self._mix_heads(output, sees_none), weights
@@ -191,8 +204,10 @@ class CoupledGPTAttention(nn.Module):
             for projection, states in ((self.q_proj, query_states), (self.k_proj, key_states))
         )
         if self.config.qk_norm:
-            query = nn.functional.normalize(query, dim=-1) * (self.qk_norm_factor.unsqueeze(1) / self.scaling)
-            key = nn.functional.normalize(key, dim=-1)
+            # In float16 squares overflow, and a length of 0, which is divided by, stays 0.
+            precise = torch.promote_types(query.dtype, torch.float32)
+            query, key = (nn.functional.normalize(states.to(precise), dim=-1).to(states.dtype) for states in (query, key))
+            query = query * (self.qk_norm_factor.unsqueeze(1) / self.scaling)
         return query, key, value
 
     def _scale_by_length(self, query: Tensor, visible_keys: Tensor) -> Tensor:
@@ -384,6 +399,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         text = input_ids
         if input_ids is not None and not self.config.takes_structure:
             derives = position_ids is None and pair_map is None and not past_length
+            # Neighbours have their relations: an encoding that reads these alone needs no ids.
+            derives = derives and (neighbours is None or self.position_encoding.reads_single_ids)
             if derives or self.training:
                 # Prompts are checked, and ids derived, from one copy of the tokens.
                 text = on_host(input_ids)
@@ -405,7 +422,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         # A bias, a mask of pairs and a map for each head are for all pairs, so that all are computed.
         per_pair = position_bias is not None or is_pair_mask(attention_mask)
         every_pair = every_pair or per_pair or (given_map is not None and given_map.shape[1] > 1)
-        relations, is_given = None, any(given is not None for given in (given_map, neighbours, attention_mask))
+        who_sees_whom = (given_map, neighbours, attention_mask, position_bias)
+        relations, is_given = None, any(given is not None for given in who_sees_whom)
         if neighbours is not None:
             if per_pair or pair_map is not None:
                 raise ValueError("neighbours say who sees whom: they take no pair_map, position_bias or mask of pairs")
@@ -423,11 +441,11 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             kwargs |= {"position_encoding": self.position_encoding, "coupled_ids": own_ids, "cache": cache}
             pairs = None
             if neighbours is None:
-                bias = None if position_bias is None else read_position_bias(position_bias, shape)
                 mask = self._read_mask(attention_mask, shape, columns, queries)
-                pairs = self._describe_pairs(
-                    mask, relations, bias if bias is None else bias[:, :, queries], given_map is not None
-                )
+                if position_bias is not None:
+                    visible, bias = (part[:, :, queries] for part in split_scores(read_position_bias(position_bias, shape)))
+                    mask = PairMask(mask.visible & visible, bias if mask.bias is None else bias + mask.bias)
+                pairs = self._describe_pairs(mask, relations, given_map is not None)
             hidden_states = self._forward_tokens(hidden_states, row_index, kept, pairs, neighbours, is_given, **kwargs)
         return BaseModelOutputWithPast(last_hidden_state=hidden_states, cache=cache)
 
@@ -506,7 +524,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         is_given: bool,
         **arguments,
     ) -> Tensor:
-        """Apply all layers to every token; return the normed kept states (batch, kept, hidden).
+        """Apply all layers to every token; return the kept states for the output matrix (batch, kept, hidden).
 
         Args:
             hidden_states, row_index: of `_embed`.
@@ -527,12 +545,17 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
                 hidden_states, kept=own, row_index=row_index, neighbours=neighbours, **seen, **arguments
             )
             row_index = None
-        return self.norm(hidden_states)
+        return self._norm_output(hidden_states)
+
+    def _norm_output(self, hidden_states: Tensor) -> Tensor:
+        """Return the states (..., hidden) that the output matrix multiplies, scaled down if that is the embedding."""
+        normed = self.norm(hidden_states)
+        return normed * self.config.hidden_size**-0.5 if self.config.tie_word_embeddings else normed
 
     def _forward_distinct(self, hidden_states, row_index, kept: Tokens, neighbours: Neighbours, is_given: bool) -> Tensor:
-        """Apply all layers to distinct neighbourhoods; return the normed kept states (batch, kept, hidden).
+        """Apply all layers to distinct neighbourhoods; return the kept states for the output matrix.
 
-        The output of a layer at a token depends on its neighbourhood alone.
+        They are (batch, kept, hidden). The output of a layer at a token depends on its neighbourhood alone.
         """
         if row_index is None:
             batch, tokens, _ = hidden_states.shape
@@ -544,7 +567,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             row_index = neighbourhoods.index
             seen = self._few_keys(index, neighbourhoods.relations, hidden_states.dtype, is_given)
             hidden_states = self.layers[index](hidden_states, neighbourhoods=neighbourhoods, **seen)
-        return expand_rows(self.norm(hidden_states), row_index)
+        return expand_rows(self._norm_output(hidden_states), row_index)
 
     def neighbours(self, position_ids: Tensor, query_columns: Tensor, attention_mask: Tensor | None) -> Neighbours:
         """Return the neighbours of the queries in some columns, for an encoding with a window; padding is no neighbour.
@@ -719,20 +742,19 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             visible = visible & attention_mask[:, None, None, :].bool()
         return PairMask(visible, None)
 
-    def _describe_pairs(self, mask: PairMask, relations: Tensor | None, bias: Tensor | None, is_given_map: bool) -> Pairs:
+    def _describe_pairs(self, mask: PairMask, relations: Tensor | None, is_given_map: bool) -> Pairs:
         """Return who sees whom; under a window, no key that is not related."""
         visible = mask.visible
         if relations is not None and self.position_encoding.windowed:
             visible = visible & (relations >= 0)
-        if bias is not None and mask.bias is not None:
-            bias = bias + mask.bias
-        return Pairs(visible, relations, mask.bias if bias is None else bias, is_given_map)
+        return Pairs(visible, relations, mask.bias, is_given_map)
 
     def _all_keys(self, layer: int, pairs: Pairs, dtype: torch.dtype, is_given: bool) -> dict[str, Tensor | None]:
         """Return the arguments of a layer that attends to all keys."""
         bias = None if pairs.relations is None else self._relation_bias(layer, pairs.relations, pairs.is_given_map)
         if pairs.bias is not None:
-            bias = pairs.bias.to(dtype) if bias is None else bias.to(dtype) + pairs.bias.to(dtype)
+            given = as_scores(pairs.bias, dtype)
+            bias = given if bias is None else bias.to(dtype) + given
         seen = _count_keys(pairs.visible.sum(-1).transpose(1, 2), is_given)
         return {"attention_mask": pairs.visible, "position_bias": bias, **seen}
 
@@ -754,11 +776,11 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
     def _few_keys(self, layer: int, relations: Tensor, dtype: torch.dtype, is_given: bool) -> dict[str, Tensor]:
         """Return the arguments of a layer that attends to the neighbours of these relations (..., queries, neighbours).
 
-        Missing neighbours have the lowest bias, whose weight after softmax is exactly zero.
+        Missing neighbours have `hiding_bias`, whose weight after softmax is exactly zero.
         """
         visible = relations >= 0
         bias: Any = self.position_encoding.bias(relations, layer)
-        bias = torch.where(visible.unsqueeze(-1), bias.to(dtype), torch.finfo(dtype).min)
+        bias = torch.where(visible.unsqueeze(-1), bias.to(dtype), hiding_bias(dtype))
         return {"position_bias": bias, **_count_keys(visible.sum(-1, keepdim=True), is_given)}
 
 
@@ -846,13 +868,12 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
         )
         inputs: Any = input_ids if inputs_embeds is None else inputs_embeds
         hidden_states = outputs.last_hidden_state
-        if self.config.tie_word_embeddings:
-            hidden_states = hidden_states * self.config.hidden_size**-0.5
         logits, loss = self.lm_head(hidden_states), None
         if labels is not None:
             labels = read_labels(labels, inputs.shape[:2], self.config.vocab_size)
             next_labels = nn.functional.pad(labels, (0, 1), value=-100)[:, 1:][:, kept_tokens(logits_to_keep)].contiguous()
             loss = self.loss_function(logits, labels, self.config.vocab_size, shift_labels=next_labels, **kwargs)
+            loss = self.check_loss(loss, next_labels)
         return CausalLMOutputWithPast(loss, logits, outputs.cache, outputs.hidden_states, outputs.attentions)
 
 

@@ -45,7 +45,7 @@ from .encoder_maps import (
 )
 from .inputs import check_hidden, check_input_ids, check_mask, check_padding, check_prompts
 from .pretrained import LonghandPreTrainedModel, attend, eager_attention_forward
-from .relations import FAVOUR, NOT_RELATED, Neighbours, attend_to_columns, coupled_pair_map
+from .relations import FAVOUR, NOT_RELATED, Neighbours, as_scores, attend_to_columns, coupled_pair_map, hiding_bias
 from .settling import (
     IGNORED,
     NO_STATE,
@@ -73,21 +73,13 @@ from .structure import (
     read_pair_mask,
     read_position_bias,
     read_position_ids,
+    split_scores,
 )
 from .values import all_on_host, on_host, reads_values, require_range
 from .vocabulary import FIRST_TEXT
 
 CASES = 2**14
 """Number of cases that are computed at a time; it bounds the memory and changes no result."""
-
-
-def hiding_bias(dtype: torch.dtype) -> float:
-    """Return the bias that hides a key: half of the lowest value, so that a score plus it is finite in half precision.
-
-    With the lowest value, a query whose keys are all hidden would have weights of nan, which spoil every query that reads it
-    with weight 0.
-    """
-    return torch.finfo(dtype).min / 2
 
 
 class RelationVectors(nn.Module):
@@ -227,7 +219,7 @@ class PairwiseBertAttention(nn.Module):
             for relations in every:
                 own = relations.heads
                 bias[:, own] = relations(query[:, own], key[:, own], pair_maps[relations.name]).to(bias.dtype)
-        return bias if position_bias is None else bias + position_bias.to(bias.dtype)
+        return bias if position_bias is None else bias + as_scores(position_bias, bias.dtype)
 
 
 class PairwiseBertLayer(GradientCheckpointingLayer):
@@ -274,7 +266,11 @@ class PairwiseBertPreTrainedModel(LonghandPreTrainedModel):
         if self.config.relation_init == "one_per_head" and isinstance(module, (QueryProjection, RelationVectors)):
             self._favour_one_relation_per_head(module)
         elif isinstance(module, RelationVectors):
-            init.normal_(module.weight, std=self.config.initializer_range)
+            std = self.config.initializer_range
+            if self.config.relation_init == "scores":
+                # The entries of queries and keys of normed states have about the deviation that is divided by.
+                std = 1.0 if module.place == "score" else 1 / (std * self.config.hidden_size**0.5)
+            init.normal_(module.weight, std=std)
         else:
             super()._init_weights(module)
 
@@ -390,7 +386,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         embeddings = self._add_positions(self._add_states(embeddings, states), inputs, ids)
         embeddings = self.dropout(self.embedding_norm(embeddings))
         seen = self._attention_arguments(pair_maps, inputs.present, attention_mask, position_bias, embeddings)
-        if not (given or ids is not None or is_pair_mask(attention_mask)):
+        if not (given or ids is not None or position_bias is not None or is_pair_mask(attention_mask)):
             # By a rule, text under a window sees no key; its own output is not defined.
             del seen["sees_none"]
         return self._loop(embeddings, None if inputs.present is None else ~inputs.present, **seen, **kwargs)
@@ -420,7 +416,9 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             if loop == most or (tolerance is not None and (change.abs() <= tolerance).all()):
                 break
         shown = change.numel() if hidden is None else (~hidden).sum() * change.shape[-1]
-        return PairwiseBertModelOutput(last_hidden_state=state, last_change=change.square().sum() / shown, num_loops=loop)
+        precise = torch.promote_types(change.dtype, torch.float32)
+        mean = change.square().sum(dtype=precise) / shown
+        return PairwiseBertModelOutput(last_hidden_state=state, last_change=mean, num_loops=loop)
 
     def _add_states(self, embeddings: Tensor, states: Tensor | None) -> Tensor:
         """Add to embeddings (batch, tokens, hidden) the embedding of each token's state, if it has one."""
@@ -581,12 +579,11 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         config, (batch, tokens, _) = self.config, embeddings.shape
         shape = PairShape(batch, config.num_attention_heads, tokens, tokens)
         hidden = [] if present is None else [~present[:, None, None]]
-        bias = None if position_bias is None else read_position_bias(position_bias, shape)
-        if is_pair_mask(attention_mask):
-            visible, added = read_pair_mask(attention_mask, shape)
-            hidden.append(~visible)
-            if added is not None:
-                bias = added if bias is None else bias + added
+        given = [] if position_bias is None else [split_scores(read_position_bias(position_bias, shape))]
+        given += [read_pair_mask(attention_mask, shape)] if is_pair_mask(attention_mask) else []
+        hidden += [~part.visible for part in given]
+        added = [part.bias for part in given if part.bias is not None]
+        bias = reduce(torch.add, added) if added else None
         if config.windowed:
             (related,) = pair_maps.values()
             hidden.append(related == NOT_RELATED)
@@ -741,6 +738,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
                 items = kwargs.get("num_items_in_batch")
                 share = 1.0 if items is None else (labels != -100).sum() / items
                 loss = loss + self.config.settle_weight * share * outputs.last_change
+            loss = self.check_loss(loss, labels)
         return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
     def label_cases(self, cases: Cases) -> Tensor:
@@ -771,7 +769,8 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         if is_drawn and self.config.head_maps[0] == GRID:
             cases = hide_own_labels(cases, right)
         logits, right = self.label_cases(cases).unsqueeze(0), right.unsqueeze(0).to(device)
-        return TokenClassifierOutput(self.loss_function(logits=logits, labels=right, config=self.config, **kwargs), logits)
+        loss = self.loss_function(logits=logits, labels=right, config=self.config, **kwargs)
+        return TokenClassifierOutput(self.check_loss(loss, right), logits)
 
     def _settle(self, input_ids: Tensor, attention_mask: Tensor | None, labels: Tensor | None, **kwargs: Any):
         """Return the output after the last pass of a model with `label_states`.

@@ -65,6 +65,11 @@ def parallel_greedy(
     check_greedy(logits_processor, stopping_criteria, generation_config, synced_gpus)
     plan: Any = model_kwargs.get("plan")
     if getattr(plan, "neighbours", None) is None:
+        if getattr(plan, "pair_map", None) is not None and plan.pair_map.shape[1] > 1:
+            raise ValueError(
+                "parallel decoding finds who sees whom in one map for all heads: pass pair_map (batch or 1, columns, "
+                f"columns), not one for each of {plan.pair_map.shape[1]} heads, or leave out custom_generate"
+            )
         raise ValueError("parallel decoding is for CoupledGPT with a window (position_encoding pairwise, windowed True)")
     ends = generation_config._eos_token_tensor if any(isinstance(c, EosTokenCriteria) for c in stopping_criteria) else None
     length = cast(int, stopping_criteria.max_length) - input_ids.shape[1]

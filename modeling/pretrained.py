@@ -1,12 +1,15 @@
 """What the models of both families share: loading, attention, and a warning where a certificate does not hold."""
 
+import hashlib
 import inspect
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
+from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +18,8 @@ from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import cached_file, logging
 
-from .structure import is_pair_mask
+from .relations import as_scores, hiding_bias
+from .structure import IGNORED, is_pair_mask
 
 CERTIFICATE_FILE = "certificate.json"
 
@@ -26,6 +30,20 @@ _CODE_OPTIONS = ("cache_dir", "token", "revision", "local_files_only")
 """Those of them by which code is found too."""
 
 logger = logging.get_logger(__name__)
+
+
+LOOK_EVERY = 64
+"""Forward passes in training from one look at the loss to the next, where a look waits for the device."""
+
+
+class NotFinite(RuntimeError):
+    """A loss or a weight is NaN or infinite, so that training cannot go on and nothing can be saved."""
+
+
+def find_not_finite(weights: Mapping[str, Tensor]) -> list[str]:
+    """Return the names of weights of which some are NaN or infinite. Weights that are on no device are not looked at."""
+    read = {name: own for name, own in weights.items() if own.is_floating_point() and not own.is_meta}
+    return [name for name, own in read.items() if not own.isfinite().all()]
 
 
 def reduced_precision(model: nn.Module) -> str | None:
@@ -55,16 +73,73 @@ def reduced_precision(model: nn.Module) -> str | None:
     return next((f"{name} is {value}" for name, value in settings.items() if value not in exact), None)
 
 
-def _warn_of_reduced_precision(model: "LonghandPreTrainedModel", _: tuple) -> None:
-    """Say once, before a forward pass in evaluation, that the model's certificate is about another arithmetic."""
-    if model.training or torch.compiler.is_compiling():
+def _warn_of_other_numbers(model: "LonghandPreTrainedModel", _: tuple) -> None:
+    """Say once, before a forward pass in evaluation, that the model's certificate is about other weights or arithmetic."""
+    if model.training or torch.compiler.is_compiling() or getattr(model, "_is_replica", False):
+        # The replicas of `nn.DataParallel` have copies of the weights, and no parameters.
         return
-    if setting := reduced_precision(model):
+    certified: Any = model.certified_weights
+    if setting := reduced_precision(model) or certified.find_change(model):
         model.precision_warning.remove()
         logger.warning(
-            f"The certificate of {model.config.name_or_path} is a proof about float32 and does not hold here, because "
-            f"{setting}: answers may be wrong."
+            f"The certificate of {model.config.name_or_path} is a proof about its own weights in float32 and does not hold "
+            f"here, because {setting}: answers may be wrong."
         )
+
+
+def _hash_numbers(weights: Tensor) -> str | None:
+    """Return a hash of the numbers of weights as float32; None if these are not what the tensor holds as they are."""
+    # Quantized tensors are of classes of their own, which give the type that they stand for as their own.
+    if type(weights) not in (Tensor, nn.Parameter) or weights.dtype not in (torch.float32, torch.float64):
+        return None
+    read = weights.detach().to("cpu", torch.float32).contiguous()
+    is_exact = weights.dtype == torch.float32 or torch.equal(read.to(weights.dtype), weights.detach().cpu())
+    return hashlib.sha256(read.view(torch.uint8).numpy()).hexdigest() if is_exact else None
+
+
+NOT_READ = "not read"
+"""In place of a hash: the weights were on no device, as before offloaded ones are fetched."""
+
+
+class CertifiedWeights:
+    """The weights of a model as a checkpoint with a certificate has them.
+
+    They are compared whenever a weight is another tensor than before or was changed in place, and after `forget`.
+    """
+
+    def __init__(self, model: nn.Module):
+        self.hashes = {
+            name: NOT_READ if weights.is_meta else _hash_numbers(weights) for name, weights in model.named_parameters()
+        }
+        self.seen: list[tuple[ReferenceType[Tensor], int]] = []
+
+    def __getstate__(self):
+        # References to tensors are of this process.
+        return {"hashes": self.hashes, "seen": []}
+
+    def forget(self) -> None:
+        """Compare the weights again."""
+        self.seen = []
+
+    def find_change(self, model: nn.Module) -> str | None:
+        """Return what is different now; None if nothing is."""
+        now = [(each, 0 if each.is_inference() else each._version) for each in model.parameters()]
+        is_seen = (
+            own is seen() and version == before for (own, version), (seen, before) in zip(now, self.seen, strict=False)
+        )
+        if len(now) == len(self.seen) and all(is_seen):
+            return None
+        weights = dict(model.named_parameters())
+        if added := weights.keys() - self.hashes.keys():
+            return f"{min(added)} is a weight that the certificate does not have"
+        for name, certified in self.hashes.items():
+            if name not in weights:
+                return f"{name} is no weight of the model any more, as after quantization"
+            is_read = certified != NOT_READ and not weights[name].is_meta
+            if is_read and (certified is None or _hash_numbers(weights[name]) != certified):
+                return f"{name} is not as the certificate has it"
+        self.seen = [(ref(own), version) for own, version in now]
+        return None
 
 
 @cache
@@ -131,10 +206,18 @@ def _says_proved(file: str) -> bool:
     return stated.get("certified") is True or "proved" in verdicts
 
 
+@dataclass
+class Passes:
+    """The number of forward passes in training so far, which the replicas of a model share."""
+
+    count: int = 0
+
+
 class LonghandPreTrainedModel(PreTrainedModel):
     """`PreTrainedModel` for both families."""
 
     precision_warning: RemovableHandle
+    certified_weights: CertifiedWeights | None = None
     structure_warning: RemovableHandle | None = None
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
@@ -148,6 +231,7 @@ class LonghandPreTrainedModel(PreTrainedModel):
         super().__init__(config, *inputs, **kwargs)
         # Tags of the cards that Trainer and `push_to_hub` write. A push knows a repository of models by the second.
         self.model_tags = ["longhand", "longhand-model"]
+        self._passes = Passes()
         self._made_with = {name: deepcopy(getattr(config, name)) for name in config.structure_fields}
         self.register_forward_pre_hook(_refuse_changed_structure)
         self.register_forward_pre_hook(_refuse_parts_elsewhere)
@@ -156,9 +240,9 @@ class LonghandPreTrainedModel(PreTrainedModel):
     def from_pretrained(cls, pretrained_model_name_or_path, *model_args, **kwargs):
         """Load a model as transformers does.
 
-        A model with a certificate by which something is proved says once, before a forward pass below float32, that the
-        certificate does not hold there, and once, before a forward pass with ids or maps of the caller's, that it does not
-        cover them.
+        A model with a certificate by which something is proved says once, before a forward pass below float32 or with other
+        weights, that the certificate does not hold there, and once, before a forward pass with ids or maps of the caller's,
+        that it does not cover them.
 
         Raises:
             ValueError: the configuration ties the output matrix to the embedding, and the checkpoint holds another one.
@@ -197,9 +281,56 @@ class LonghandPreTrainedModel(PreTrainedModel):
             **{name: kwargs[name] for name in _FILE_OPTIONS if name in kwargs},
         )
         if certificate is not None and _says_proved(certificate):
-            model.precision_warning = model.register_forward_pre_hook(_warn_of_reduced_precision)
+            model.certified_weights = CertifiedWeights(model)
+            model.precision_warning = model.register_forward_pre_hook(_warn_of_other_numbers)
             model.structure_warning = model.register_forward_pre_hook(_warn_of_given_structure, with_kwargs=True)
         return loaded
+
+    def _apply(self, fn, *args, **kwargs):
+        # A change of type or device writes other numbers into the same parameters.
+        if self.certified_weights is not None:
+            self.certified_weights.forget()
+        return super()._apply(fn, *args, **kwargs)
+
+    def train(self, mode=True):
+        # An optimizer may write into weights without a trace; it does so between training and evaluation.
+        if self.certified_weights is not None:
+            self.certified_weights.forget()
+        return super().train(mode)
+
+    def save_pretrained(self, save_directory, *args, **kwargs):
+        """Save a model as transformers does.
+
+        Raises:
+            NotFinite: a weight is NaN or infinite. Nothing is saved then, by Trainer neither.
+        """
+        if broken := find_not_finite(kwargs.get("state_dict") or dict(self.named_parameters())):
+            raise NotFinite(
+                f"the model is not saved: weights are NaN or infinite ({', '.join(broken[:3])}); go on from the checkpoint "
+                "before, with a lower learning rate"
+            )
+        super().save_pretrained(save_directory, *args, **kwargs)
+
+    def check_loss(self, loss: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of a forward pass; in training, end the run if it is NaN or infinite, since all weights are then.
+
+        On a CPU every loss is looked at. Elsewhere one of `LOOK_EVERY` is, because a look waits for the device.
+
+        Raises:
+            NotFinite: it is, although labels supervise some token. As in stock models, the loss of no token is NaN.
+        """
+        if not self.training or torch.compiler.is_compiling():
+            return loss
+        self._passes.count += 1
+        looks = loss.device.type == "cpu" or self._passes.count % LOOK_EVERY == 0
+        if looks and not loss.isfinite().all() and (labels != IGNORED).any():
+            broken = find_not_finite(dict(self.named_parameters()))
+            weights = f", and weights are NaN or infinite ({', '.join(broken[:3])})" if broken else ""
+            raise NotFinite(
+                f"the loss is {float(loss.detach())}{weights}: training cannot go on; train with a lower learning_rate, or "
+                "in float32 or bfloat16 if this is float16"
+            )
+        return loss
 
     def check_unchanged(self) -> None:
         """Raise ValueError if a field of the configuration by which the model was made has another value now."""
@@ -252,34 +383,41 @@ def attend(
         Outputs (batch, queries, heads, head_dim), and weights (batch, heads, queries, keys) if the implementation has them.
     """
     config: Any = module.config
-    name = config._attn_implementation
-    if name == "sdpa" and position_bias is None and attention_mask is not None and attention_mask.dtype == torch.bool:
-        # By a bool mask alone, the weights of a query that sees no key are not defined.
-        position_bias = query.new_zeros(1, 1, 1, 1)
-    if name == "flex_attention":
-        # Flex attention adds a mask, and reads that of the first head alone; it indexes a bias of all rows and heads.
-        position_bias = _one_bias(attention_mask, position_bias, (*query.shape[:3], key.shape[2]), query.dtype)
-        attention_mask = None
+    # Under autocast, a factor may have made queries more precise than keys and values.
+    query, key = query.to(value.dtype), key.to(value.dtype)
+    # One bias says all, in each implementation: some take the type of a mask's numbers for that of the scores, hide keys by
+    # -inf, or leave the weights of a query that sees no key undefined.
+    bias = _one_bias(attention_mask, position_bias, query.dtype)
+    if config._attn_implementation == "flex_attention" and bias is not None:
+        # It indexes a bias of all rows and heads.
+        bias = bias.expand(*query.shape[:3], key.shape[2])
     return attention(
         module,
         query,
         key,
         value,
-        attention_mask,
+        None,
         scaling=scaling,
         dropout=dropout,
         is_causal=False,
-        position_bias=position_bias,
+        position_bias=bias,
         **kwargs,
     )
 
 
-def _one_bias(mask: Tensor | None, bias: Tensor | None, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
-    """Return a mask and a bias as one bias of this shape, the lowest number for keys that a mask hides."""
-    if mask is not None and mask.dtype == torch.bool:
-        mask = torch.zeros((), dtype=dtype, device=mask.device).where(mask, torch.finfo(dtype).min)
-    parts = [part for part in (bias, mask) if part is not None]
-    return torch.stack([part.expand(shape) for part in parts]).sum(0) if parts else None
+def _one_bias(mask: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """Return a mask and a bias as one bias in the type of the scores, `hiding_bias` for keys that a mask hides."""
+    if mask is None or bias is None:
+        both = mask if bias is None else bias
+    elif mask.dtype == torch.bool:
+        both = torch.where(mask, bias, hiding_bias(bias.dtype))
+    else:
+        both = bias + mask
+    if both is None:
+        return None
+    if both.dtype == torch.bool:
+        return torch.zeros((), dtype=dtype, device=both.device).where(both, hiding_bias(dtype))
+    return as_scores(both, dtype)
 
 
 def eager_attention_forward(
@@ -298,14 +436,8 @@ def eager_attention_forward(
     The softmax is computed in float32 or better.
     """
     scores = torch.matmul(query * scaling, key.transpose(2, 3))
-    for added in (position_bias, attention_mask):
-        if added is None:
-            continue
-        if added.dtype == torch.bool:
-            scores = scores.masked_fill(~added, torch.finfo(scores.dtype).min)
-        else:
-            # Under autocast, a mask in float32 must not be rounded to half precision, where its numbers are infinite.
-            scores = scores.add_(added) if added.dtype == scores.dtype else scores + added
+    if position_bias is not None:
+        scores = scores.add_(position_bias)
     weights = nn.functional.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(query.dtype)
     if dropout:
         weights = nn.functional.dropout(weights, p=dropout, training=module.training)

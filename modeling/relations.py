@@ -82,6 +82,26 @@ def distinct_rows(columns: Sequence[Tensor], sizes: Sequence[int]) -> tuple[Tens
 NOT_RELATED = -1
 """Value of a pair map for a key that the query must not attend to."""
 
+
+def hiding_bias(dtype: torch.dtype) -> float:
+    """Return the bias that hides a key: half of the lowest number of a type, so that a score plus it is finite.
+
+    With the lowest number itself, a query whose keys are all hidden would have scores of -inf and weights of nan, which
+    spoil every query that reads it with weight 0.
+    """
+    return torch.finfo(dtype).min / 2
+
+
+def as_scores(bias: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return what is added to scores in the type of the scores.
+
+    What is below `hiding_bias` there becomes that. What hides a key in a wider type would be -inf, in bfloat16 too.
+    """
+    if torch.finfo(dtype).min > torch.finfo(bias.dtype).min:
+        bias = bias.clamp(min=hiding_bias(dtype))
+    return bias.to(dtype)
+
+
 FAVOUR = 6.0
 """Initial bias that a head adds to the scores of the relation that it favours."""
 
@@ -430,7 +450,7 @@ def attend_to_rows(query: Tensor, key: Tensor, value: Tensor, keys: Tensor, bias
         query: (queries, heads, head_dim).
         key, value: (rows, heads, head_dim).
         keys: (queries, neighbours) rows.
-        bias: (queries, neighbours, heads), the lowest value for missing neighbours.
+        bias: (queries, neighbours, heads), `hiding_bias` for missing neighbours.
         scaling: factor of the scores.
 
     Returns:
@@ -446,7 +466,7 @@ def attend_to_rows(query: Tensor, key: Tensor, value: Tensor, keys: Tensor, bias
 def _attend_to_gathered(
     query: Tensor, gather: Callable[[slice], tuple[Tensor, Tensor]], bias: Tensor, scaling: float
 ) -> Tensor:
-    """Attend as `attend_to_rows`, `CHUNK` queries at a time; the softmax is computed in float32 or better.
+    """Attend as `attend_to_rows`, `CHUNK` queries at a time; scores and their softmax are computed in float32 or better.
 
     Args:
         gather: returns the keys and values of a range of queries, (queries, neighbours, heads, head_dim) each.
@@ -455,8 +475,8 @@ def _attend_to_gathered(
     for begin in range(0, len(query), CHUNK):
         chunk = slice(begin, begin + CHUNK)
         key, value = gather(chunk)
-        scores = (query[chunk].unsqueeze(1) * key).sum(-1) * scaling + bias[chunk]
-        weights = nn.functional.softmax(scores, dim=1, dtype=precise).to(scores.dtype)
+        scores = (query[chunk].unsqueeze(1) * key).sum(-1, dtype=precise) * scaling + bias[chunk]
+        weights = nn.functional.softmax(scores, dim=1).to(value.dtype)
         outputs.append((weights.unsqueeze(-1) * value).sum(1))
     return torch.cat(outputs)
 
@@ -468,7 +488,7 @@ def attend_to_columns(query: Tensor, key: Tensor, value: Tensor, columns: Tensor
         query: (batch, heads, queries, head_dim).
         key, value: (batch, heads, keys, head_dim).
         columns: (batch or 1, queries, neighbours).
-        bias: (batch or 1, queries, neighbours, heads), the lowest value for missing neighbours.
+        bias: (batch or 1, queries, neighbours, heads), `hiding_bias` for missing neighbours.
         scaling: factor of the scores.
 
     Returns:
@@ -476,7 +496,7 @@ def attend_to_columns(query: Tensor, key: Tensor, value: Tensor, columns: Tensor
     """
     batch, _, queries, _ = query.shape
     columns = columns.expand(batch, -1, -1).flatten(0, 1)
-    bias = bias.expand(batch, -1, -1, -1).flatten(0, 1).to(query.dtype)
+    bias = bias.expand(batch, -1, -1, -1).flatten(0, 1)
     example = torch.arange(batch, device=query.device).repeat_interleave(queries).unsqueeze(1)
     key, value = key.transpose(1, 2), value.transpose(1, 2)
 

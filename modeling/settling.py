@@ -324,7 +324,9 @@ def settle(
         seen = is_new[answers.keys].any(1) | is_new[answers.places]
         active = (seen & (most_passes[answers.rows] > passes)).nonzero().squeeze(1)
     never = answers.places[unsettled[answers.rows]]
-    logits[never, not_known] = logits[never].amax(1) + 1
+    # Above the others by more than rounding, also of large logits in half precision.
+    highest = logits[never].amax(1)
+    logits[never, not_known] = highest + 1 + highest.abs() * (2 * torch.finfo(logits.dtype).eps)
     states[never] = not_known
     return logits.view(*input_ids.shape, -1), states.view(input_ids.shape)
 

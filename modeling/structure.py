@@ -218,8 +218,11 @@ def read_pair_map(pair_map: Tensor, shape: PairShape, relations: int | None, nam
 
 
 def read_position_bias(position_bias: Tensor, shape: PairShape) -> Tensor:
-    """Return a given bias (batch or 1, heads or 1, queries, keys); raise ValueError for another shape,
-    for nan and +inf, and for no floats."""
+    """Return a given bias (batch or 1, heads or 1, queries, keys).
+
+    Raises:
+        ValueError: it has another shape, holds nan or +inf, or is not of floats.
+    """
     if not isinstance(position_bias, Tensor) or not position_bias.is_floating_point():
         kind = describe_kind(position_bias)
         raise ValueError(f"position_bias must be a tensor of floats, which are added to scores, got {kind}: see pair_map")
@@ -262,10 +265,17 @@ class PairMask(NamedTuple):
     bias: Tensor | None
 
 
-def read_pair_mask(attention_mask: Tensor, shape: PairShape) -> PairMask:
-    """Return the two parts of a mask that `is_pair_mask`.
+def split_scores(added: Tensor) -> PairMask:
+    """Return the two parts of what is added to scores: what is at most half of the type's lowest number hides a key.
 
-    A float mask is added to scores; what is at most half of the type's lowest number hides a key.
+    So a query from which all keys are hidden reads nothing, in whatever precision scores are.
+    """
+    visible = added > torch.finfo(added.dtype).min / 2
+    return PairMask(visible, added.where(visible, 0.0))
+
+
+def read_pair_mask(attention_mask: Tensor, shape: PairShape) -> PairMask:
+    """Return the two parts of a mask that `is_pair_mask`; one of floats is added to scores, see `split_scores`.
 
     Raises:
         ValueError: it has another shape, holds nan or +inf, or holds integers, which may be meant as either kind.
@@ -279,5 +289,4 @@ def read_pair_mask(attention_mask: Tensor, shape: PairShape) -> PairMask:
     if attention_mask.dtype == torch.bool:
         return PairMask(attention_mask, None)
     _check_no_nan(attention_mask, "attention_mask of pairs")
-    visible = attention_mask > torch.finfo(attention_mask.dtype).min / 2
-    return PairMask(visible, attention_mask.where(visible, 0.0))
+    return split_scores(attention_mask)

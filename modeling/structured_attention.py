@@ -17,7 +17,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .relations import NOT_RELATED
+from .relations import NOT_RELATED, hiding_bias
 
 STRUCTURE = "longhand_structure"
 """Name of the argument that carries a `GivenStructure` to every attention."""
@@ -106,7 +106,7 @@ def _as_mask(bias: Tensor, attention_mask: Tensor | None, is_causal: bool, colum
         is_causal: whether None stands for a causal mask.
         columns: number of keys of the whole sequence.
     """
-    lowest, (queries, keys) = torch.finfo(query.dtype).min, bias.shape[-2:]
+    lowest, (queries, keys) = hiding_bias(query.dtype), bias.shape[-2:]
     if attention_mask is None and is_causal:
         own = torch.arange(columns - queries, columns, device=query.device)
         attention_mask = torch.arange(keys, device=query.device) + max(0, columns - keys) <= own.unsqueeze(1)

@@ -56,7 +56,10 @@ def test_tied_output_is_the_scaled_token_embedding():
     model = build(tie_word_embeddings=True)
     assert model.lm_head.weight is model.model.embed_tokens.weight
     hidden = model.model(**BATCH).last_hidden_state
-    torch.testing.assert_close(model(**BATCH).logits, hidden @ model.model.embed_tokens.weight.T / 8)
+    torch.testing.assert_close(model(**BATCH).logits, hidden @ model.model.embed_tokens.weight.T)
+    normed = []
+    model.model.norm.register_forward_hook(lambda module, inputs, output: normed.append(output))
+    torch.testing.assert_close(model.model(**BATCH, output_hidden_states=True).last_hidden_state, normed[0] / 8)
 
 
 def test_untied_output_is_a_matrix_of_its_own():

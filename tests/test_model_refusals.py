@@ -30,6 +30,10 @@ DECODERS = [
     {"eos_token_id": 3},
     *({"position_encoding": name, "randomized_positions": True} for name in ("pairwise", "none")),
     *({"position_encoding": name} for name in ("alibi", "t5", "fire")),
+    # What nothing reads.
+    *({name: 7} for name in ("n_layer", "dropout", "num_key_value_heads", "attention_probs_dropout_prob")),
+    *({"relation_range": [0, 1], "position_encoding": name} for name in ("none", "learned", "sinusoidal", "rotary")),
+    {"relation_range": [0, 1], "position_encoding": "t5", "coupling": "sequential"},
 ]
 ENCODERS = [
     *({name: 0} for name in (*SIZES, "max_position_embeddings", "max_multiplier_length", "num_loops")),
@@ -52,6 +56,7 @@ ENCODERS = [
     {"with_self": False},
     *({"settle_weight": weight, "num_loops": 2} for weight in (-0.1, float("inf"))),
     {"num_hidden_layers": 2.0},
+    *({name: 7} for name in ("n_layer", "dropout", "num_key_value_heads", "num_relation", "d_model")),
     *(unfit | {"num_hidden_layers": 1, **SETTLING} | unfit for unfit in UNFIT_TO_SETTLE),
 ]
 

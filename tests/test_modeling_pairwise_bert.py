@@ -184,7 +184,8 @@ def test_names_of_labels_are_kept(tmp_path):
 
 def test_initial_weights_are_normal_biases_zero_and_norms_one():
     torch.manual_seed(0)
-    config = PairwiseBertConfig(hidden_size=96, num_hidden_layers=1, initializer_range=0.07, absolute_positions="all")
+    sizes = {"hidden_size": 96, "num_hidden_layers": 1, "initializer_range": 0.07}
+    config = PairwiseBertConfig(**sizes, absolute_positions="all", relation_init="normal")
     for name, parameter in PairwiseBertForTokenClassification(config).named_parameters():
         if "norm" in name:
             assert (parameter == (1 if name.endswith("weight") else 0)).all(), name
@@ -192,6 +193,24 @@ def test_initial_weights_are_normal_biases_zero_and_norms_one():
             assert (parameter == 0).all(), name
         else:
             assert abs(parameter.std() / 0.07 - 1) < 0.08 and abs(parameter.mean()) < 0.01, name
+
+
+@pytest.mark.parametrize("place", ["key", "query", "score"])
+@pytest.mark.parametrize("size", [32, 768])
+def test_by_default_a_given_map_matters_from_the_first_step(place, size):
+    """What relations add to scores is about N(0, 1), as in decoders, whatever the sizes are."""
+    torch.manual_seed(0)
+    options = {"vocab_size": 50, "num_labels": 2, "hidden_size": size, "num_attention_heads": 8, "intermediate_size": 8}
+    config = PairwiseBertConfig(**options, pair_maps=["given"], num_relations=20, where_relations_enter=place)
+    model = PairwiseBertForTokenClassification(config).eval()
+    added = []
+    for layer in model.model.layers:
+        layer.self_attn.relations[0].register_forward_hook(lambda module, inputs, output: added.append(output))
+    tokens, pair_map = torch.randint(0, 50, (2, 30)), torch.randint(0, 20, (2, 30, 30))
+    model(tokens, pair_map=pair_map)
+    assert all(0.5 < each.std() < 2 for each in added)
+    # A model of a task starts as paper 2 trains.
+    assert PairwiseBertConfig(task={"task": "encoder_addition"}).relation_init == "normal"
 
 
 @pytest.mark.parametrize("share", [True, False])

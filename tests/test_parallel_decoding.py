@@ -182,3 +182,20 @@ def test_small_passes_give_the_same(monkeypatch):
     greedy = model.generate(**inputs, do_sample=False)
     monkeypatch.setattr(parallel_decoding, "MOST_PREDICTIONS", 5)
     assert torch.equal(model.generate(**inputs, do_sample=False, custom_generate=parallel_greedy), greedy)
+
+
+def test_a_plan_of_a_map_is_decoded_as_greedy_decoding_does():
+    """A map takes the place of the ids that a model's rule derives; a map for each head is refused by its reason."""
+    torch.manual_seed(0)
+    tokenizer = build_tokenizer()
+    for options in ({}, {"coupling": "given", "num_relations": 5}, {"num_hidden_layers": 2}):
+        model = CoupledGPTForCausalLM(CoupledGPTConfig(hidden_size=32, intermediate_size=16, **options)).eval()
+        inputs = tokenizer(["653+049=", "111+222="], return_tensors="pt")
+        columns = inputs["input_ids"].shape[1] + 6
+        pair_map = torch.randint(-1, 3, (1, columns, columns)).masked_fill(torch.eye(columns).bool(), 0)
+        plan = {"pair_map": pair_map, "suppress_tokens": None, "max_new_tokens": 6}
+        expected = model.generate(**inputs, **plan)
+        assert torch.equal(model.generate(**inputs, **plan, custom_generate=parallel_greedy), expected)
+        plan["pair_map"] = pair_map.unsqueeze(1).expand(-1, 4, -1, -1)
+        with pytest.raises(ValueError, match="one map for all heads"):
+            model.generate(**inputs, **plan, custom_generate=parallel_greedy)

@@ -1,11 +1,13 @@
 """What loading says or refuses: reduced precision under a certificate, and tied weights that differ."""
 
+import copy
 import json
 import subprocess
 import sys
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
 import longhand
@@ -56,6 +58,62 @@ def test_a_proved_model_below_float32_says_so_once(kind, name, tokens, monkeypat
     for _ in range(2):
         model(torch.tensor([tokens]))
     assert len(said) == 1
+
+
+class Quantized(torch.Tensor):
+    """Weights in another format, which give the type that they stand for as their own, as those of torchao and quanto."""
+
+
+def replace_by_quantized(model):
+    layer = model.lm_head
+    layer.weight = torch.nn.Parameter(layer.weight.detach().as_subclass(Quantized))
+    return model
+
+
+def change_in_place(model):
+    with torch.no_grad():
+        model.lm_head.weight[0, 0] += 1e-6
+    return model
+
+
+def fine_tune(model):
+    loss = model.train()(ADDED, labels=ADDED).loss
+    loss.backward()
+    torch.optim.SGD(model.parameters(), lr=1e-3).step()
+    return model.eval()
+
+
+ADDED = torch.tensor([[17, 6, 5, 3, 10, 0, 4, 9, 13]])
+OTHER_WEIGHTS = {
+    "quantized": replace_by_quantized,
+    "dynamically quantized": lambda model: torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}),
+    "changed": change_in_place,
+    "fine-tuned": fine_tune,
+    "rounded before": lambda model: model.bfloat16().float(),
+    "with an adapter": lambda model: get_peft_model(model, LoraConfig(target_modules=["v_proj"])).base_model.model,
+}
+SAME_WEIGHTS = {
+    "as they are": lambda model: model,
+    "double": lambda model: model.double(),
+    "copied": copy.deepcopy,
+    "loaded": lambda model: (model.load_state_dict(copy.deepcopy(model.state_dict())), model)[1],
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("change", [*OTHER_WEIGHTS, *SAME_WEIGHTS])
+def test_weights_that_are_not_the_certified_numbers_are_said_once(change, monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr("longhand.modeling.pretrained.logger.warning", said.append)
+    for asked_before in (False, True):
+        said.clear()
+        model = CoupledGPTForCausalLM.from_pretrained(longhand.zoo("addition-tiny")).eval()
+        if asked_before:
+            model(ADDED)
+        model = (OTHER_WEIGHTS | SAME_WEIGHTS)[change](model)
+        for _ in range(2):
+            model(ADDED)
+        assert len(said) == (change in OTHER_WEIGHTS), said
 
 
 @pytest.mark.parametrize(

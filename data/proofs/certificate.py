@@ -17,13 +17,14 @@ from transformers import PreTrainedModel
 
 from longhand.data.families import DECODER
 from longhand.data.machines.covering import Practice
-from longhand.data.proofs.check import Check, Failure, check_neighbourhoods, coverings
+from longhand.data.proofs.check import CannotCertify, Check, Failure, check_neighbourhoods, coverings
 from longhand.data.proofs.provable import provable
 from longhand.data.proofs.windows.rounding import CLEAR
 from longhand.data.splits import make_generator
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.task import Task
 from longhand.modeling.coupling import plan_position_ids
+from longhand.modeling.pretrained import find_not_finite
 
 ROUNDING_FACTOR = 10
 """How many times every lead must exceed the bound of its rounding error."""
@@ -174,6 +175,8 @@ def certify(model: PreTrainedModel, task: Task, anew: bool = True) -> Certificat
     Raises:
         CannotCertify: as `covering`.
     """
+    if broken := find_not_finite(dict(model.named_parameters())):
+        raise CannotCertify(f"no certificate: weights are NaN or infinite ({', '.join(broken[:3])})")
     key = hash_weights(model), repr(task)
     if anew or key not in _CHECKS:
         check_thoroughly(model, task)

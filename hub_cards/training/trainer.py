@@ -33,13 +33,10 @@ from longhand.hub_cards.evaluation.budget import rows_at_once
 from longhand.hub_cards.result_rows import Row
 from longhand.hub_cards.training.arguments import BEST, Run
 from longhand.hub_cards.training.run_folder import STATE_FILE, write_hashes
+from longhand.modeling.pretrained import NotFinite, find_not_finite
 
 RESPONSE_LOSS = "response_loss"
 """The metric that takes the place of Trainer's loss, a mean over batches."""
-
-
-class NotFinite(RuntimeError):
-    """A loss or a weight is NaN or infinite, so training cannot go on."""
 
 
 class BatchTrainer(Trainer):
@@ -109,6 +106,11 @@ class BatchTrainer(Trainer):
             self.optimizer = MuonBeside(layer_matrices(self.model), other, lr=rate, weight_decay=self.args.weight_decay)
         return super().create_optimizer(model)
 
+    def get_decay_parameter_names(self, model):
+        """As Trainer's, but no parameter of one dimension: norms and factors are no matrices."""
+        matrices = {name for name, weights in model.named_parameters() if weights.ndim > 1}
+        return [name for name in super().get_decay_parameter_names(model) if name in matrices]
+
     def create_scheduler(self, num_training_steps, optimizer=None):
         """Make the schedule of the first `decay_steps` steps; the rate of the last of them holds for the steps after."""
         steps = min(num_training_steps, self.args.decay_steps or num_training_steps)
@@ -127,11 +129,11 @@ class BatchTrainer(Trainer):
         return self._one_by_one(by_length[eval_dataset] if isinstance(eval_dataset, str) else eval_dataset)
 
     def training_step(self, *args, **kwargs):
-        """As Trainer's step; the run ends if the loss is not finite."""
-        loss = super().training_step(*args, **kwargs)
-        if not loss.isfinite().all():
-            self._refuse(f"the loss is {float(loss.mean())}")
-        return loss
+        """As Trainer's step; the run ends if the model finds that the loss is not finite."""
+        try:
+            return super().training_step(*args, **kwargs)
+        except NotFinite as error:
+            self._refuse(str(error).partition(":")[0])
 
     def _save_checkpoint(self, *args, **kwargs):
         self.check_weights()
@@ -150,7 +152,7 @@ class BatchTrainer(Trainer):
 
     def check_weights(self) -> None:
         """Raise NotFinite if a weight is NaN or infinite."""
-        if broken := [name for name, weights in self.model.named_parameters() if not weights.isfinite().all()]:
+        if broken := find_not_finite(dict(self.model.named_parameters())):
             self._refuse(f"weights are NaN or infinite ({', '.join(broken[:3])})")
 
     def _refuse(self, reason: str) -> NoReturn:
