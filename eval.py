@@ -283,7 +283,12 @@ def ask(checkpoints: list[Checkpoint], questions: list[str]) -> None:
     for checkpoint in checkpoints:
         print(*answers_of(checkpoint, questions), sep="\n")
         if checkpoint.certificate and checkpoint.certificate["certified"]:
-            print("its certificate says: exact at every length; --certify checks that", file=sys.stderr)
+            try:
+                check_certifiable(checkpoint)
+            except ValueError as error:
+                print(f"warning: its certificate does not hold: {error}", file=sys.stderr)
+            else:
+                print("its certificate says: exact at every length; --certify checks that", file=sys.stderr)
 
 
 def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:

@@ -72,3 +72,32 @@ def test_settings_that_make_another_model_are_not_to_be_removed(folder, capsys):
     with pytest.raises(SystemExit):
         evaluation.main([str(folder), "--certify", "--output_dir", str(folder.parent / "out")])
     assert "remove" not in capsys.readouterr().err and "final_norm" not in config
+
+
+def test_a_question_says_exact_at_every_length_only_where_the_certificate_may_be_believed(folder, capsys):
+    evaluation.main([str(folder), "--ask", "101"])
+    assert "exact at every length" in capsys.readouterr().err
+    # Hashes of files are those of the folder, but other software may act on the setting.
+    set_values(banana=1)(folder)
+    change_json(folder / "certificate.json", files=hash_files(folder))
+    evaluation.main([str(folder), "--ask", "101"])
+    said = capsys.readouterr().err
+    assert "exact at every length" not in said and "does not hold" in said
+
+
+NO_QUESTIONS = {
+    "modular-arithmetic": ("2*3-4", ["44", "+", "2*", "-1", "2**3", ""]),
+    "missing-duplicate": ("101,121", ["101,101", "101,11", "+", "122,121", "101,021", "2,2", ","]),
+}
+
+
+@pytest.mark.parametrize("name", NO_QUESTIONS)
+def test_what_is_no_problem_has_no_answer(name, capsys):
+    legal, others = NO_QUESTIONS[name]
+    evaluation.main([name, "--ask", legal])
+    assert capsys.readouterr().out.strip()
+    for question in others:
+        with pytest.raises(SystemExit) as stop:
+            evaluation.main([name, f"--ask={question}"])
+        said = capsys.readouterr()
+        assert stop.value.code == 2 and not said.out and "exact" not in said.err, question

@@ -4,6 +4,8 @@ Work is shown: a response has one symbol for each column, and the answer of the 
 from it as each task says. Further tasks of the paper are `parity`, `reverse` and sums in base 2 (`base_addition`).
 """
 
+import re
+
 import numpy as np
 
 from longhand.data.tasks.column_task import Automaton, ColumnPass, ColumnTask
@@ -60,6 +62,15 @@ class ModularArithmetic(Automaton):
     flush = 1
     start = ("factor", 0, 1)
     example_question = "2*3-4"
+
+    def prompt(self, question):
+        """As `Task.prompt`; raises ValueError for a question that is no expression, though the machine has an answer."""
+        if not re.fullmatch(r"[0-4]([+*-][0-4])*", question):
+            raise ValueError(
+                f"the question {question!r} is no expression of digits 0 to 4 with + - * between them, such as "
+                f"{self.example_question}"
+            )
+        return super().prompt(question)
 
     def step(self, state, symbols):
         (symbol,) = symbols
@@ -140,6 +151,17 @@ class MissingDuplicate(Automaton):
     alphabet = "012"
     start = 2
     example_question = "101,121"
+
+    def prompt(self, question):
+        """As `Task.prompt`; raises ValueError for a question that hides no symbol, though the machine has an answer."""
+        first, _, second = question.partition(",")
+        different = [pair for pair in zip(first, second, strict=False) if pair[0] != pair[1]]
+        hidden = [pair for pair in different if "2" in pair]
+        if len(first) != len(second) or len(different) != 1 or not hidden or (first + second).count("2") != 1:
+            raise ValueError(
+                f"the question {question!r} is no word twice, of which 2 hides one symbol, such as {self.example_question}"
+            )
+        return super().prompt(question)
 
     def step(self, found, symbols):
         first, second = symbols
