@@ -63,14 +63,13 @@ class ModularArithmetic(Automaton):
     start = ("factor", 0, 1)
     example_question = "2*3-4"
 
-    def prompt(self, question):
-        """As `Task.prompt`; raises ValueError for a question that is no expression, though the machine has an answer."""
+    def check_question(self, question):
+        """Raise ValueError for a word that is no expression, though the machine has an answer."""
         if not re.fullmatch(r"[0-4]([+*-][0-4])*", question):
             raise ValueError(
                 f"the question {question!r} is no expression of digits 0 to 4 with + - * between them, such as "
                 f"{self.example_question}"
             )
-        return super().prompt(question)
 
     def step(self, state, symbols):
         (symbol,) = symbols
@@ -152,8 +151,8 @@ class MissingDuplicate(Automaton):
     start = 2
     example_question = "101,121"
 
-    def prompt(self, question):
-        """As `Task.prompt`; raises ValueError for a question that hides no symbol, though the machine has an answer."""
+    def check_question(self, question):
+        """Raise ValueError for words of which no symbol is hidden, though the machine has an answer."""
         first, _, second = question.partition(",")
         different = [pair for pair in zip(first, second, strict=False) if pair[0] != pair[1]]
         hidden = [pair for pair in different if "2" in pair]
@@ -161,7 +160,6 @@ class MissingDuplicate(Automaton):
             raise ValueError(
                 f"the question {question!r} is no word twice, of which 2 hides one symbol, such as {self.example_question}"
             )
-        return super().prompt(question)
 
     def step(self, found, symbols):
         first, second = symbols

@@ -146,6 +146,13 @@ class Task(Lengths, ABC):
         """
         return self
 
+    def check_question(self, question: str) -> None:
+        """Raise ValueError for a question of a person that means nothing, though texts of this form have an answer.
+
+        Args:
+            question: without spaces and a sign at its end.
+        """
+
     @property
     def most_text(self) -> int:
         """Most tokens of random text around a problem, which no model reads anything from."""

@@ -106,7 +106,9 @@ class Checkpoint:
 
     def answer(self, question: str) -> str:
         """Return the model's answer to a question, see `Family.answer`."""
-        return self.task.family.answer(self.task.part_of(question), self.model, self.tokenizer, question)
+        part = self.task.part_of(question)
+        part.check_question(bare(question))
+        return self.task.family.answer(part, self.model, self.tokenizer, question)
 
     def answers(self, questions: Sequence[str]) -> list[str]:
         """Return the model's answers to questions of any lengths, those of one layout in one batch.
@@ -125,6 +127,7 @@ class Checkpoint:
             for place, text in enumerate(questions):
                 try:
                     part = self.task.part_of(text)
+                    part.check_question(bare(text))
                     question = family.read(part, self.model, text)
                 except ValueError as error:
                     which = f"question {place + 1} of {len(questions)}: " if len(questions) > 1 else ""
@@ -150,6 +153,11 @@ class Checkpoint:
     def by_part(self) -> list["Checkpoint"]:
         """Return the checkpoint for each part of its task, to be tested on it."""
         return [replace(self, task=part) for part in self.task.parts]
+
+
+def bare(question: str) -> str:
+    """A question without spaces and the sign at its end."""
+    return "".join(question.split()).removesuffix("=")
 
 
 def checkpoint_name(source: str) -> str:
