@@ -7,7 +7,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from position_subjects import tokens_of
 
-from longhand.data.tokenization import build_tokenizer
+from longhand.data.tasks.registry import build_tokenizer
 from longhand.modeling import (
     CoupledGPTConfig,
     CoupledGPTForCausalLM,

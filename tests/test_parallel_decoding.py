@@ -187,7 +187,6 @@ def test_small_passes_give_the_same(monkeypatch):
 def test_a_plan_of_a_map_is_decoded_as_greedy_decoding_does():
     """A map takes the place of the ids that a model's rule derives; a map for each head is refused by its reason."""
     torch.manual_seed(0)
-    tokenizer = build_tokenizer()
     for options in ({}, {"coupling": "given", "num_relations": 5}, {"num_hidden_layers": 2}):
         model = CoupledGPTForCausalLM(CoupledGPTConfig(hidden_size=32, intermediate_size=16, **options)).eval()
         inputs = tokenizer(["653+049=", "111+222="], return_tensors="pt")
