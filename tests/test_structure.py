@@ -32,6 +32,8 @@ FILES = {
         *(ROOT / name for name in ("__init__.py", "on_demand.py", "train.py", "eval.py")),
         *ROOT.glob("[dhm]*/**/*.py"),
     ]
+    # Examples are programs of a user.
+    if "examples" not in file.parts
 }
 
 

@@ -4,13 +4,15 @@ Paths grow edge by edge. Two paths are one if they end at one vertex and look th
 list is finite: at most states x alphabet**columns.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
-from longhand.data.machines.columns import ABSENT, MOST_NEIGHBOURHOODS, Graph, TooMany
+from longhand.data.machines.columns import ABSENT, HERE, MOST_NEIGHBOURHOODS, NEXT, Graph, TooMany
+from longhand.modeling.relations import Window, coupled_pair_map
 
 
 class Conflict(ValueError):
@@ -153,6 +155,52 @@ class Sight(NamedTuple):
     def find(self) -> Found:
         """The neighbourhoods, by `find_neighbourhoods`."""
         return _find(self.graph, self.word, tuple(self.sees), tuple(self.unordered), self.backward)
+
+
+Ids = Callable[[int], tuple[int, ...]]
+"""From a column to the position ids of the token there, one for each level; 0 where it has none."""
+
+ANY_COLUMN = 1_000
+"""The id of a column far from both ends of a problem."""
+
+
+def by_column(sign: int, *row: int) -> Ids:
+    """Ids that grow with the column (`sign` 1), or fall (-1), and those of the row, the same in every column."""
+    return lambda column: (ANY_COLUMN + sign * column, *row)
+
+
+def one_token(*ids: int) -> Ids:
+    """The ids of a token that has no column."""
+    return lambda column: ids
+
+
+def sight_by_ids(
+    graph: Graph, word: int, query: Ids, keys: Mapping[int, Ids], window: Window, written: int | None = None
+) -> Sight:
+    """What tokens of a word see, by the ids of all rows; the relation of two tokens is that of a model with this window.
+
+    Words whose tokens have the same ids cannot be told apart.
+
+    Args:
+        query: the ids of the word's tokens.
+        keys: the ids of the words that stand before it in the text.
+        written: the word that is being written as others see it, of which a token sees itself and what is before; None if
+            its own row is out of its window.
+    """
+    rows = dict(keys) if written is None else {**keys, written: query}
+    numbers = np.array([part for part in np.ravel(np.array(window, dtype=object)) if isinstance(part, int)])
+    reach = int(np.abs(numbers).max())
+    slots = []
+    for column in range(-reach, reach + 1):
+        for other, ids in rows.items():
+            # A row whose ids are the same everywhere is one token.
+            if column == HERE or (ids(HERE) != ids(NEXT) and (other != written or column < HERE)):
+                slots.append((column, other))
+    own, others = (torch.tensor(ids).T.unsqueeze(0) for ids in ([query(HERE)], [rows[key](at) for at, key in slots]))
+    relations = coupled_pair_map(own, others, window, windowed=True)[0, 0].tolist()
+    related = [(slot, relation) for slot, relation in zip(slots, relations, strict=True) if relation >= 0]
+    alike = [other for other in keys if sum(keys[other](HERE) == ids(HERE) for ids in keys.values()) > 1]
+    return Sight(graph, word, [slot for slot, _ in related], [relation for _, relation in related], tuple(alike))
 
 
 _find = lru_cache(maxsize=8)(find_neighbourhoods)

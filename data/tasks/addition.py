@@ -12,9 +12,9 @@ import pyarrow as pa
 from longhand.data.digits import add_digits, extend_digits, number_lengths
 from longhand.data.formatting import check_longest, lay_out, pad_beyond
 from longhand.data.lengths import LongestOperandLengths
-from longhand.data.machines.columns import ABSENT, ENDING, HERE, NEXT, Columns, Graph, Number, grow
+from longhand.data.machines.columns import ABSENT, ENDING, Columns, Graph, Number, grow
 from longhand.data.machines.covering import search_covering
-from longhand.data.machines.sights import Sight
+from longhand.data.machines.sights import by_column, sight_by_ids
 from longhand.data.machines.texts import TextRuns
 from longhand.data.tasks.complexity import cascade_lengths
 from longhand.data.tasks.decoder_task import DecoderTask
@@ -110,23 +110,12 @@ class Addition(LongestOperandLengths, DecoderTask):
         A token sees, in each column of the window, the digits of both operands in any order, and `+` and `=` below the ones;
         and what is written so far.
         """
-        low, high = window
         self.check_window(window, layers, tuple(window))
         if self.order == "plain":
             raise ValueError("with the order 'plain' the next digit needs a carry from below, which no window can hold")
         first, second, total = range(3)
-        # A token sees the digits of the sum up to its own column.
-        written = [(column, total) for column in range(low, HERE + 1)]
-        digits = [(column, word) for column in range(low, high + 1) for word in (first, second)]
-        sees = sorted([*digits, *written])
-        sight = Sight(
-            graph=_runs(2, self.zero_padding, ABSENT, self.end_token),
-            word=total,
-            sees=sees,
-            relations=[column - low for column, _ in sees],
-            unordered=(first, second),
-        )
-        return search_covering([sight], self)
+        runs, ids = _runs(2, self.zero_padding, ABSENT, self.end_token), by_column(-1)
+        return search_covering([sight_by_ids(runs, total, ids, {first: ids, second: ids}, window, written=total)], self)
 
     def text_runs(self, ordered):
         if not self.zero_padding:
@@ -326,15 +315,8 @@ class MultiOperandAddition(LongestOperandLengths, DecoderTask):
         """Every neighbourhood, by search. A token sees the digits of a column in any order, so one order is enough."""
         self.check_window(window, layers, (0, 1))
         operands, total = range(self.operands), self.operands
-        sees = [(column, word) for column in (HERE, NEXT) for word in operands]
-        sees.append((HERE, total))
-        sight = Sight(
-            graph=_runs(self.operands, True, 0, self.end_token),
-            word=total,
-            sees=sees,
-            relations=[column for column, _ in sees],
-            unordered=operands,
-        )
+        runs, ids = _runs(self.operands, True, 0, self.end_token), by_column(-1)
+        sight = sight_by_ids(runs, total, ids, dict.fromkeys(operands, ids), window, written=total)
         return search_covering([sight], self)
 
     def text_runs(self, ordered):

@@ -10,9 +10,9 @@ import numpy as np
 from longhand.data.digits import add_digits
 from longhand.data.formatting import lay_out
 from longhand.data.lengths import AnyNumberOfOperands
-from longhand.data.machines.columns import ABSENT, HERE, NEXT, Columns, Graph
+from longhand.data.machines.columns import ABSENT, Columns, Graph
 from longhand.data.machines.covering import search_covering
-from longhand.data.machines.sights import Sight
+from longhand.data.machines.sights import by_column, sight_by_ids
 from longhand.data.splits import problem_keys
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import ONES_FIRST
@@ -127,14 +127,9 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
         """
         self.check_window(window, layers)
         before, operand, equals, running_sum = range(4)
-        sight = Sight(
-            _runs(self.end_token),
-            word=running_sum,
-            sees=((HERE, before), (HERE, operand), (NEXT, before), (NEXT, operand), (NEXT, equals)),
-            relations=(0, 0, 1, 1, 2),
-            unordered=(before, operand),
-        )
-        return search_covering([sight])
+        summands, sign = by_column(-1, 1), by_column(-1, 0)
+        keys = {before: summands, operand: summands, equals: sign}
+        return search_covering([sight_by_ids(_runs(self.end_token), running_sum, by_column(-1, 2), keys, window)])
 
 
 class Row(NamedTuple):

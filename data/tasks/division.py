@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from longhand.data.digits import divide_digits
 from longhand.data.formatting import lay_out, pad_beyond
-from longhand.data.machines.columns import ABSENT, HERE, NEXT, Columns, Graph
+from longhand.data.machines.columns import ABSENT, Columns, Graph
 from longhand.data.machines.covering import search_covering
-from longhand.data.machines.sights import Sight
+from longhand.data.machines.sights import by_column, one_token, sight_by_ids
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import NUMBER, AnswerReader
 from longhand.data.tasks.registry import register_task
@@ -85,11 +85,12 @@ class Division(DecoderTask):
         self.check_window(window, layers)
         runs = _runs(self.end_token)
         dividend, divisor, remainder_seen, remainder, quotient = range(5)
-        read = ((NEXT, dividend), (HERE, divisor))
+        read = {dividend: by_column(1, 0), divisor: one_token(0, 1)}
+        rows = {**read, remainder_seen: by_column(1, 2)}
         return search_covering(
             [
-                Sight(runs, word=remainder, sees=read, relations=(0, 1)),
-                Sight(runs, word=quotient, sees=(*read, (HERE, remainder_seen)), relations=(0, 2, 3)),
+                sight_by_ids(runs, remainder, by_column(1, 2), read, window),
+                sight_by_ids(runs, quotient, by_column(1, 3), rows, window),
             ]
         )
 

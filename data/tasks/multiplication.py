@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from longhand.data.digits import multiply_digits
 from longhand.data.formatting import lay_out, pad_beyond
-from longhand.data.machines.columns import ABSENT, HERE, NEXT, Columns, Graph, Number, grow
+from longhand.data.machines.columns import ABSENT, Columns, Graph, Number, grow
 from longhand.data.machines.covering import search_covering
-from longhand.data.machines.sights import Sight
+from longhand.data.machines.sights import by_column, one_token, sight_by_ids
 from longhand.data.tasks.complexity import dependency_lengths
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import NUMBER, ONES_FIRST
@@ -105,9 +105,9 @@ class Multiplication(DecoderTask):
                 f"coupling rule 'multiplication_by_digits' only, not for {self.multiplier_length} and {list(window)}"
             )
         first, ones, tens, product_row = range(4)
-        sees = ((NEXT, first), (HERE, first), (-1, first), (-2, first), (HERE, ones), (HERE, tens))
+        keys = {first: by_column(-1, 0), ones: one_token(0, 2), tens: one_token(0, 1)}
         runs = _runs(self.multiplier_length, self.end_token)
-        return search_covering([Sight(runs, word=product_row, sees=sees, relations=range(len(relations)))])
+        return search_covering([sight_by_ids(runs, product_row, by_column(-1, 3), keys, window)])
 
     def read_question(self, question):
         """Leading zeros are removed; then the second operand is zero-padded to `multiplier_length`."""

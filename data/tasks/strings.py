@@ -9,9 +9,9 @@ import numpy as np
 
 from longhand.data.digits import uniform_words
 from longhand.data.formatting import check_longest, lay_out
-from longhand.data.machines.columns import ABSENT, NEXT, Columns, Graph
+from longhand.data.machines.columns import ABSENT, Columns, Graph
 from longhand.data.machines.covering import search_covering
-from longhand.data.machines.sights import Sight
+from longhand.data.machines.sights import by_column, sight_by_ids
 from longhand.data.machines.texts import TextRuns
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AS_WRITTEN, AnswerReader
@@ -25,6 +25,9 @@ class StringTask(DecoderTask):
     """Base of the tasks about one string. Its length is uniform, and the string is uniform among the strings of its length.
 
     A string is an operand whose "ones digit" is its first symbol. A group holds the strings of one length.
+
+    Attributes:
+        direction: 1 if position ids grow from column to column in the order in which the response is written, else -1.
     """
 
     operands: ClassVar[int] = 1
@@ -32,6 +35,7 @@ class StringTask(DecoderTask):
     sized_problems: ClassVar[tuple[str, str]] = ("strings of", "symbol")
     every_problem: ClassVar[str] = "strings of every length"
     symbols: ClassVar[int] = 10
+    direction: ClassVar[int] = 1
     reader: ClassVar[AnswerReader] = AS_WRITTEN
 
     @property
@@ -59,7 +63,8 @@ class StringTask(DecoderTask):
         """Every neighbourhood, by search: a token sees the symbol that comes next."""
         self.check_window(window, layers)
         read, written = range(2)
-        return search_covering([Sight(self._runs(), word=written, sees=((NEXT, read),), relations=(0,))], self)
+        ids = by_column(self.direction)
+        return search_covering([sight_by_ids(self._runs(), written, ids, {read: ids}, window)], self)
 
     def _runs(self) -> Graph:
         """All strings. Words: the string and the response."""
@@ -105,6 +110,7 @@ class Reverse(StringTask):
 
     name: ClassVar[str] = "reverse"
     coupling: ClassVar[str] = "reverse"
+    direction: ClassVar[int] = -1
     ones_come_first: ClassVar[bool] = False
     example_question: ClassVar[str] = "5962"
 

@@ -10,9 +10,9 @@ import numpy as np
 from longhand.data.digits import extend_digits, numbers_below, subtract_digits
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.lengths import LongestOperandLengths
-from longhand.data.machines.columns import ABSENT, HERE, NEXT, Columns, Graph
+from longhand.data.machines.columns import ABSENT, Columns, Graph
 from longhand.data.machines.covering import search_covering
-from longhand.data.machines.sights import Sight
+from longhand.data.machines.sights import by_column, sight_by_ids
 from longhand.data.machines.texts import TextRuns
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import ONES_FIRST
@@ -77,8 +77,8 @@ class Subtraction(LongestOperandLengths, DecoderTask):
         """Every neighbourhood, by search. A token sees both digits of its column and of the next, told apart."""
         self.check_window(window, layers)
         first, second, difference = range(3)
-        sees = ((HERE, first), (HERE, second), (NEXT, first), (NEXT, second))
-        return search_covering([Sight(_runs(self.end_token), word=difference, sees=sees, relations=range(4))], self)
+        keys = {first: by_column(-1, 1), second: by_column(-1, 2)}
+        return search_covering([sight_by_ids(_runs(self.end_token), difference, by_column(-1, 3), keys, window)], self)
 
     def text_runs(self, ordered):
         return TextRuns(_runs(self.end_token), (0, 1), 2, 2, last_first=True, zero_on_top=False)
@@ -153,18 +153,10 @@ class SignedSubtraction(LongestOperandLengths, DecoderTask):
         """All 20,528 neighbourhoods, by search: a token of the second row sees the first one in the place of A."""
         self.check_window(window, layers)
         first, second, first_row_seen, first_row, second_row = range(5)
-        difference = Sight(
-            _signed_runs(self.end_token, negative=False),
-            word=first_row,
-            sees=((HERE, first), (HERE, second), (NEXT, first), (NEXT, second)),
-            relations=range(4),
-        )
-        missing = Sight(
-            _signed_runs(self.end_token, negative=True),
-            word=second_row,
-            sees=((HERE, first_row_seen), (NEXT, first_row_seen)),
-            relations=(0, 2),
-        )
+        keys = {first: by_column(-1, 1), second: by_column(-1, 2), first_row_seen: by_column(-1, 3)}
+        not_negative, negative = (_signed_runs(self.end_token, negative=sign) for sign in (False, True))
+        difference = sight_by_ids(not_negative, first_row, by_column(-1, 3), keys, window)
+        missing = sight_by_ids(negative, second_row, by_column(-1, 5), keys, window)
         return search_covering([difference, missing])
 
 
