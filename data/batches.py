@@ -320,14 +320,14 @@ def draw_batch(
 
 
 def check_lengths(
-    model: PreTrainedModel, task: Task, lengths: Iterable[tuple[int, ...]], start: int = 1
+    model: PreTrainedModel, task: Task, lengths: Iterable[tuple[int, ...]], start: int = 1, split: str = "test"
 ) -> list[tuple[int, ...]]:
     """Check operands, with ids that begin with `start`, before any time is spent, and return them.
 
     Raises:
-        ValueError: the model cannot take the operands.
+        ValueError: the model cannot take the operands, or the split holds no problem of their lengths.
     """
     checked = list(lengths)
     for operands in tqdm(checked, desc="checking lengths", disable=None, leave=False, delay=1):
-        task.family.check_inputs(task, model, draw_batch(model, task, operands, start=start))
+        task.family.check_inputs(task, model, draw_batch(model, task, operands, split=split, start=start))
     return checked

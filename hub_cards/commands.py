@@ -68,8 +68,11 @@ def interruptible(advice: str) -> Iterator[None]:
 
     sys.unraisablehook = interrupt_again
     try:
-        yield
-        sys.stdout.flush()
+        try:
+            yield
+        finally:
+            # Also after `--help`, which ends the program: what is left would fail when Python exits.
+            sys.stdout.flush()
     except KeyboardInterrupt as error:
         print(f"\ninterrupted: {advice}", file=sys.stderr)
         raise SystemExit(130) from error

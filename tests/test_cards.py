@@ -50,13 +50,11 @@ def test_metadata_has_the_results_by_length(folder):
         for metric in (("exact_match", exact_match), ("token_accuracy", 0.987654))
     ]
     # Problems were drawn for the evaluation: they are not the rows of the dataset on the Hub.
-    assert {result.dataset_type for result in data.eval_results} == {"user/sums"}
-    assert {result.dataset_args["problems"] for result in data.eval_results} == {
-        "drawn by longhand, not rows of this dataset"
-    }
+    assert {result.dataset_type for result in data.eval_results} == {"longhand-addition"}
     assert data.model_name == "adder" and data.language == "zxx"
-    own = ModelCard(model_card(folder, "user/adder")).data.eval_results
-    assert {(result.dataset_type, "problems" in result.dataset_args) for result in own} == {("longhand-addition", False)}
+    for paper in ("2405.20671", "2406.01895"):
+        # The Hub makes a tag of such a link.
+        assert f"https://arxiv.org/abs/{paper}" in model_card(folder, "user/adder")
 
 
 def test_the_widget_s_example_is_a_prompt_that_the_model_answers(folder, small_encoder):

@@ -52,14 +52,16 @@ def test_ctrl_c_ends_a_command_in_one_line(place, capsys):
 
 
 @pytest.mark.parametrize("lines", [1, 100_000])
-def test_a_closed_output_ends_a_command_in_one_line(lines):
-    """A single line is written when Python exits, many before."""
+@pytest.mark.parametrize("end", ["pass", "raise SystemExit(0)"])
+def test_a_closed_output_ends_a_command_in_one_line(lines, end):
+    """A single line is written when Python exits, many before; `--help` ends the program by itself."""
     code = f"""
 from commands import interruptible, refusing_in_one_line
 with interruptible("run it again"), refusing_in_one_line(OSError):
     input()
     for line in range({lines}):
         print("a line")
+    {end}
 """
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     # Alone, without the package, which takes seconds to import.

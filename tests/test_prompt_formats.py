@@ -24,6 +24,7 @@ from longhand.data import (
     load_task_dataset,
     make_generator,
 )
+from longhand.data.batches import evaluation_draw
 from longhand.data.families import DECODER
 from longhand.data.proofs import hash_weights
 from longhand.hub_cards.checkpoints.load import load_checkpoint
@@ -272,6 +273,11 @@ def test_every_recipe_names_its_task_in_the_configuration(name, tmp_path):
     assert run.config.task == run.task.describe()
     stated = run.config.prompt_format
     assert (stated and read_format(stated)) == run.task.prompt_format
+    # Splits hold problems of the sizes that are validated and tested, which training checks before its first step.
+    for part in run.task.for_evaluation.parts:
+        for split, sizes in (("validation", run.data.validation_lengths), ("test", run.data.test_lengths)):
+            generator, lengths = evaluation_draw(part, part.operand_lengths(min(sizes)), 1, 0, split)
+            assert len(part.examples(generator, lengths, split)) == 1
 
 
 def test_a_construction_names_its_task(tmp_path):

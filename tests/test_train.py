@@ -337,3 +337,11 @@ def test_the_best_checkpoint_is_chosen_beyond_the_trained_sizes(by, better, tmp_
         monkeypatch.setattr(trainer.Trainer, "evaluate", lambda *_, seen=seen: dict(seen))
         chosen.append(made._determine_best_metric(made.evaluate(), None))
     assert chosen == better
+
+
+@pytest.mark.parametrize("more", [[], ["--dry_run"]])
+@pytest.mark.parametrize("option", ["--test_lengths", "--validation_lengths"])
+def test_sizes_of_which_a_split_holds_no_problem_are_refused_before_training(option, more, tmp_path, capsys):
+    words = ["copy", "--task", "parity", "--until_certified", "False", option, "3", "12", *more]
+    message = refusal(capsys, [*words, "--output_dir", tmp_path / "run"])
+    assert "holds no problem of the task 'parity' of the sizes 3" in message and not (tmp_path / "run").exists()

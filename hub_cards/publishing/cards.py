@@ -162,7 +162,7 @@ def render(template: str, data: CardData, **values: object) -> str:
 
 
 def _metadata(checkpoint: Checkpoint, title: str, dataset: str | None) -> ModelCardData:
-    results, task, config = eval_results(checkpoint, dataset), checkpoint.task, checkpoint.model.config
+    results, task, config = eval_results(checkpoint), checkpoint.task, checkpoint.model.config
     widget = [{"example_title": task.name, "text": family_card(task).ask(task)[0]}] if task.answers_questions else None
     # The Hub's word for repositories with code that the Auto classes run.
     code = ["custom_code"] if getattr(config, "auto_map", None) else []
@@ -182,26 +182,24 @@ def _metadata(checkpoint: Checkpoint, title: str, dataset: str | None) -> ModelC
     )
 
 
-def eval_results(checkpoint: Checkpoint, dataset: str | None) -> list[EvalResult]:
+def eval_results(checkpoint: Checkpoint) -> list[EvalResult]:
     """The last checkpoint's results for the metadata's `model-index`, with two metrics for each size.
 
-    Args:
-        dataset: Hub id of a dataset of its task. The results say that their problems were drawn, not taken from its rows.
-            Without one, the dataset that they name is the generated task.
+    The dataset that they name is the generated task: problems are drawn, and are no rows of a dataset on the Hub, which has
+    no configuration for each size.
     """
     task = checkpoint.task
-    drawn = {"problems": "drawn by longhand, not rows of this dataset"} if dataset else {}
     results = []
     for row in checkpoint.rows:
         size = describe_length(row).replace(", ", "x")
         common: dict[str, Any] = {
             "task_type": task.family.pipeline,
             "task_name": task.name,
-            "dataset_type": dataset or f"longhand-{row['task']}".replace("_", "-"),
+            "dataset_type": f"longhand-{row['task']}".replace("_", "-"),
             "dataset_name": f"{row['task']}, length {describe_length(row)}",
             "dataset_config": f"length_{size}",
             "dataset_split": "test",
-            "dataset_args": {name: row[name] for name in ("num_samples", "seed", "decode")} | drawn,
+            "dataset_args": {name: row[name] for name in ("num_samples", "seed", "decode")},
         }
         for metric in (metric for metric in METRICS if not metric.is_optional):
             value, name = row[metric.name], metric.heading

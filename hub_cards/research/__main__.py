@@ -48,11 +48,11 @@ def describe_studies() -> str:
 def main(arguments: list[str] | None = None) -> None:
     """Run the study that is named first, with the options that follow; bad input ends with one line and exit status 2."""
     name, *options = (sys.argv[1:] if arguments is None else arguments) or [""]
-    if name in ("--list", "-h", "--help"):
-        print(describe_studies() if name == "--list" else f"{__doc__}\n{describe_studies()}")
-        return
     logging.disable_progress_bar()
     with interruptible("the same command goes on"), refusing_in_one_line(OSError):
+        if name in ("--list", "-h", "--help"):
+            print(describe_studies() if name == "--list" else f"{__doc__}\n{describe_studies()}")
+            return
         names = [*STUDIES, GPU, *list_studies()]
         if name not in names:
             raise ValueError(f"study {name!r} is unknown: choose from {', '.join(names)}")

@@ -1,6 +1,7 @@
 """The Trainer of a run: its model, its batches, and what it does at every validation."""
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -323,10 +324,14 @@ def _share(run: Run) -> dict[str, int]:
 
 
 def check_sizes(run: Run, model: PreTrainedModel) -> None:
-    """Raise ValueError if the longest problems that the run trains, validates or tests do not fit the model."""
+    """Raise ValueError if the longest problems that the run trains, validates or tests do not fit the model.
+
+    A split must also hold problems of the shortest size that is validated, or tested.
+    """
     data = run.data
-    for part in run.task.for_evaluation.parts:
-        check_lengths(model, part, [part.operand_lengths(max(data.validation_lengths + data.test_lengths))])
+    evaluated = {"validation": data.validation_lengths, "test": data.test_lengths}
+    for part, (split, sizes) in product(run.task.for_evaluation.parts, evaluated.items()):
+        check_lengths(model, part, map(part.operand_lengths, sorted({min(sizes), max(sizes)})), split=split)
     for part in run.task.parts:
         longest, seed = part.operand_lengths(data.max_length), run.training.data_seed
         check_lengths(model, part.widest, [longest])
