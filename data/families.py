@@ -376,7 +376,7 @@ class Decoder(Family):
         ]
         position_ids = questions[0].position_ids
         if position_ids is None:
-            tokens = input_ids.shape[1] + model.config.rule.plan(input_ids, 1).response_length
+            tokens = input_ids.shape[1] + int(model.config.rule.plan(input_ids, 1).response_length)
         else:
             tokens = position_ids.shape[-1]
         task.check_answered(tokens)

@@ -183,7 +183,7 @@ def generated_matches(
     prompts = batch["input_ids"].gather(1, column.clamp(min=0)).masked_fill(column < 0, PAD)
     attention_mask = (prompts != PAD).long().to(model.device)
     if start != 1:
-        planned = model.config.rule.plan(prompts, 1).response_length
+        planned = int(model.config.rule.plan(prompts, 1).response_length)
         ids = model.model.plan_position_ids(prompts, longest + planned)
         options = {"position_ids": shift_position_ids(ids, torch.tensor(start - 1)).to(model.device), **options}
     output = model.generate(prompts.to(model.device), attention_mask=attention_mask, do_sample=False, **options)

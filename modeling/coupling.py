@@ -33,13 +33,14 @@ class Plan(NamedTuple):
     Attributes:
         position_ids: (batch or 1, levels, columns) int64; 0 means padding, or no id at this level. One row
             stands for the whole batch if every row has the same layout.
-        response_length: number of tokens of the longest possible response in the batch, with its end token.
+        response_length: number of tokens of the longest possible response in the batch, with its end token; or a tensor of
+            this one number, which only those read who need it.
         largest_ids: (batch or 1, levels) the largest id of each row's query and planned response, for a rule whose ids
             continue after the planned response; None if its ids end there.
     """
 
     position_ids: Tensor
-    response_length: int
+    response_length: int | Tensor
     largest_ids: Tensor | None = None
 
 
@@ -149,7 +150,7 @@ def largest_position_ids(coupling: str | CouplingRule, input_ids: Tensor) -> Ten
     plan = rule.plan(input_ids, 1)
     if plan.largest_ids is not None:
         return plan.largest_ids
-    return rule.plan(input_ids, input_ids.shape[1] + plan.response_length).position_ids.amax(-1)
+    return rule.plan(input_ids, input_ids.shape[1] + int(plan.response_length)).position_ids.amax(-1)
 
 
 def spread_position_ids(position_ids: Tensor, largest_ids: Tensor, max_position_ids: int) -> Tensor:
@@ -227,6 +228,6 @@ def plan_joined(members: Mapping[int, str], input_ids: Tensor, columns: int) -> 
         if (rows := marks == mark).any():
             plan = rule.plan(input_ids[rows], columns)
             position_ids[rows, levels] = plan.position_ids
-            response_length = max(response_length, plan.response_length)
+            response_length = max(response_length, int(plan.response_length))
             same_layout = bool(rows.all()) and len(plan.position_ids) == 1
     return Plan(position_ids[:1] if same_layout else position_ids, response_length)

@@ -31,7 +31,7 @@ def _two_numbers(input_ids: Tensor, columns: int, sign: int, operands_reversed: 
     first_length, second_length = middle - begin - 1, equals - middle - 1
     longest = torch.maximum(first_length, second_length)
     digits = {PLUS: longest + 1, MINUS: longest, TIMES: first_length + second_length}[sign]
-    response_length = int(digits.max()) + 1
+    response_length = digits.max() + 1
 
     column = torch.arange(columns, device=input_ids.device)
     in_response = (column > equals) & (column <= equals + digits)
@@ -125,7 +125,7 @@ def addition_plain_unpadded(input_ids: Tensor, columns: int) -> Plan:
     significance = torch.where(column < middle, first, torch.where(column < equals, second, written))
     significance = torch.where(column == middle, -1, significance)
     in_text = (column > begin) & (column <= equals + response)
-    return Plan(torch.where(in_text, response + 1 - significance, 0).unsqueeze(1), int(response.max()) + 1)
+    return Plan(torch.where(in_text, response + 1 - significance, 0).unsqueeze(1), response.max() + 1)
 
 
 def _has_carry_out(input_ids: Tensor, begin: Tensor, middle: Tensor, equals: Tensor) -> Tensor:
@@ -175,7 +175,7 @@ def multi_operand_addition(input_ids: Tensor, columns: int) -> Plan:
     query = (column - begin - 1) % (width + 1) + 1
     response = (width - (column - equals - 1)).clamp(min=0)
     ids = torch.where(column <= begin, 0, torch.where(column <= equals, query, response))
-    return Plan(ids.unsqueeze(1), int(width.max()) + 1)
+    return Plan(ids.unsqueeze(1), width.max() + 1)
 
 
 @coupling_rule(levels=1, capacity=lambda ids: f"operands of {ids - 3} digits, padded to {ids - 2}")
@@ -251,7 +251,7 @@ def addition_scratchpad(input_ids: Tensor, columns: int) -> Plan:
     response_length = equals - begin + width + 1
     in_text = (column > begin) & (column < equals + response_length)
     ids = torch.where(in_text.unsqueeze(1), torch.stack([by_column, by_row], dim=1), 0)
-    return Plan(ids, int(response_length.max()))
+    return Plan(ids, response_length.max())
 
 
 @coupling_rule(levels=2, capacity=lambda ids: f"{ids - 1} operands, running sums of {ids - 1} digits")
@@ -285,7 +285,7 @@ def addition_scratchpad_followup(input_ids: Tensor, columns: int) -> Plan:
     response_length = equals - begin + width + 1
     in_text = (column > begin) & (column < equals + response_length)
     ids = torch.where(in_text.unsqueeze(1), torch.stack([by_column, row], dim=1), 0)
-    return Plan(ids, int(response_length.max()))
+    return Plan(ids, response_length.max())
 
 
 @coupling_rule(
@@ -354,7 +354,7 @@ def signed_subtraction(input_ids: Tensor, columns: int) -> Plan:
     second_row = torch.stack([longest + 1 - place, torch.full_like(place, 5)], dim=1)
     in_second_row = ((place >= 0) & (place <= longest)).unsqueeze(1)
     first_row = subtraction(input_ids, columns).position_ids
-    return Plan(torch.where(in_second_row, second_row, first_row), 2 * int(longest.max()) + 2)
+    return Plan(torch.where(in_second_row, second_row, first_row), 2 * longest.max() + 2)
 
 
 @coupling_rule(levels=1, capacity=lambda ids: f"operands of {ids - 1} digits in all")
@@ -566,9 +566,9 @@ class _PartialProducts(NamedTuple):
     digit: Tensor
 
     @property
-    def response_length(self) -> int:
-        """Tokens of the longest response, the end token included."""
-        return int((self.second * (2 * self.first + self.second + 3)).max())
+    def response_length(self) -> Tensor:
+        """Tokens of the longest response, the end token included, a tensor of one number."""
+        return (self.second * (2 * self.first + self.second + 3)).max()
 
 
 def _partial_products(input_ids: Tensor, columns: int) -> _PartialProducts:
@@ -629,14 +629,14 @@ def division(input_ids: Tensor, columns: int) -> Plan:
         ValueError: a row is not of the form `$A/B=` with a divisor of one digit.
     """
     begin, middle, equals = two_number_markers(input_ids, DIVIDED_BY).split(1, dim=1)
-    one_digit = (equals - middle == 2).squeeze(1).expand(len(input_ids))
+    one_digit = (equals - middle == 2).squeeze(1).expand(input_ids.shape[0])
     check_rows(one_digit, input_ids, "'$A/B=', a number in decimal digits and a divisor of one digit")
     column, width = torch.arange(columns, device=input_ids.device), middle - begin
     place = column - equals
     in_dividend, in_response = (column > begin) & (column <= middle), (place >= 0) & (place < 2 * width)
     by_column = torch.where(in_dividend, column - begin + 1, torch.where(in_response, place % width + 1, 0))
     by_row = torch.where(in_response, place // width + 2, (column == middle + 1).long())
-    return Plan(torch.stack([by_column, by_row], dim=1), 2 * int(width.max()))
+    return Plan(torch.stack([by_column, by_row], dim=1), 2 * width.max())
 
 
 @coupling_rule(levels=2, capacity=lambda ids: f"operands of {ids} symbols at most")
@@ -718,7 +718,7 @@ def copy(input_ids: Tensor, columns: int) -> Plan:
     column, length = torch.arange(columns, device=input_ids.device), equals - begin - 1
     ids = torch.where(column < equals, column - begin + 1, column - equals + 1)
     ids = torch.where((column > begin) & (column <= equals + length), ids, 0)
-    return Plan(ids.unsqueeze(1), int(length.max()) + 1)
+    return Plan(ids.unsqueeze(1), length.max() + 1)
 
 
 @coupling_rule(levels=1, capacity=lambda ids: f"strings of {ids - 1} symbols", relations=((1,),))
@@ -731,7 +731,7 @@ def reverse(input_ids: Tensor, columns: int) -> Plan:
     begin, equals = string_markers(input_ids).split(1, dim=1)
     column, length = torch.arange(columns, device=input_ids.device), equals - begin - 1
     ids = torch.where(column < equals, column - begin, length + 1 - (column - equals))
-    return Plan(torch.where(column > begin, ids.clamp(min=0), 0).unsqueeze(1), int(length.max()) + 1)
+    return Plan(torch.where(column > begin, ids.clamp(min=0), 0).unsqueeze(1), length.max() + 1)
 
 
 @coupling_rule(levels=2, capacity=lambda ids: f"boards of {ids - 1} rows and {ids - 1} columns")
@@ -765,7 +765,7 @@ def minesweeper(input_ids: Tensor, columns: int) -> Plan:
     answer = torch.stack([cell % width + 2, cell // width + 2], dim=1)
     in_board, in_answer = (column > begin) & (column < equals), (column > equals) & (column <= equals + cells)
     ids = torch.where(in_answer.unsqueeze(1), answer, (column == equals).unsqueeze(1).long())
-    return Plan(torch.where(in_board.unsqueeze(1), board, ids), int(cells.max()) + 1)
+    return Plan(torch.where(in_board.unsqueeze(1), board, ids), cells.max() + 1)
 
 
 @coupling_rule(levels=2, capacity=lambda ids: f"boards of {ids - 1} rows and {ids - 1} columns")
@@ -791,9 +791,9 @@ def minesweeper_flat(input_ids: Tensor, columns: int) -> Plan:
     begin, equals = flat_board_markers(input_ids).split(1, dim=1)
     cells = equals - begin - 1
     width = cells.double().sqrt().round().long()
-    is_square = (width * width == cells).squeeze(1).expand(len(input_ids))
+    is_square = (width * width == cells).squeeze(1).expand(input_ids.shape[0])
     check_rows(is_square, input_ids, "'$M__M=', a square board; position_ids must be given for a board of another form")
-    return Plan(_flat_board_ids(begin, equals, width, columns), int(cells.max()) + 1)
+    return Plan(_flat_board_ids(begin, equals, width, columns), cells.max() + 1)
 
 
 def flat_board_ids(width: int, height: int, columns: int) -> Tensor:
@@ -851,7 +851,7 @@ def minesweeper_next_cell(input_ids: Tensor, columns: int) -> Plan:
     answer = torch.stack([cell % width + 1, cell // width + 1, none + 1], dim=1)
     in_board, in_answer = (column > begin) & (column < equals), (column >= equals) & (column <= equals + cells)
     ids = torch.where(in_answer.unsqueeze(1), answer, 0)
-    return Plan(torch.where(in_board.unsqueeze(1), board, ids), int(cells.max()) + 1)
+    return Plan(torch.where(in_board.unsqueeze(1), board, ids), cells.max() + 1)
 
 
 @coupling_rule(levels=1, capacity=lambda ids: f"{ids} tokens after the first", reads_any_text=True)
@@ -866,7 +866,7 @@ def sequential(input_ids: Tensor, columns: int) -> Plan:
     begin, equals = text_markers(input_ids)
     query_lengths = equals - begin + 1
     ids = (torch.arange(columns, device=input_ids.device) - one_layout(begin)).clamp(min=0)
-    return Plan(ids.unsqueeze(1), int(query_lengths.max()), largest_ids=2 * query_lengths - 1)
+    return Plan(ids.unsqueeze(1), query_lengths.max(), largest_ids=2 * query_lengths - 1)
 
 
 @coupling_rule(levels=1, capacity=lambda ids: f"responses of {ids - 1} digits", reads_any_text=True)
@@ -888,7 +888,7 @@ def abacus(input_ids: Tensor, columns: int) -> Plan:
     column = torch.arange(columns, device=input_ids.device)
     before_number = torch.where(is_digit, -1, column).cummax(dim=1).values
     ids = one_layout(torch.where(column > equals, column - equals, column - before_number))
-    return Plan(ids.unsqueeze(1), int(query_lengths.max()), largest_ids=query_lengths)
+    return Plan(ids.unsqueeze(1), query_lengths.max(), largest_ids=query_lengths)
 
 
 __all__ = ["COUPLING_RULES"]

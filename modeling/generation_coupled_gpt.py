@@ -203,12 +203,12 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             raise ValueError("prompts must be padded on the left for generate(), got <pad> at the end")
         if model_kwargs.get("plan") is not None or not self.model.position_encoding.uses_position_ids:
             return None
-        columns = input_ids.shape[1] + self.config.rule.plan(input_ids, 1).response_length
+        columns = input_ids.shape[1] + int(self.config.rule.plan(input_ids, 1).response_length)
         return self.model.plan_position_ids(input_ids, columns)
 
     def _prepare_generated_length(self, generation_config, has_default_max_length, **kwargs):
         if has_default_max_length and generation_config.max_new_tokens is None and not self.config.takes_structure:
-            generation_config.max_new_tokens = self.config.rule.plan(kwargs["inputs_tensor"], 1).response_length
+            generation_config.max_new_tokens = int(self.config.rule.plan(kwargs["inputs_tensor"], 1).response_length)
         return super()._prepare_generated_length(generation_config, has_default_max_length, **kwargs)
 
     def _expand_inputs_for_generation(self, expand_size=1, is_encoder_decoder=False, input_ids=None, **kwargs):

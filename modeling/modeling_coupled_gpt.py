@@ -360,7 +360,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         """
         spread_over = self.config.max_position_ids if self.config.randomized_positions else None
         planned = plan_position_ids(self.config.rule, on_host(input_ids), columns, spread_over).to(input_ids.device)
-        return planned.expand(len(input_ids), -1, -1)
+        return planned.expand(input_ids.shape[0], -1, -1)
 
     @deprecate_kwarg("past_key_values", "6.0.0", new_name="cache")
     @merge_with_config_defaults

@@ -718,7 +718,7 @@ def coupled_generate(
             raise ValueError(f"position ids of this model must be (batch or 1, columns) of prompt and response, got {shape}")
         padding = model.config.pad_token_id
     else:
-        planned = rule.plan(input_ids, 1).response_length
+        planned = int(rule.plan(input_ids, 1).response_length)
         options = options if "max_length" in options else {"max_new_tokens": planned} | options
         asked = options.get("max_length") or input_ids.shape[1] + options["max_new_tokens"]
         position_ids = plan_position_ids(rule, input_ids, max(input_ids.shape[1] + planned, asked))

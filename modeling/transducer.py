@@ -199,7 +199,7 @@ class Transducer:
             ids = above + width + 1 - step if each.direction == "ones_first" else above + step
             by_column, by_row = torch.where(inside, ids, by_column), torch.where(inside, row, by_row)
             first = first + length
-        return Plan(torch.stack([by_column, by_row], dim=1), int((first - equals).max()))
+        return Plan(torch.stack([by_column, by_row], dim=1), (first - equals).max())
 
     def markers(self, input_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Return the columns of `$` and of `=`, (batch or 1, 1) each."""
