@@ -413,7 +413,9 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         key_ids = self._resolve_position_ids(text, position_ids, shape, given_map is not None, neighbours is not None)
         key_ids = None if key_ids is None else key_ids.to(inputs.device)
         own_ids = None if key_ids is None else key_ids[..., -tokens:]
-        hidden_states, row_index = self._embed(input_ids, inputs_embeds, own_ids, every_token or past_length > 0)
+        finds_neighbours = self._finds_neighbours(inputs, keys)
+        each_token = every_token or past_length > 0 or not (finds_neighbours or reads_values(inputs))
+        hidden_states, row_index = self._embed(input_ids, inputs_embeds, own_ids, each_token)
 
         kept = kept_tokens(logits_to_keep)
         # Below the last layer, every token attends: it is needed as a key of the next layer.
@@ -430,7 +432,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             neighbours = Neighbours(*neighbours).select(queries)
         elif isinstance(cache, WindowedCache):
             raise ValueError("a WindowedCache holds the keys that the neighbours of its plan name: pass neighbours with it")
-        elif self._finds_neighbours(inputs, keys) and not (every_token or every_pair):
+        elif finds_neighbours and not (every_token or every_pair):
             neighbours = self._find_neighbours(given_map, key_ids, columns, attention_mask)
         elif self.position_encoding.uses_pair_map:
             relations = self._relate(given_map, key_ids, columns, queries, keys)
@@ -451,8 +453,11 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
 
     def _finds_neighbours(self, inputs: Tensor, keys: int) -> bool:
         """Return whether to find the few keys of each query, rather than to hide the others; both give the same output."""
-        if not self.position_encoding.windowed or torch.compiler.is_compiling():
+        if not self.position_encoding.windowed:
             return False
+        if torch.compiler.is_compiling():
+            # In training on the processor, distinct neighbourhoods save more than a graph without breaks.
+            return self.training and inputs.device.type == "cpu"
         return reads_values(inputs) or keys > MOST_SCORED_KEYS
 
     def _check_prompts(
@@ -705,15 +710,13 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
 
         Args:
             position_ids: (batch or 1, levels, tokens), or None.
-            every_token: whether every token needs a row of its own.
+            every_token: whether every token needs a row of its own, as where no number of rows may depend on values.
 
         Returns:
             (batch, tokens, hidden) and None; or distinct rows (distinct, hidden) and the row of every token (batch, tokens).
         """
-        # The number of rows depends on values.
-        every_token = every_token or inputs_embeds is not None or not reads_values(input_ids)
         # A hook, such as that of NEFTune, may change each token's embedding on its own.
-        every_token = every_token or bool(self.embed_tokens._forward_hooks)
+        every_token = every_token or inputs_embeds is not None or bool(self.embed_tokens._forward_hooks)
         row_index = None
         if not every_token:
             columns, sizes = [input_ids], [self.config.vocab_size]

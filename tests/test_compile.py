@@ -1,10 +1,13 @@
-"""`torch.compile` of decoders: one graph where no shape depends on values, and the same numbers."""
+"""`torch.compile`, `torch.export` and ONNX: one graph of a decoder, and the same numbers."""
 
 import pytest
 import torch
 
+import longhand
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data import TASKS, EvaluationBatches
+from longhand.data.batches import draw_batch
+from longhand.hub_cards.checkpoints.load import list_zoo, load_checkpoint
 
 ADDITION = TASKS["addition"]()
 ALL_PAIRS = {
@@ -50,9 +53,71 @@ def test_a_decoder_that_scores_all_pairs_is_one_graph_if_ids_are_given(options):
     assert_one_graph(model, {name: batch[name] for name in ("input_ids", "position_ids", "labels")} | {"use_cache": False})
 
 
+WINDOWED = CoupledGPTConfig(hidden_size=16, intermediate_size=16)
+
+
+@pytest.mark.parametrize("given", [("input_ids", "position_ids"), ("input_ids",)], ids=["given ids", "derived ids"])
+def test_a_windowed_decoder_is_one_graph_in_evaluation(given):
+    model = CoupledGPTForCausalLM(WINDOWED).eval()
+    batch = draw_batch(model, ADDITION, (4, 4), 4)
+    inputs = {name: batch[name] for name in given}
+    found = torch.compile(model, fullgraph=True, backend="eager")(**inputs, use_cache=False)
+    torch.testing.assert_close(found.logits, model(**inputs).logits, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.thorough
-def test_a_window_compiles_with_breaks_and_the_same_numbers():
-    model = CoupledGPTForCausalLM(CoupledGPTConfig(hidden_size=16, intermediate_size=16)).eval()
-    batch = EvaluationBatches(ADDITION, (4, 4), 4, 0, "test", 4, collator=ADDITION.family.collator(model.config))[0]
+def test_a_windowed_decoder_learns_compiled_with_breaks_and_the_same_numbers():
+    model = CoupledGPTForCausalLM(WINDOWED).train()
+    batch = draw_batch(model, ADDITION, (4, 4), 4)
     found = torch.compile(model, backend="eager")(**batch)
-    torch.testing.assert_close(found.logits, model(**batch).logits, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found.loss, model(**batch).loss, atol=1e-5, rtol=1e-5)
+
+
+class Logits(torch.nn.Module):
+    """A model as a function from tokens, and ids if they are given, to logits."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, position_ids=None):
+        return self.model(input_ids=input_ids, position_ids=position_ids, use_cache=False).logits
+
+
+def inputs_of(model, task, digits, rows, gives_ids):
+    batch = draw_batch(model, task, task.operand_lengths(digits), rows)
+    ids = batch["position_ids"].expand(rows, -1, -1).contiguous()
+    return (batch["input_ids"], ids) if gives_ids else (batch["input_ids"],)
+
+
+def shapes(gives_ids):
+    batch, tokens = torch.export.Dim("batch", max=2**12), torch.export.Dim("tokens", min=4, max=2**12)
+    return ({0: batch, 1: tokens}, {0: batch, 2: tokens}) if gives_ids else ({0: batch, 1: tokens},)
+
+
+SHIPPED = [name for name in list_zoo() if not name.startswith("encoder")]
+JOINED = ("calculator",)
+"""Models whose rule reads each row by the rule of its operation, which no graph can: they take ids."""
+
+
+@pytest.mark.parametrize("name", one_of(SHIPPED))
+def test_the_exported_graph_of_a_shipped_decoder_takes_any_batch_in_torch_and_in_onnxruntime(name, tmp_path):
+    checkpoint = load_checkpoint(longhand.zoo(name))
+    gives_ids = name in JOINED
+    # The attention of torch that is fastest has no translation to ONNX.
+    checkpoint.model.set_attn_implementation("eager")
+    model, task = Logits(checkpoint.model.eval()), checkpoint.task.parts[0]
+    example = inputs_of(checkpoint.model, task, 3, 2, gives_ids)
+    exported = torch.export.export(model, example, dynamic_shapes=shapes(gives_ids), strict=False)
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    file = tmp_path / "model.onnx"
+    torch.onnx.export(exported, dynamo=True, verbose=False).save(file)
+    session = runtime.InferenceSession(file)
+    for digits, rows in ((3, 2), (5, 3), (7, 1)):
+        inputs = inputs_of(checkpoint.model, task, digits, rows, gives_ids)
+        with torch.no_grad():
+            expected = model(*inputs)
+        torch.testing.assert_close(exported.module()(*inputs), expected, atol=1e-4, rtol=1e-4)
+        feed = {own.name: values.numpy() for own, values in zip(session.get_inputs(), inputs, strict=True)}
+        torch.testing.assert_close(torch.from_numpy(session.run(None, feed)[0]), expected, atol=1e-4, rtol=1e-4)
