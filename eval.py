@@ -13,6 +13,10 @@ from dataclasses import replace
 from itertools import chain, product
 from pathlib import Path
 
+# First of all: torch reads once how threads wait.
+from longhand.hub_cards.threads import use_helpful_threads
+
+# isort: split
 from transformers.utils import logging
 
 from longhand.data.batches import check_lengths
@@ -228,6 +232,7 @@ def load_checkpoints(options: argparse.Namespace) -> list[Checkpoint]:
     for source in options.checkpoints:
         try:
             checkpoint = load_checkpoint(source, options.revision, options.task, options.trust_remote_code)
+            use_helpful_threads(checkpoint.model)
         except OtherModel as error:
             if options.worst is not None:
                 raise

@@ -9,6 +9,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+# First of all: torch reads once how threads wait.
+from longhand.hub_cards.threads import use_helpful_threads
+
+# isort: split
 import torch
 from huggingface_hub import HfApi
 from safetensors import SafetensorError
@@ -180,6 +184,7 @@ def make_trainer(run: Run) -> BatchTrainer:
     batches, validation = training_batches(run), validation_batches(run)
     set_seed(run.training.seed)
     model = run.task.family.model_class(run.config)
+    use_helpful_threads(model)
     check_sizes(run, model)
     return trainer_of(run, model, batches, validation)
 

@@ -268,6 +268,11 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         length = past_length + inputs["input_ids"].shape[1]
         if plan is None:
             return inputs
+        if past_length and plan.neighbours is not None and not self.model.position_encoding.reads_single_ids:
+            # The neighbours say all that a step reads of the plan, and the step of the prompt has checked the rest.
+            inputs["attention_mask"] = None
+            inputs["neighbours"] = plan.neighbours.select(slice(past_length, length))
+            return inputs
         if plan.position_ids is not None:
             planned = plan.position_ids
             if length > planned.shape[-1]:
