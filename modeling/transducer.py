@@ -206,7 +206,9 @@ class Transducer:
         symbols = torch.tensor([self.tokens.index(symbol) for symbol in self.alphabet], device=input_ids.device)
         separator = self.tokens.index(self.sign) if self.sign else None
         rows = (self.operands, self.operands)
-        found = row_markers(input_ids, self.form, torch.isin(input_ids, symbols), separator, rows, self.tokens)
+        # As a product of all pairs, which ONNX has too; `torch.isin` searches.
+        is_symbol = (input_ids.unsqueeze(-1) == symbols).any(-1)
+        found = row_markers(input_ids, self.form, is_symbol, separator, rows, self.tokens)
         return found[:, :1], found[:, 2:]
 
     @property

@@ -85,7 +85,7 @@ class Logits(torch.nn.Module):
 
 
 def inputs_of(model, task, digits, rows, gives_ids):
-    batch = draw_batch(model, task, task.operand_lengths(digits), rows)
+    batch = draw_batch(model, task, task.operand_lengths(digits), rows, split="train")
     ids = batch["position_ids"].expand(rows, -1, -1).contiguous()
     return (batch["input_ids"], ids) if gives_ids else (batch["input_ids"],)
 
