@@ -30,7 +30,7 @@ from transformers.utils import logging
 from longhand.data.splits import SPLITS
 from longhand.data.tasks.plugins import add_plugin_option, load_plugin
 from longhand.data.tasks.registry import TASKS, build_task
-from longhand.hub_cards.checkpoints.load import is_in_zoo, locate, read_checkpoint, unpack
+from longhand.hub_cards.checkpoints.load import lacks_code, locate, read_checkpoint, unpack
 from longhand.hub_cards.commands import OneLineParser, holding, interruptible, refusing_in_one_line
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.dataset import (
@@ -231,8 +231,8 @@ def run(options: argparse.Namespace) -> None:
     for file in getattr(options, "plugin", []):
         load_plugin(file)
     with ExitStack() as held:
-        if options.kind == "model" and is_in_zoo(folder := Path(locate(str(options.folder)))):
-            options.folder = unpack(folder.name, Path(held.enter_context(tempfile.TemporaryDirectory())))
+        if options.kind == "model" and lacks_code(folder := Path(locate(str(options.folder)))):
+            options.folder = unpack(str(folder), Path(held.enter_context(tempfile.TemporaryDirectory())))
         if options.kind in ("model", "card"):
             held.enter_context(holding(options.folder, reading=True))
         if options.kind == "card":

@@ -3,6 +3,7 @@
 import argparse
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from loopback_hub import port_of_nobody
 from publishing_subjects import committed, held
 from refusals import refusal
 
+from longhand.data.proofs import verify_certificate
 from longhand.hub_cards import push as command
 from longhand.hub_cards.checkpoints.load import zoo
 from longhand.hub_cards.page.build import build_page
@@ -154,3 +156,20 @@ def test_every_argument_has_a_help_text_and_every_kind_an_example():
         assert all(action.help for action in parser._actions)
         examples = re.findall(r"^  python -m longhand\.hub_cards\.push (.*?)(?:   .*)?$", parser.format_help(), re.MULTILINE)
         assert examples and {command_line.parse_args(shlex.split(example)).kind for example in examples} == {kind}
+
+
+def test_a_copy_of_a_shipped_folder_is_pushed_with_its_code(tmp_path, capsys, at_home):
+    """As a name of the zoo is; and what the card says of its code is so."""
+    copied = shutil.copytree(zoo("addition-tiny"), tmp_path / "mine")
+    shown = []
+    for source in (str(copied), "addition-tiny"):
+        command.main(["model", source, "user/adder"])
+        shown.append(set(re.findall(r"^ *[\d,]+  (\S+\.py)$", capsys.readouterr().out, re.MULTILINE)))
+    assert shown[0] == shown[1] and "modeling_coupled_gpt.py" in shown[0] and not list(Path(copied).glob("modeling*"))
+
+
+@pytest.mark.parametrize("words", [[], ["one", "two"], ["--unknown"]])
+def test_wrong_use_of_the_verifier_is_no_refusal_of_a_certificate(words, capsys):
+    with pytest.raises(SystemExit) as end:
+        verify_certificate.main(words)
+    assert end.value.code == 2 and capsys.readouterr().err.startswith("usage: ")

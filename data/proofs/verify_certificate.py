@@ -1616,7 +1616,8 @@ def main(arguments: list[str] | None = None) -> None:
             read_checkpoint(Path(arguments[1]))
             return
         if len(arguments) != 1 or arguments[0].startswith("-"):
-            sys.exit(usage)
+            print(usage, file=sys.stderr)
+            sys.exit(2)
         folder = Path(arguments[0])
         if Path(__file__).resolve().parent == folder.resolve():
             print(OWN_COPY)

@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -267,16 +267,32 @@ def _check_loadable(folder: Path) -> None:
         )
 
 
+MODEL_TYPES = (CoupledGPTConfig.model_type, PairwiseBertConfig.model_type)
+"""The model types of this package's configurations."""
+
+
+def lacks_code(folder: Path) -> bool:
+    """Whether a folder is a checkpoint as the zoo has it, or a copy of such a one, which this package alone can run."""
+    if is_in_zoo(folder):
+        return True
+    with suppress(ValueError):
+        config = read_object(folder / "config.json")
+        return config.get("model_type") in MODEL_TYPES and "auto_map" not in config
+    return False
+
+
 def unpack(name: str, place: Path) -> Path:
     """Write a checkpoint of the zoo as its run left it, with the code that runs it where this package is not installed.
 
     Args:
+        name: of the zoo, or the folder of a copy.
         place: an existing folder; the checkpoint's folder is made in it.
 
     Returns:
         The checkpoint's folder. If it has a certificate, this names the code too, and the verifier stands beside it.
     """
-    folder = Path(shutil.copytree(zoo(name), place / name))
+    source = Path(name) if Path(name).is_dir() else Path(zoo(name))
+    folder = Path(shutil.copytree(source, place / source.resolve().name))
     checkpoint = load_checkpoint(str(folder))
     save_code(checkpoint.model.config, checkpoint.task, folder)
     if (folder / CERTIFICATE_FILE).is_file():
@@ -311,7 +327,7 @@ def _fetch(source: str, revision: str | None) -> Path:
         raise ValueError(f"{source} is not a checkpoint: it holds no config.json")
     if not (folder / RECIPE_FILE).is_file():
         model_type = read_object(config).get("model_type")
-        if isinstance(model_type, str) and model_type not in (CoupledGPTConfig.model_type, PairwiseBertConfig.model_type):
+        if isinstance(model_type, str) and model_type not in MODEL_TYPES:
             raise OtherModel(source, model_type)
     if not is_folder:
         _snapshot(source, revision, [WEIGHTS])
