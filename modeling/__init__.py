@@ -2,14 +2,24 @@
 
 from typing import TYPE_CHECKING
 
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForTokenClassification
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
 
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .configuration_pairwise_bert import PairwiseBertConfig
 from .coupling import COUPLING_RULES, CouplingRule, Plan, coupling_rule, shift_position_ids
 from .encoder_maps import PAIR_MAP_RULES, pair_map_rule
 from .modeling_coupled_gpt import CoupledGPTForCausalLM, CoupledGPTModel
-from .modeling_pairwise_bert import PairwiseBertForTokenClassification, PairwiseBertModel
+from .modeling_pairwise_bert import (
+    PairwiseBertForSequenceClassification,
+    PairwiseBertForTokenClassification,
+    PairwiseBertModel,
+)
 from .parallel_decoding import parallel_greedy
 from .position_encodings import POSITION_ENCODINGS, PositionEncoding, position_encoding
 from .relations import coupled_pair_map
@@ -32,6 +42,7 @@ AutoModel.register(CoupledGPTConfig, CoupledGPTModel, exist_ok=True)
 AutoModelForCausalLM.register(CoupledGPTConfig, CoupledGPTForCausalLM, exist_ok=True)
 AutoConfig.register(PairwiseBertConfig.model_type, PairwiseBertConfig, exist_ok=True)
 AutoModel.register(PairwiseBertConfig, PairwiseBertModel, exist_ok=True)
+AutoModelForSequenceClassification.register(PairwiseBertConfig, PairwiseBertForSequenceClassification, exist_ok=True)
 AutoModelForTokenClassification.register(PairwiseBertConfig, PairwiseBertForTokenClassification, exist_ok=True)
 
 __all__ = [
@@ -43,6 +54,7 @@ __all__ = [
     "CoupledGPTModel",
     "CouplingRule",
     "PairwiseBertConfig",
+    "PairwiseBertForSequenceClassification",
     "PairwiseBertForTokenClassification",
     "PairwiseBertModel",
     "Plan",

@@ -158,6 +158,10 @@ class PairwiseBertConfig(PluginConfig):
             self.label2id = {label: index for index, label in enumerate(labels)}
         # The map names every head class, because saving adds only the class that is saved (transformers' custom models).
         self.auto_map = dict(self.own_code)
+        if "PairwiseBertForSequenceClassification" in (self.architectures or ()):
+            # Only a model with this head names it: certificates know the names of the others.
+            place = "modeling_pairwise_bert.PairwiseBertForSequenceClassification"
+            self.auto_map["AutoModelForSequenceClassification"] = place
         super().__post_init__(**kwargs)
 
     def to_diff_dict(self):

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import BaseModelOutput, TokenClassifierOutput
+from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput, TokenClassifierOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
@@ -792,5 +792,74 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         return TokenClassifierOutput(loss, logits, recorded.hidden_states, recorded.attentions)
 
 
+class PairwiseBertForSequenceClassification(PairwiseBertPreTrainedModel):
+    """PairwiseBert with a head for a whole row, which reads the mean of the last states of its tokens, padding aside.
+
+    With one label, or `problem_type="regression"`, labels are floats, and the loss is the mean squared error.
+
+    Raises:
+        ValueError: the configuration has `label_states`: such a model gives a label to each token.
+    """
+
+    def __init__(self, config: PairwiseBertConfig):
+        super().__init__(config)
+        if config.label_states:
+            raise ValueError("a model with label_states gives a label to each token: set label_states False for one a row")
+        self.num_labels = config.num_labels
+        self.model = PairwiseBertModel(config)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        pair_map: Tensor | Mapping[str, Tensor] | None = None,
+        position_bias: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> SequenceClassifierOutput:
+        r"""
+        Args:
+            labels: one a row: (batch,) classes; (batch,) or (batch, labels) floats of a regression; or (batch, labels) of 0
+                and 1 for `problem_type="multi_label_classification"`. All other arguments are those of
+                `PairwiseBertForTokenClassification`.
+
+        Raises:
+            ValueError: as there, or labels are not one a row.
+        """
+        check_arguments(kwargs, "PairwiseBert")
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            pair_map=pair_map,
+            position_bias=position_bias,
+            inputs_embeds=inputs_embeds,
+            **kwargs,
+        )
+        states = outputs.last_hidden_state
+        shown = torch.ones_like(states[..., :1])
+        if attention_mask is not None and not is_pair_mask(attention_mask):
+            shown = attention_mask.unsqueeze(-1).to(states.dtype)
+        logits, loss = self.classifier(self.dropout((states * shown).sum(1) / shown.sum(1))), None
+        if labels is not None:
+            batch, classes = logits.shape
+            if tuple(labels.shape) not in ((batch,), (batch, classes)):
+                raise ValueError(f"labels must be ({batch},) or ({batch}, {classes}), one a row, got {tuple(labels.shape)}")
+            if self.config.problem_type == "regression" or (self.config.problem_type is None and classes == 1):
+                # A mean over (batch,) and (batch, 1) would be over all pairs of rows.
+                loss = nn.functional.mse_loss(logits.float(), labels.float().view(batch, classes))
+            else:
+                loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config, **kwargs)
+            loss = self.check_loss(loss, labels)
+        return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+
 PairwiseBertModel.register_for_auto_class("AutoModel")
+PairwiseBertForSequenceClassification.register_for_auto_class("AutoModelForSequenceClassification")
 PairwiseBertForTokenClassification.register_for_auto_class("AutoModelForTokenClassification")
