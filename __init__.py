@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         CoupledGPTForCausalLM,
         CoupledGPTModel,
         PairwiseBertConfig,
+        PairwiseBertForSequenceClassification,
         PairwiseBertForTokenClassification,
         PairwiseBertModel,
     )
@@ -32,6 +33,7 @@ else:
             "CoupledGPTModel": "longhand.modeling",
             "CouplingCollator": "longhand.data.collator",
             "PairwiseBertConfig": "longhand.modeling",
+            "PairwiseBertForSequenceClassification": "longhand.modeling",
             "PairwiseBertForTokenClassification": "longhand.modeling",
             "PairwiseBertModel": "longhand.modeling",
             "collate_rows": "longhand.data.collator",
@@ -52,6 +54,7 @@ __all__ = [
     "CoupledGPTModel",
     "CouplingCollator",
     "PairwiseBertConfig",
+    "PairwiseBertForSequenceClassification",
     "PairwiseBertForTokenClassification",
     "PairwiseBertModel",
     "__version__",
