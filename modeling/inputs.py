@@ -93,7 +93,7 @@ def check_hidden(input_ids: Tensor, attention_mask: Tensor | None, pad_token_id:
     require(~shown, legal, lambda: f"1 at {_first_place(shown)}")
 
 
-def check_unpacked(input_ids: Tensor, eos_token_id: int) -> None:
+def check_unpacked(input_ids: Tensor, eos_token_id: Any) -> None:
     """Raise ValueError if a row (batch, tokens) holds a second example: `$` after the end token, which nothing follows."""
     before = nn.functional.pad(input_ids, (1, 0), value=PAD)[:, :-1]
     packed = (input_ids == BOS) & (before == eos_token_id)

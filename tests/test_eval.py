@@ -12,6 +12,7 @@ from huggingface_hub import constants, hf_hub_download, snapshot_download
 from refusals import refusal as refused
 from safetensors.torch import load_file, save_file
 from small_language_models import save_random_model
+from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification
 
 from longhand import eval as evaluation
 from longhand.data import Addition, Remainder
@@ -24,7 +25,12 @@ from longhand.hub_cards.evaluation import measure as measuring
 from longhand.hub_cards.recipes import write_recipe
 from longhand.hub_cards.research.__main__ import main as run_study
 from longhand.hub_cards.result_rows import read_results
-from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
+from longhand.modeling import (
+    CoupledGPTConfig,
+    CoupledGPTForCausalLM,
+    PairwiseBertConfig,
+    PairwiseBertForTokenClassification,
+)
 
 
 def measure(model, lengths, task=None, name="x", **options):
@@ -418,3 +424,20 @@ def test_a_start_is_refused_where_no_ids_could_move(main_job, capsys):
     assert "--start" in refusal(capsys, str(main_job), "--start", "2", "--attentions")
     assert "start" in refusal(capsys, "encoder-addition-settling", "--start", "2", "--lengths", "3")
     assert "--start" in refusal(capsys, str(main_job), "--start", "0")
+
+
+def test_models_that_no_task_can_ask_are_refused_with_what_they_are(tmp_path, capsys):
+    """Of structure of the user's own, of both families, and of others, which write no text."""
+    decoder = CoupledGPTForCausalLM(CoupledGPTConfig(hidden_size=16, intermediate_size=16, coupling="given"))
+    encoder = PairwiseBertForTokenClassification(
+        PairwiseBertConfig(hidden_size=16, intermediate_size=16, num_hidden_layers=1, pair_maps=["given"])
+    )
+    for model in (decoder, encoder):
+        model.save_pretrained(tmp_path / "own")
+        for words in (["--ask", "1+1"], ["--lengths", "3"], ["--certify"]):
+            assert "structure of your own" in refusal(capsys, tmp_path / "own", *words)
+    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    for kind in (BertForMaskedLM, BertForSequenceClassification):
+        kind(BertConfig(**small)).save_pretrained(tmp_path / "other")
+        message = refusal(capsys, tmp_path / "other", "--lengths", "3")
+        assert kind.__name__ in message and "harness" not in message

@@ -22,6 +22,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, HTTPError, RevisionNotFoundError
 from safetensors import safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from longhand.data.checks import check_integer
 from longhand.data.proofs.certificate import hash_weights
@@ -147,6 +148,11 @@ def load_checkpoint(
             # The plugins are loaded by now, or the model cannot be made.
             config = AutoConfig.from_pretrained(folder)
             config.check_known()
+    if getattr(config, "takes_structure", False):
+        raise ValueError(
+            f"{source} is a model of structure of your own ('given'), which no task gives: load it by from_pretrained, and "
+            "call it with its position_ids or pair_map, as hub_cards/STRUCTURE.md shows"
+        )
     described, file = (recipe, RECIPE_FILE) if "task" in recipe else (recipe | named, "config.json")
     chosen = described.get("task", task)
     if not isinstance(chosen, str) or task_named(chosen) is None:
@@ -326,8 +332,16 @@ def _fetch(source: str, revision: str | None) -> Path:
     if not (config := folder / "config.json").is_file():
         raise ValueError(f"{source} is not a checkpoint: it holds no config.json")
     if not (folder / RECIPE_FILE).is_file():
-        model_type = read_object(config).get("model_type")
+        stated = read_object(config)
+        model_type, classes = stated.get("model_type"), stated.get("architectures") or []
         if isinstance(model_type, str) and model_type not in MODEL_TYPES:
+            # Code that travels with a model has classes that transformers does not list.
+            writers = {name for name in classes if str(name).endswith(("ForCausalLM", "LMHeadModel"))}
+            if classes and not writers and not set(classes) & {*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()}:
+                raise ValueError(
+                    f"{source} is a {model_type!r} model ({classes[0]}), and no checkpoint of this package: of the models of "
+                    "others, only causal language models answer questions"
+                )
             raise OtherModel(source, model_type)
     if not is_folder:
         _snapshot(source, revision, [WEIGHTS])
