@@ -339,8 +339,8 @@ def _fetch(source: str, revision: str | None) -> Path:
             writers = {name for name in classes if str(name).endswith(("ForCausalLM", "LMHeadModel"))}
             if classes and not writers and not set(classes) & {*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()}:
                 raise ValueError(
-                    f"{source} is a {model_type!r} model ({classes[0]}), and no checkpoint of this package: of the models of "
-                    "others, only causal language models answer questions"
+                    f"{source} is a {model_type!r} model ({classes[0]}), and no checkpoint of this package: of the models "
+                    "of others, only causal language models answer questions"
                 )
             raise OtherModel(source, model_type)
     if not is_folder:
