@@ -289,6 +289,8 @@ def wrong_examples(examples: Sequence[Example], base: int, alphabet: str | None,
         answers.setdefault(example.question, set()).add(example.answer)
     disputed = [example for example in examples if len(answers[example.question]) > 1]
     order = [example for example in examples if len(answers[example.question]) == 1]
+    if not order:
+        return []
     try:
         words, _ = words_of(order, base, alphabet, by_answers=True)
     except Refused:

@@ -41,7 +41,7 @@ MOST_JOINED = 3_000
 MOST_PATTERNS, TEXTS_OF_A_PATTERN = 20, 1_000
 """Regular expressions of which texts are drawn, and the texts of each; as many more have one symbol changed."""
 
-WORDS_OF_A_LENGTH = 8
+WORDS_OF_A_LENGTH = 40
 BASES_OF_TEXTS = (2, 8, 10, 16)
 """Bases in which code writes numbers as texts."""
 
@@ -235,14 +235,16 @@ def _texts(strewn: Strewn, words: Words, generator: random.Random) -> Iterator[s
     for unit, place in (*some(list(product(units, strewn.counts))), *long_repeats):
         for at in (place - 1, place, place + 1):
             yield from (drawn(at, at) + unit + drawn(0, 9), drawn(0, 9) + unit + drawn(at, at))
-    for text, length in some(list(product(fragments, strewn.lengths))):
-        for columns in (length - 1, length, length + 1):
+    filled = some(list(product(fragments, strewn.lengths)))
+    for text, length in filled:
+        times = min(WORDS_OF_A_LENGTH, 1 + MOST_JOINED // len(filled))
+        for columns in (length - 1, *times * [length], length + 1):
             rest = columns - len(text)
             if rest > 0:
                 yield from (text + drawn(rest, rest), drawn(rest, rest) + text)
     for length in strewn.lengths:
         for columns in (length - 1, length, length + 1):
-            for _ in range(WORDS_OF_A_LENGTH if columns else 0):
+            for _ in range(max(2, min(WORDS_OF_A_LENGTH, MOST_JOINED // len(strewn.lengths))) // 2 if columns else 0):
                 few = "".join(generator.sample(alphabet, min(len(alphabet), generator.randint(1, 3))))
                 yield from (drawn(columns, columns), "".join(generator.choices(few, k=columns)))
             if columns and len(alphabet) > 1:

@@ -23,6 +23,7 @@ STUDIES = (
     "nope_ceiling",
     "pretrained",
     "ring",
+    "rules",
     "wrong_tokens",
 )
 """Studies with code of their own, in `theories`. The others are data: `longhand.hub_cards.research.study`."""
