@@ -153,7 +153,7 @@ def test_a_rule_in_a_home_folder_is_published_and_made_again_from_its_card(rule,
 
         ask(rule.parent, "-m", "longhand.train", "columns", "--function", str(rule), "--name", "mine", "--use_cpu", "True")
         ask(rule.parent, "-m", "longhand.hub_cards.push", "model", "outputs/mine", "user/mine", "--yes")
-        card = hub.repositories["model", "user/mine"].head().files["README.md"].decode()
+        card = hub.repositories["model", "user/mine"].head.files["README.md"].decode()
         assert "Whether a code of digits has a right check digit." in card and "def _weight" in card
         assert str(tmp_path) not in card
         command = re.search(r"^python (-m longhand\.train .*)$", card, re.MULTILINE)

@@ -291,5 +291,5 @@ def _rows(strewn: Strewn, words: Words, texts: Sequence[str], generator: random.
             first = generator.randrange(value + 1)
             more = generator.randrange(10 ** generator.randint(1, 12))
             others = [0] * (operands - 2)
-            for row in ([first, value - first], [more + value, more], [more, more + value], [more, more ^ value]):
-                yield [number_as_text(number, alphabet) for number in (*row, *others)]
+            for numbers in ([first, value - first], [more + value, more], [more, more + value], [more, more ^ value]):
+                yield [number_as_text(number, alphabet) for number in (*numbers, *others)]

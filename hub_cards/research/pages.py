@@ -55,6 +55,7 @@ PAGES = [
         "FOLLOW_UP",
         "CHOMSKY",
         "FUNCTIONS",
+        "RULES",
     )
 ]
 README = HUB_CARDS.parent / "README.md"

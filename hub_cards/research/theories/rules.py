@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +86,7 @@ ROMAN_PARTS += ((9, "IX"), (5, "V"), (4, "IV"), (1, "I"))
 def is_roman(text: str) -> bool:
     """Whether a number from 1 to 3999 is written so."""
     values = [ROMAN[symbol] for symbol in text] + [0]
-    value = sum(-own if own < after else own for own, after in zip(values, values[1:], strict=False))
+    value = sum(-own if own < after else own for own, after in pairwise(values))
     rest, written = value, ""
     for part, symbols in ROMAN_PARTS:
         times, rest = divmod(rest, part) if rest > 0 else (0, rest)
