@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -18,6 +19,9 @@ SECONDS = 60.0
 
 PATIENCE = 2
 """How many times its processor time a search may take by the clock: a function may wait, or share its processor."""
+
+MOST_RARE = 2_000
+"""Words of a rare answer that others are made of."""
 
 RINGS_EVERY = 0.1
 """Seconds between two looks at the time and the memory that a function takes."""
@@ -100,6 +104,16 @@ class AskedFunction:
             return answer
         advice = ": write // for whole numbers" if isinstance(answer, float) else ""
         raise Refused(f"{self.shown(word)} is {shown(answer)}, and neither a whole number nor a text{advice}")
+
+    def rare_words(self, longest: int) -> list[Word]:
+        """The words of up to so many columns that were asked and have another answer than most, some of each answer."""
+        counts = Counter(self._answers.values())
+        usual, _ = counts.most_common(1)[0]
+        found: dict[int | str, list[Word]] = {}
+        for word, answer in self._answers.items():
+            if answer != usual and len(word) <= longest:
+                found.setdefault(answer, []).append(word)
+        return [word for words in found.values() for word in words[:: 1 + len(words) // MOST_RARE]]
 
     def shown(self, word: Word) -> str:
         """A question as Python writes it, such as `f(12, 34)`."""

@@ -41,6 +41,9 @@ apart."""
 
 DEEPEST = 12
 
+RARE_WORDS, LONGEST_RARE = 20_000, 60
+"""Words that are made of those with a rare answer, and the columns of the longest of these."""
+
 NEXT_WORDS = 3_000
 """Random words of one column more than the longest words that were all asked. A machine that fits short words by chance,
 such as one for squares, fails there."""
@@ -278,7 +281,7 @@ class MachineLearner:
         rare = [*words.notable_words(), *(words.uniform_word(self.generator, columns + 1) for _ in range(NEXT_WORDS))]
         if (clash := self._first_clash(machine, rare)) is not None:
             return clash
-        for search in (self._over_few_letters, self._by_rows, self._by_deep_words, self._by_w_method):
+        for search in (self._by_rare_answers, self._over_few_letters, self._by_rows, self._by_deep_words, self._by_w_method):
             if (clash := search(machine)) is not None:
                 return clash
         return None
@@ -326,6 +329,38 @@ class MachineLearner:
         end = 1 + next(column for column in range(len(word)) if written[column] != right[column])
         reading.check_beginning(word, end)
         return word[:end]
+
+    def _by_rare_answers(self, machine: Machine) -> Word | None:
+        """As `differing_word`, of words made of those that have a rare answer, such as the dates among texts.
+
+        Few random words come near them. Symbols are changed, neighbours swapped, and the beginning of one word is joined to
+        the end of another one.
+        """
+        if self.reading.answer != "last":
+            return None
+        rare = [self.reading.turned(word) for word in self.reading.asked.rare_words(LONGEST_RARE)]
+        if not rare:
+            return None
+        by_width: dict[int, list[Word]] = {}
+        for word in rare:
+            by_width.setdefault(len(word), []).append(word)
+        widths, letters = list(by_width), range(self.reading.asked.words.count)
+
+        def made() -> Word:
+            same = by_width[self.generator.choice(widths)]
+            word = list(self.generator.choice(same))
+            if self.generator.random() < 0.5:
+                place = self.generator.randint(0, len(word))
+                word[place:] = self.generator.choice(same)[place:]
+            for _ in range(self.generator.choice((0, 1, 1, 2, 2, 3))):
+                place = self.generator.randrange(len(word))
+                if self.generator.random() < 0.2:
+                    word[place - 1], word[place] = word[place], word[place - 1]
+                else:
+                    word[place] = self.generator.choice(letters)
+            return tuple(word)
+
+        return self._first_clash(machine, (made() for _ in range(RARE_WORDS)))
 
     def _over_few_letters(self, machine: Machine) -> Word | None:
         """As `differing_word`, of all words over the letters that the machine tells apart, one of each class."""
