@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import chain, product
 from pathlib import Path
 
@@ -48,11 +48,60 @@ EXAMPLES = """examples
 
 LENGTHS = "10:100:10"
 MOST_LENGTHS = 10_000
-MEASURING = (
-    *("lengths", "lengths_b", "num_samples", "seed", "start", "sampling"),
-    *("decode", "worst", "output_places", "attentions", "position_maps"),
-)
-"""Options that only an evaluation takes, not a question or a certificate."""
+
+
+MEASURES = {"measures": True}
+"""Marks an option that only an evaluation takes, not a question or a certificate."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line, parsed once; see `parse_arguments` for what the options mean.
+
+    Attributes:
+        lengths: digits; None if none were asked for.
+        lengths_b: digits of the second operand, or classes of sums, for a heatmap.
+    """
+
+    checkpoints: list[str]
+    ask: str | None = None
+    certify: bool = False
+    budget: float | None = None
+    jobs: int = 1
+    trust: bool = False
+    lengths: list[int] | None = field(default=None, metadata=MEASURES)
+    lengths_b: list[int] | None = field(default=None, metadata=MEASURES)
+    num_samples: int = field(default=200, metadata=MEASURES)
+    seed: int = field(default=0, metadata=MEASURES)
+    start: int = field(default=1, metadata=MEASURES)
+    sampling: str | None = field(default=None, metadata=MEASURES)
+    decode: str = field(default="teacher_forced", metadata=MEASURES)
+    worst: float | None = field(default=None, metadata=MEASURES)
+    output_places: bool = field(default=False, metadata=MEASURES)
+    attentions: bool = field(default=False, metadata=MEASURES)
+    position_maps: bool = field(default=False, metadata=MEASURES)
+    output_dir: Path | None = None
+    revision: str | None = None
+    task: str | None = None
+    plugin: list[str] = field(default_factory=list)
+    trust_remote_code: bool = False
+
+    @property
+    def measured_lengths(self) -> list[int]:
+        """The lengths to evaluate, if accuracy is measured."""
+        return self.lengths or parse_lengths(LENGTHS)
+
+    @property
+    def sizes(self) -> list[tuple[int, ...]]:
+        """The sizes to evaluate: (length,), or (length, second length) for a heatmap."""
+        if self.lengths_b is None:
+            return [(length,) for length in self.measured_lengths]
+        return list(product(self.measured_lengths, self.lengths_b))
+
+    def given_to_measure(self, *used: str) -> list[str]:
+        """The names of options that say how to measure and were given, but for those that are used."""
+        measuring = (option for option in fields(self) if "measures" in option.metadata and option.name not in used)
+        return [option.name for option in measuring if getattr(self, option.name) != option.default]
 
 
 class ListZoo(argparse.Action):
@@ -63,8 +112,12 @@ class ListZoo(argparse.Action):
         parser.exit()
 
 
-def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
-    """Read the command line; None reads that of the process. A fault ends the program in one line, with status 2."""
+def parse_arguments(arguments: list[str] | None) -> Options:
+    """Read the command line; None reads that of the process. A fault ends the program in one line, with status 2.
+
+    Raises:
+        ValueError: lengths are not legal.
+    """
     parser = OneLineParser(
         prog="python eval.py",
         description=__doc__.splitlines()[0],
@@ -86,7 +139,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     described = "with --certify --lengths: seconds for each length, which then stays open (default: no limit)"
     add("--budget", type=float, metavar="SECONDS", help=described)
     described = "with --certify --lengths: processes that prove lengths at the same time (default: %(default)s)"
-    add("--jobs", type=int, default=1, metavar="PROCESSES", help=described)
+    add("--jobs", type=int, metavar="PROCESSES", help=described)
     described = (
         "with --certify --lengths: take over what certificate.json says of lengths, so that a run that was stopped goes on; "
         "only of what you proved yourself"
@@ -96,14 +149,14 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     described = f"digits, as START:STOP:STEP or a list (default: {LENGTHS}); with --certify, lengths to prove one by one"
     add("--lengths", help=described)
     add("--lengths_b", help="digits of the second operand, or class of sums: evaluate all pairs and plot a heatmap")
-    add("--num_samples", type=int, default=200, help="problems of each length (default: %(default)s)")
-    add("--seed", type=int, default=0, help="seed of the test problems (default: %(default)s)")
+    add("--num_samples", type=int, help="problems of each length (default: %(default)s)")
+    add("--seed", type=int, help="seed of the test problems (default: %(default)s)")
     described = "smallest position id of every problem, as paper 1 fixes it in evaluation (default: 1, as models derive ids)"
-    add("--start", metavar="ID", type=int, default=1, help=described)
+    add("--start", metavar="ID", type=int, help=described)
     add("--sampling", help="how test problems are drawn, for a task that has the choice, such as cascades")
     add = parser.add_argument_group("what to measure").add_argument
     described = "one forward pass, token by token, or in a few passes; all count the same event (default: %(default)s)"
-    add("--decode", choices=("teacher_forced", "generate", "parallel"), default="teacher_forced", help=described)
+    add("--decode", choices=("teacher_forced", "generate", "parallel"), help=described)
     described = (
         "also search each size for this many seconds (default %(const)s) for the worst problem: one that the model gets "
         "wrong, or the one with the lowest lead"
@@ -129,7 +182,13 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     group.add_argument(
         "--trust_remote_code", action="store_true", help="run the plugins beside the checkpoints; read them first"
     )
-    return parser.parse_args(join_question(sys.argv[1:] if arguments is None else arguments))
+    parser.set_defaults(**{option.name: option.default for option in fields(Options) if option.default is not MISSING})
+    given = vars(parser.parse_args(join_question(sys.argv[1:] if arguments is None else arguments)))
+    for name, least in {"lengths": 1, "lengths_b": 0}.items():
+        # A class of sums may be 0. `operand_lengths` of other tasks refuses 0.
+        if given[name] is not None:
+            given[name] = parse_lengths(given[name], least)
+    return Options(**{option.name: given[option.name] for option in fields(Options)})
 
 
 def join_question(words: Sequence[str]) -> list[str]:
@@ -166,21 +225,10 @@ def parse_lengths(text: str, least: int = 1) -> list[int]:
     return list(lengths)
 
 
-def parse_sizes(options: argparse.Namespace) -> list[tuple[int, ...]]:
-    """Return the sizes to evaluate: (length,), or (length, second length) for a heatmap."""
-    lengths = parse_lengths(options.lengths or LENGTHS)
-    if options.lengths_b is None:
-        return [(length,) for length in lengths]
-    # A class of sums may be 0. `operand_lengths` of other tasks refuses 0.
-    pairs: list[tuple[int, ...]] = list(product(lengths, parse_lengths(options.lengths_b, least=0)))
-    if len(pairs) > MOST_LENGTHS:
-        raise ValueError(f"--lengths x --lengths_b must be {MOST_LENGTHS:,} pairs at most, got {len(pairs):,}")
-    return pairs
-
-
-def check_options(options: argparse.Namespace) -> None:
+def check_options(options: Options) -> None:
     """Raise ValueError for options that are not legal or do not go together, before anything is loaded."""
-    parse_sizes(options)
+    if len(options.sizes) > MOST_LENGTHS:
+        raise ValueError(f"--lengths x --lengths_b must be {MOST_LENGTHS:,} pairs at most, got {len(options.sizes):,}")
     if options.lengths_b is not None and len(options.checkpoints) > 1:
         raise ValueError(f"--lengths_b draws one heatmap: give one checkpoint, got {len(options.checkpoints)}")
     check_integer("--num_samples", options.num_samples, 1)
@@ -202,9 +250,8 @@ def check_options(options: argparse.Namespace) -> None:
     if options.certify and options.ask is not None:
         raise ValueError("--certify and --ask are two questions: ask one at a time")
     if options.certify or options.ask is not None:
-        asked, usual = "--certify" if options.certify else "--ask", parse_arguments([*options.checkpoints])
-        of_measuring = [name for name in MEASURING if not (options.certify and name == "lengths")]
-        if ignored := [name for name in of_measuring if getattr(options, name) != getattr(usual, name)]:
+        asked = "--certify" if options.certify else "--ask"
+        if ignored := options.given_to_measure(*["lengths"] if options.certify else []):
             raise ValueError(f"--{ignored[0]} is for measuring accuracy: leave it out with {asked}")
     names = [checkpoint_name(source) for source in options.checkpoints]
     if options.ask is None and len(set(names)) < len(names):
@@ -214,12 +261,12 @@ def check_options(options: argparse.Namespace) -> None:
         raise ValueError(f"--output_dir {folder} holds a checkpoint with results of its own: choose another folder")
 
 
-def output_folder(options: argparse.Namespace) -> Path:
+def output_folder(options: Options) -> Path:
     """Return the folder of an evaluation. Results of an earlier one in it are replaced."""
     return options.output_dir or Path("outputs", "evaluation", file_name(checkpoint_name(options.checkpoints[0])))
 
 
-def load_checkpoints(options: argparse.Namespace) -> list[Checkpoint]:
+def load_checkpoints(options: Options) -> list[Checkpoint]:
     """Load all checkpoints, and check what is asked of them.
 
     Raises:
@@ -239,7 +286,7 @@ def load_checkpoints(options: argparse.Namespace) -> list[Checkpoint]:
             from longhand.hub_cards.harness import command_for
 
             how = {name: getattr(options, name) for name in ("task", "revision", "num_samples", "seed")}
-            command = command_for(error.pretrained, parse_lengths(options.lengths or LENGTHS), **how)
+            command = command_for(error.pretrained, options.measured_lengths, **how)
             raise ValueError(f"{error}; lm-evaluation-harness measures it on the same problems: {command}") from error
         if checkpoint.fault and not options.certify:
             print(f"warning: {checkpoint.fault}", file=sys.stderr)
@@ -257,7 +304,7 @@ def load_checkpoints(options: argparse.Namespace) -> list[Checkpoint]:
     return checkpoints
 
 
-def search_other(source: str, options: argparse.Namespace) -> None:
+def search_other(source: str, options: Options) -> None:
     """Print the worst problem of each size that a search finds for a language model of others.
 
     Raises:
@@ -265,9 +312,8 @@ def search_other(source: str, options: argparse.Namespace) -> None:
     """
     from longhand.hub_cards.evaluation.other_models import worst_texts
 
-    usual = parse_arguments([source])
-    used = ("lengths", "worst", "seed")
-    ignored = [name for name in MEASURING if name not in used and getattr(options, name) != getattr(usual, name)]
+    assert options.worst is not None, "else the command that measures the model is shown"
+    ignored = options.given_to_measure("lengths", "worst", "seed")
     if ignored or options.output_dir or len(options.checkpoints) > 1:
         raise ValueError(
             f"{source} is a model of others, of which --worst prints the worst problems alone: leave out "
@@ -275,7 +321,7 @@ def search_other(source: str, options: argparse.Namespace) -> None:
         )
     task = find_task(options.task or "addition")()
     how = {"revision": options.revision, "trust_remote_code": options.trust_remote_code}
-    for line in worst_texts(source, task, parse_lengths(options.lengths or LENGTHS), options.worst, options.seed, **how):
+    for line in worst_texts(source, task, options.measured_lengths, options.worst, options.seed, **how):
         print(line)
 
 
@@ -296,7 +342,7 @@ def ask(checkpoints: list[Checkpoint], questions: list[str]) -> None:
                 print("its certificate says: exact at every length; --certify checks that", file=sys.stderr)
 
 
-def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
+def certify(checkpoints: list[Checkpoint], options: Options) -> None:
     """Print and write what is proved. Exit with status 1 if a checkpoint is not certified.
 
     Raises:
@@ -319,7 +365,7 @@ def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
             raise ValueError(f"{checkpoint.name}: {error}{removed}{advice}") from error
         check_certifiable(checkpoint)
         if options.lengths is not None:
-            sizes = [checkpoint.task.operand_lengths(length) for length in parse_lengths(options.lengths)]
+            sizes = [checkpoint.task.operand_lengths(length) for length in options.lengths]
             check_lengths(model, checkpoint.task, sizes)
     folder = output_folder(options)
     say_earlier(folder / CERTIFICATES_FILE)
@@ -331,7 +377,7 @@ def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
         if options.lengths is not None:
             from longhand.hub_cards.checkpoints.length_certificate import certify_lengths
 
-            asked = parse_lengths(options.lengths)
+            asked = options.lengths
             rows.append(certify_lengths(checkpoint, asked, file, place, options.budget, options.jobs, options.trust))
             continue
         rows.append(certify_checkpoint(checkpoint, file, place, show_proof=single))
@@ -348,7 +394,7 @@ def is_proved(row: Row) -> bool:
     return "lengths" in row and all(one["verdict"] == "proved" for one in row["lengths"])
 
 
-def by_length(checkpoint: Checkpoint, options: argparse.Namespace) -> str:
+def by_length(checkpoint: Checkpoint, options: Options) -> str:
     """Return that lengths of a checkpoint can be proved one by one, if that was not asked and is so."""
     if options.lengths is None:
         from longhand.data.proofs.lengths.up_to_length import LengthProver
@@ -374,7 +420,7 @@ def stale_card(folder: Path | None) -> str:
     return f": {card} still says Certified, python -m longhand.hub_cards.push card {folder} writes it anew"
 
 
-def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
+def evaluate(checkpoints: list[Checkpoint], options: Options) -> None:
     """Measure accuracy, and what else is asked for.
 
     Raises:
@@ -415,7 +461,7 @@ def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None
         write_attention(tested, lengths, num_samples, seed, folder)
 
 
-def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) -> dict[Task, list[tuple[int, ...]]]:
+def operand_lengths(checkpoints: list[Checkpoint], options: Options) -> dict[Task, list[tuple[int, ...]]]:
     """Return what `check_lengths` says of the sizes to evaluate, by the task, or the part of it, that is tested.
 
     Raises:
@@ -435,7 +481,7 @@ def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) 
     lengths = {}
     for checkpoint in chain.from_iterable(checkpoint.by_part() for checkpoint in checkpoints):
         model, task = checkpoint.model, checkpoint.task
-        sizes = [task.operand_lengths(*size) for size in parse_sizes(options)]
+        sizes = [task.operand_lengths(*size) for size in options.sizes]
         lengths[task] = check_lengths(model, task, sizes, options.start)
         if options.decode != "teacher_forced":
             task.family.check_generation(task)
@@ -448,9 +494,9 @@ def say_earlier(file: Path) -> None:
         print(f"{file} has earlier results: they are replaced")
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: Options) -> None:
     """Load the checkpoints, then answer, certify or measure."""
-    options.checkpoints = [locate(source) for source in options.checkpoints]
+    options = replace(options, checkpoints=[locate(source) for source in options.checkpoints])
     check_options(options)
     with ExitStack() as held:
         for source in options.checkpoints if options.certify else ():
