@@ -26,8 +26,6 @@ from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, 
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, Checkpoint
 from longhand.hub_cards.checkpoints.load import complete_checkpoint, load_both, read_checkpoint
 from longhand.hub_cards.commands import holding, interruptible, one_line, read_object, refusing_in_one_line, write_atomically
-from longhand.hub_cards.evaluation.measure import evaluate_lengths, report
-from longhand.hub_cards.evaluation.plots import plot_checkpoints
 from longhand.hub_cards.recipes import describe_recipes
 from longhand.hub_cards.result_rows import VALIDATION_FILE, Row, read_results, write_results
 from longhand.hub_cards.training.arguments import UNSET, Run, parse_run, read_arguments
@@ -243,6 +241,8 @@ def draw_validations(run: Run) -> None:
     rows = read_results(run.folder / VALIDATION_FILE)
     if len({row["step"] for row in rows}) < FEWEST_DRAWN or len(set(run.data.validation_lengths)) < FEWEST_DRAWN:
         return
+    from longhand.hub_cards.evaluation.plots import plot_checkpoints
+
     tasks = {task: [row for row in rows if row["task"] == task] for task in dict.fromkeys(row["task"] for row in rows)}
     trained = dict.fromkeys(tasks, (run.data.min_length, run.data.max_length))
     plot_checkpoints(tasks, run.folder / CHECKPOINTS_PLOT, trained, run.task.size_names[0])
@@ -259,6 +259,8 @@ def evaluate(run: Run, checkpoints: list[Checkpoint], began: float) -> None:
 
     If both have the same weights, they are evaluated once.
     """
+    from longhand.hub_cards.evaluation.measure import evaluate_lengths, report
+
     rows: list[Row] = []
     measured: dict[tuple[str, str], list[Row]] = {}
     for checkpoint in (part for whole in checkpoints for part in whole.by_part()):

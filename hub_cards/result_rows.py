@@ -13,7 +13,6 @@ import torch
 
 from longhand.data.metrics import METRICS
 from longhand.hub_cards.commands import read_text, write_atomically
-from longhand.hub_cards.metrics.exact_match_by_length.counting import wilson_interval
 
 RESULTS_FILE = "results.jsonl"
 CERTIFICATES_FILE = "certificates.jsonl"
@@ -114,6 +113,8 @@ def _check_result(row: Row) -> None:
 
 def accuracy_columns(rows: list[Row]) -> dict[str, list[str]]:
     """Cells of every metric that a row has, by heading. The 95% interval of the first metric stands behind it."""
+    from longhand.hub_cards.metrics.exact_match_by_length.counting import wilson_interval
+
     columns = {}
     for metric in (metric for metric in METRICS if any(metric.name in row for row in rows)):
         values = [row.get(metric.name) for row in rows]

@@ -15,15 +15,16 @@ from longhand import data
 from longhand.data import proofs
 from longhand.on_demand import import_after
 
-MOST_FILES, MOST_LINES = 97, 14_000
-"""Of `train.py addition`, whatever it goes on to do."""
+MOST_FILES, MOST_LINES = 94, 13_500
+"""Of `train.py addition` when its first step begins."""
 
 KNOWN = {
     "import longhand": (2, 110),
     "the verifier": (5, 2_020),
-    "datasets": (66, 9_600),
-    "ask": (83, 11_700),
-    "train": (95, 13_430),
+    "datasets": (70, 10_100),
+    "ask": (90, 12_400),
+    "begin": (94, 13_100),
+    "train": (102, 14_100),
 }
 """Files and lines of code, without comments and docstrings, of each closure when it was last looked at."""
 
@@ -65,6 +66,11 @@ def ask():
     from longhand.eval import main
     main(["addition", "--ask", "653+49"])
 
+def begin():
+    from longhand.hub_cards.training.arguments import parse_run
+    from longhand.train import make_trainer
+    make_trainer(parse_run(["addition", "--use_cpu", "True", "--output_dir", sys.argv[1] + "-begun"]))
+
 def train():
     from longhand.train import main
     small = "--max_steps 1 --eval_steps 1 --validation_samples 2 --test_samples 2 --test_lengths 3 --batch_size 2"
@@ -72,7 +78,8 @@ def train():
 
 found = {"import longhand": closure(import_longhand), "the verifier": closure(verify)}
 import datasets, torch, transformers
-found |= {"datasets": closure(load_datasets), "ask": closure(ask), "train": closure(train)}
+found |= {"datasets": closure(load_datasets), "ask": closure(ask)}
+found |= {"begin": closure(begin), "train": closure(train)}
 print(json.dumps(found))
 '''
 """Prints the files of each closure. Libraries are imported once, and each command runs in a copy of this process."""
@@ -100,11 +107,11 @@ def test_no_closure_grows_by_a_tenth_unseen(closures):
 
 @pytest.mark.slow
 def test_a_training_run_loads_what_it_uses(closures):
-    files = closures["train"]
+    files = closures["begin"]
     lines = sum(len(lines_of_code(file)) for file in files)
     assert len(files) <= MOST_FILES and lines <= MOST_LINES, f"train.py addition loads {len(files)} files, {lines:,} lines"
     unused = ("data/learning/", "data/proofs/lengths/", "data/proofs/verify", "hub_cards/page/", "hub_cards/research/")
-    assert not [file for file in files if file.startswith(unused)]
+    assert not [file for file in [*files, *closures["train"]] if file.startswith(unused)]
 
 
 IMPORTS = [
