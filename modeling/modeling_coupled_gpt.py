@@ -445,7 +445,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             if neighbours is None:
                 mask = self._read_mask(attention_mask, shape, columns, queries)
                 if position_bias is not None:
-                    visible, bias = (part[:, :, queries] for part in split_scores(read_position_bias(position_bias, shape)))
+                    given: Any = split_scores(read_position_bias(position_bias, shape))
+                    visible, bias = (part[:, :, queries] for part in given)
                     mask = PairMask(mask.visible & visible, bias if mask.bias is None else bias + mask.bias)
                 pairs = self._describe_pairs(mask, relations, given_map is not None)
             hidden_states = self._forward_tokens(hidden_states, row_index, kept, pairs, neighbours, is_given, **kwargs)

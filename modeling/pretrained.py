@@ -94,7 +94,7 @@ def _hash_numbers(weights: Tensor) -> str | None:
         return None
     read = weights.detach().to("cpu", torch.float32).contiguous()
     is_exact = weights.dtype == torch.float32 or torch.equal(read.to(weights.dtype), weights.detach().cpu())
-    return hashlib.sha256(read.view(torch.uint8).numpy()).hexdigest() if is_exact else None
+    return hashlib.sha256(read.view(torch.uint8).numpy().tobytes()).hexdigest() if is_exact else None
 
 
 NOT_READ = "not read"
