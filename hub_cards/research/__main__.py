@@ -24,6 +24,7 @@ STUDIES = (
     "pretrained",
     "ring",
     "rules",
+    "table_cells",
     "wrong_tokens",
 )
 """Studies with code of their own, in `theories`. The others are data: `longhand.hub_cards.research.study`."""

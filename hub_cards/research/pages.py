@@ -56,6 +56,7 @@ PAGES = [
         "CHOMSKY",
         "FUNCTIONS",
         "RULES",
+        "STRUCTURE",
     )
 ]
 README = HUB_CARDS.parent / "README.md"

@@ -9,6 +9,7 @@ Rows are written to families.jsonl; `python -m longhand.hub_cards.research.pages
 """
 
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ SMALL: dict[str, Any] = {
 
 OWN: dict[str, dict[str, Any]] = {
     "deepseek_v3": {"head_dim": None, "num_key_value_heads": 4},
-    "esm": {"vocab_size": 64, "position_embedding_type": "rotary", "mask_token_id": 3},
+    "esm": {"position_embedding_type": "rotary", "mask_token_id": 63, "pad_token_id": 0, "vocab_size": 64},
     "falcon": {"head_dim": None},
     "gpt_neo": {"attention_types": [[["global"], 2]]},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "use_mamba_kernels": False},
@@ -114,8 +115,16 @@ def added_by_loops(table: Tensor, pair_map: Tensor, hidden: Callable[[int, int],
     return mask
 
 
-NOT_SUPPORTED = "not in transformers"
-"""What stands for an implementation of attention that transformers does not have for a family."""
+def own_positions(model: Any, ids: Tensor) -> dict[str, Tensor]:
+    """Return the positions that a model counts by itself, as an argument; none if it counts from another number than 0."""
+    counted = {"position_ids": torch.arange(ids.shape[1]).unsqueeze(0)}
+    if "position_ids" not in signature(model.forward).parameters:
+        return {}
+    return counted if torch.equal(model(ids).logits, model(ids, **counted).logits) else {}
+
+
+NOT_SUPPORTED = "not there"
+"""What stands for what transformers does not have for a family, on this device."""
 
 
 def largest(first: Tensor, second: Tensor) -> float:
@@ -148,14 +157,16 @@ def measure(kind: str, flex: bool = True) -> Row:
         # A mask of pairs takes the place of a window.
         if not any(getattr(plain.config, name, None) for name in ("sliding_window", "local_attention")):
             mask = added_by_loops(eager.structure.table[0], pair_map, lambda query, key: is_decoder and key > query)
-            row["mask"] = largest(expected, plain(ids, attention_mask=mask).logits)
+            try:
+                row["mask"] = largest(expected, plain(ids, attention_mask=mask, **own_positions(plain, ids)).logits)
+            except RuntimeError:
+                row["mask"] = NOT_SUPPORTED
         for name, implementation in (("sdpa", "sdpa"), ("flex", "flex_attention"))[: 1 + flex]:
             try:
                 other = with_random_tables(kind, implementation)
+                row[name] = largest(expected, other(ids, pair_map=pair_map).logits)
             except (ValueError, ImportError):
                 row[name] = NOT_SUPPORTED
-                continue
-            row[name] = largest(expected, other(ids, pair_map=pair_map).logits)
     row["gradients"] = gradient_difference(kind, ids, pair_map)
     if is_decoder:
         row["generate"] = generated_difference(kind)
@@ -192,9 +203,7 @@ def padding_difference(model: Any, ids: Tensor, pair_map: Tensor, expected: Tens
     padded = torch.nn.functional.pad(ids, (PADDING, 0), value=0)
     mask = (torch.arange(padded.shape[1]) >= PADDING).long().expand_as(padded)
     given = {"pair_map": torch.nn.functional.pad(pair_map, (PADDING, 0, PADDING, 0), value=-1), "attention_mask": mask}
-    counted = torch.arange(TOKENS).unsqueeze(0)
-    # Some encoders count from another number on, and derive positions from padding.
-    if "position_ids" in model.own_parameters and torch.equal(model(ids).logits, model(ids, position_ids=counted).logits):
+    if own_positions(model, ids):
         given["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
     return largest(expected, model(padded, **given).logits[:, PADDING:])
 
@@ -206,7 +215,7 @@ def run() -> None:
     for kind in (*DECODERS, *ENCODERS, *OTHERS):
         rows.append(shown(measure(kind)))
         print(rows[-1], flush=True)
-    write_results(rows, RESULTS)
+        write_results(rows, RESULTS)
 
 
 def shown(row: Row) -> Row:

@@ -120,10 +120,10 @@ class Settings:
     """How a run is trained and measured."""
 
     task: str = "addition"
-    steps: int = 600
-    batch_size: int = 128
-    learning_rate: float = 1e-3
-    table_learning_rate: float = 2e-2
+    steps: int = 400
+    batch_size: int = 256
+    learning_rate: float = 2e-3
+    table_learning_rate: float = 5e-2
     rank: int = 16
     num_samples: int = 128
     lengths: tuple[int, ...] = LENGTHS
@@ -210,7 +210,8 @@ def build_model(settings: "Settings", condition: Condition, num_relations: int, 
     import peft
     from transformers import AutoModelForCausalLM
 
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    # States stay in float32 under autocast.
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     model = model.to(settings.device)
     if condition.relations:
         model = longhand.with_structure(model, num_relations=num_relations)
