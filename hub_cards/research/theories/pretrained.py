@@ -314,7 +314,7 @@ def run_one(settings: "Settings", condition: str, seed: int, folder: Path) -> No
     print(f"{settings.task}, {condition}, seed {seed}, {seconds:.0f} s: {shown}", flush=True)
 
 
-def run_file(settings: "Settings", condition: str, seed: int, folder: Path) -> Path:
+def run_file(settings: "Settings", condition: str, seed: int | str, folder: Path) -> Path:
     """Return the file of a run's rows, whose name tells its settings apart from others."""
     known = sha256(json.dumps(asdict(replace(settings, device=""))).encode()).hexdigest()[:8]
     name = condition.replace(",", "").replace(" ", "-")
@@ -361,7 +361,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(output_dir: Path, seeds: int, jobs: int, only: Sequence[str] | None, lengths: Sequence[int], **chosen: Any) -> None:
-    """Run what is missing, and write the rows and the picture if all conditions are there."""
+    """Run what is missing, and write the rows and the picture of all runs of these settings."""
     settings = Settings(**chosen, lengths=tuple(lengths))
     unpack_weights(output_dir)
     wanted = [(name, seed) for seed in range(seeds) for name in only or CONDITIONS]
@@ -372,13 +372,13 @@ def run(output_dir: Path, seeds: int, jobs: int, only: Sequence[str] | None, len
         with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
             for each in [pool.submit(run_one, settings, name, seed, output_dir) for name, seed in wanted]:
                 each.result()
-    files = [run_file(settings, name, seed, output_dir) for name in CONDITIONS for seed in range(seeds)]
-    if not all(file.exists() for file in files):
-        return
-    rows = [row for row in read_rows(RESULTS) if row["task"] != settings.task] if RESULTS.exists() else []
-    rows += [row for file in files for row in read_rows(file)]
-    write_results(rows, RESULTS)
-    draw(rows)
+    names = [run_file(settings, name, "*", output_dir).name for name in CONDITIONS]
+    files = [file for name in names for file in sorted(output_dir.glob(name))]
+    if files:
+        rows = [row for row in read_rows(RESULTS) if row["task"] != settings.task] if RESULTS.exists() else []
+        rows += [row for file in files for row in read_rows(file)]
+        write_results(rows, RESULTS)
+        draw(rows)
 
 
 def read_rows(file: Path) -> list[Row]:
