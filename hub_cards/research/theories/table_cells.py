@@ -37,7 +37,7 @@ SIZES = ((2, 2), (4, 4), (5, 6), (7, 8), (10, 12))
 CONTENTS, WORDS = 10, 34
 """Number of words that cells are drawn from, and of these and those that names are drawn from."""
 
-SCRATCH = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 128}
+SCRATCH: dict[str, Any] = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 128}
 
 TABLE_RATE = 3e-2
 """Learning rate of the tables of relations, which are few numbers of scores."""
@@ -90,7 +90,8 @@ class Reader:
         self.mapped, self.device = mapped, device
         if weights is None:
             self.words, self.marks = torch.arange(2, 2 + WORDS), (0, 1)
-            config = BertConfig(vocab_size=2 + WORDS, num_labels=2, initializer_range=0.1, **SCRATCH, **options)
+            options |= {"vocab_size": 2 + WORDS, "num_labels": 2, "initializer_range": 0.1}
+            config = BertConfig(**SCRATCH, **options)
             self.model: Any = BertForTokenClassification(config)
         else:
             from transformers import AutoTokenizer
