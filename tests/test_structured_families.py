@@ -3,7 +3,7 @@
 import pytest
 from transformers.utils import logging
 
-from longhand.hub_cards.research.theories.families import DECODERS, ENCODERS, NOT_SUPPORTED, OTHERS, RESULTS, measure
+from longhand.hub_cards.research.structured.families import DECODERS, ENCODERS, NOT_SUPPORTED, OTHERS, RESULTS, measure
 from longhand.hub_cards.result_rows import read_results
 
 KNOWN = {row["family"]: row for row in read_results(RESULTS)}

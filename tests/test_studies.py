@@ -36,7 +36,8 @@ def test_every_study_has_a_line_and_a_folder(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [*STUDIES, *list_studies()]
     assert all(re.search(r"[\w)][.?]$", line) and "None" not in line for line in lines)
-    assert sorted(file.stem for file in (documents.HUB_CARDS / "research" / "theories").glob("[a-z]*.py")) == list(STUDIES)
+    rooms = [documents.HUB_CARDS / "research" / room for room in ("theories", "structured")]
+    assert sorted(file.stem for room in rooms for file in room.glob("[a-z]*.py")) == list(STUDIES)
 
 
 def test_a_name_that_is_none_is_refused_in_one_line(capsys):

@@ -20,12 +20,12 @@ import numpy as np
 
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.commands import write_atomically
+from longhand.hub_cards.metrics.exact_match_by_length.counting import wilson_interval
 from longhand.hub_cards.result_rows import (
     Row,
     group_by,
     median_interval,
     name_parts,
-    wilson_interval,
 )
 
 if TYPE_CHECKING:

@@ -13,21 +13,24 @@ from transformers.utils import logging
 from longhand.hub_cards.commands import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.research.study import list_studies, load_study
 
-STUDIES = (
+THEORIES = (
     "answers",
     "complexity",
     "constructions",
-    "families",
     "flare",
     "functions",
     "nope_ceiling",
-    "pretrained",
     "ring",
     "rules",
-    "table_cells",
     "wrong_tokens",
 )
-"""Studies with code of their own, in `theories`. The others are data: `longhand.hub_cards.research.study`."""
+"""Studies in `theories`."""
+
+STRUCTURED = ("families", "pretrained", "table_cells")
+"""Studies in `structured`, of models of others."""
+
+STUDIES = tuple(sorted((*THEORIES, *STRUCTURED)))
+"""Studies with code of their own. The others are data: `longhand.hub_cards.research.study`."""
 
 GPU = "gpu"
 """What is no study: the script for a GPU."""
@@ -37,7 +40,9 @@ def load_code(name: str) -> Any:
     """Return the module that runs a study."""
     if name == GPU:
         return import_module(f"{__package__}.gpu.run")
-    return import_module(f"{__package__}.theories.{name}" if name in STUDIES else f"{__package__}.run")
+    if name not in STUDIES:
+        return import_module(f"{__package__}.run")
+    return import_module(f"{__package__}.{'theories' if name in THEORIES else 'structured'}.{name}")
 
 
 def describe_studies() -> str:
