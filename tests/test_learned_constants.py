@@ -7,8 +7,8 @@ import re
 import pytest
 
 from longhand.data import learn_task
-from longhand.data.learning.constants import constants_of
-from longhand.data.learning.functions import Refused
+from longhand.data.learning.questions.constants import constants_of
+from longhand.data.learning.questions.functions import Refused
 
 SECRET = 48151623
 FORBIDDEN = {12345678, 87654321}

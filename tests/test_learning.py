@@ -14,13 +14,13 @@ from longhand import eval as evaluation
 from longhand import train
 from longhand.data import ColumnTask, learn_task
 from longhand.data.learning.examples import Example, learn_task_from_examples, read_examples
-from longhand.data.learning.functions import AskedFunction, Refused
 from longhand.data.learning.locality import a_window_suffices
 from longhand.data.learning.machine_task import TablePass, build
 from longhand.data.learning.machines import Machine, MachineLearner, minimised
 from longhand.data.learning.plugin_file import plugin_source
-from longhand.data.learning.readings import NotSequential, Reading
-from longhand.data.learning.words import Words, number_as_text
+from longhand.data.learning.questions.functions import AskedFunction, Refused
+from longhand.data.learning.questions.readings import NotSequential, Reading
+from longhand.data.learning.questions.words import Words, number_as_text
 from longhand.data.tasks.column_task import task_of_table
 from longhand.data.tasks.plugins import load_plugin
 from longhand.data.tasks.registry import TASKS

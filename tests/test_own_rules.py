@@ -12,8 +12,8 @@ from loopback_hub import LoopbackHub
 from plugin_state import forget_plugins
 
 from longhand.data import learn_task
-from longhand.data.learning.functions import Refused
-from longhand.data.learning.operands import OUTSIDE
+from longhand.data.learning.questions.functions import Refused
+from longhand.data.learning.questions.operands import OUTSIDE
 from longhand.data.tasks.registry import TASKS
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.found_task import read_function

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any, TypedDict
 
-from longhand.data.learning.functions import SECONDS, AskedFunction, Refused, budget, shown
 from longhand.data.learning.locality import layout_of_passes
 from longhand.data.learning.machine_task import (
     TablePass,
@@ -19,12 +18,13 @@ from longhand.data.learning.machine_task import (
     symbols_of_values,
 )
 from longhand.data.learning.machines import MachineLearner, Tests, exhaustive_words, minimised
-from longhand.data.learning.operands import OUTSIDE, operands_of
 from longhand.data.learning.passes import TwoPassLearner
 from longhand.data.learning.proof import Linear, linear_function
-from longhand.data.learning.readings import MOST_SYMBOLS, NotSequential, Reading
+from longhand.data.learning.questions.functions import SECONDS, AskedFunction, Refused, budget, shown
+from longhand.data.learning.questions.operands import OUTSIDE, operands_of
+from longhand.data.learning.questions.readings import MOST_SYMBOLS, NotSequential, Reading
+from longhand.data.learning.questions.words import Word, Words
 from longhand.data.learning.report import NOTHING_PROVED, Learned, Report, count_of, more_of, order_of
-from longhand.data.learning.words import Word, Words
 from longhand.data.tasks.column_task import ColumnTask
 
 ANSWERS_COMPARED = 300

@@ -17,9 +17,9 @@ from typing import Any
 from aalpy.base import SUL, Oracle
 from aalpy.learning_algs import run_KV
 
-from longhand.data.learning.functions import AskedFunction
-from longhand.data.learning.readings import NotSequential, Reading
-from longhand.data.learning.words import Word, Words
+from longhand.data.learning.questions.functions import AskedFunction
+from longhand.data.learning.questions.readings import NotSequential, Reading
+from longhand.data.learning.questions.words import Word, Words
 
 MOST_STATES = 256
 """A state is written as one symbol where no window suffices."""

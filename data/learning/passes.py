@@ -10,10 +10,10 @@ import random
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-from longhand.data.learning.functions import AskedFunction
 from longhand.data.learning.machines import Machine, Tests, compared_words, exhaustive_words, random_words
-from longhand.data.learning.readings import NotSequential, Reading
-from longhand.data.learning.words import Word
+from longhand.data.learning.questions.functions import AskedFunction
+from longhand.data.learning.questions.readings import NotSequential, Reading
+from longhand.data.learning.questions.words import Word
 
 MOST_CLASSES = 64
 """Classes of columns above, and states of the pass from below. Both are multiplied in the table."""

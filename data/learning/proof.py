@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from longhand.data.learning.machines import Machine
-from longhand.data.learning.words import Words
+from longhand.data.learning.questions.words import Words
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from longhand.data.learning.proof import Linear
-from longhand.data.learning.words import Words
+from longhand.data.learning.questions.words import Words
 from longhand.data.tasks.column_task import OPERANDS, ColumnTask
 
 NETWORK = "a certificate proves that the network computes this machine at every length; without one, nothing is proved of it"

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from longhand.data.learning.constants import nested_codes
 from longhand.data.learning.examples import learn_task_from_examples, read_examples
 from longhand.data.learning.learn import LearningOptions, learn_task
+from longhand.data.learning.questions.constants import nested_codes
 from longhand.data.learning.report import Learned
 from longhand.data.tasks.column_task import CODE, MEANING, TABLES
 from longhand.data.tasks.plugins import PACKAGE, load_plugin

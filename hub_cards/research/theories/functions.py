@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 
 from longhand.data.learning.examples import Example, learn_task_from_examples
-from longhand.data.learning.functions import Refused
 from longhand.data.learning.learn import LearningOptions, learn_task
+from longhand.data.learning.questions.functions import Refused
 from longhand.data.learning.report import Learned
 from longhand.hub_cards.checkpoints.load import read_checkpoint
 from longhand.hub_cards.result_rows import Row, hardware, read_results, write_results

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from longhand.data.learning.functions import Refused
 from longhand.data.learning.learn import learn_task
-from longhand.data.learning.patterns import read_pattern, text_of_pattern
+from longhand.data.learning.questions.functions import Refused
+from longhand.data.learning.questions.patterns import read_pattern, text_of_pattern
 from longhand.data.learning.report import Learned
 from longhand.data.tasks.column_task import ColumnTask
 from longhand.hub_cards.checkpoints.load import read_checkpoint

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from longhand.data.learning.words import Word, Words
+from longhand.data.learning.questions.words import Word, Words
 
 SECONDS = 60.0
 """How long a function may take to be learned, or examples to be merged."""

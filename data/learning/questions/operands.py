@@ -5,12 +5,12 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from longhand.data.learning.constants import Constants, constants_of
-from longhand.data.learning.functions import Refused
-from longhand.data.learning.patterns import PRINTABLE, symbols_of_pattern
-from longhand.data.learning.readings import is_written
-from longhand.data.learning.strewn import strewn_of, strewn_words
-from longhand.data.learning.words import DIGITS, LETTERS, MOST_LETTERS, Words
+from longhand.data.learning.questions.constants import Constants, constants_of
+from longhand.data.learning.questions.functions import Refused
+from longhand.data.learning.questions.patterns import PRINTABLE, symbols_of_pattern
+from longhand.data.learning.questions.readings import is_written
+from longhand.data.learning.questions.strewn import strewn_of, strewn_words
+from longhand.data.learning.questions.words import DIGITS, LETTERS, MOST_LETTERS, Words
 
 OUTSIDE = "outside"
 """What is answered to a text that is not of the domain, if the function raises for it."""

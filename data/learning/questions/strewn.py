@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from longhand.data.learning.constants import LONGEST_CONSTANT, Constants
-from longhand.data.learning.patterns import read_pattern, text_of_pattern
-from longhand.data.learning.words import Word, Words, number_as_text
+from longhand.data.learning.questions.constants import LONGEST_CONSTANT, Constants
+from longhand.data.learning.questions.patterns import read_pattern, text_of_pattern
+from longhand.data.learning.questions.words import Word, Words, number_as_text
 
 MOST_FRAGMENTS = 300
 """Texts over the alphabet of which all is tried, the short ones first; of others, each is tried alone and changed."""

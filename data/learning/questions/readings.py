@@ -4,8 +4,8 @@ A function is *sequential* in a reading if what is written in a column depends o
 finitely many states. Words stand in the order of reading here.
 """
 
-from longhand.data.learning.functions import AskedFunction, shown
-from longhand.data.learning.words import Word
+from longhand.data.learning.questions.functions import AskedFunction, shown
+from longhand.data.learning.questions.words import Word
 from longhand.modeling.transducer import RESERVED
 
 MOST_SYMBOLS = 256
