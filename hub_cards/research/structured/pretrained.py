@@ -321,6 +321,7 @@ def run_file(settings: "Settings", condition: str, seed: int | str, folder: Path
     return folder / f"{settings.task}-{name}-{known}-{seed}.jsonl"
 
 
+@plots.house_style
 def draw(rows: list[Row]) -> None:
     """Draw exact match by length: the median of the seeds, and their range."""
     tasks = list(dict.fromkeys(row["task"] for row in rows))

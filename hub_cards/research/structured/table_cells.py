@@ -146,17 +146,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--weights", type=Path, help="folder of MiniLM-L6; without it, only the BERT from scratch is trained"
     )
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
-    for name, number in (("seeds", 3), ("steps", 1000), ("batch_size", 64), ("num_samples", 200)):
+    for name, number in (("seeds", 3), ("steps", 2000), ("batch_size", 64), ("num_samples", 200)):
         parser.add_argument(f"--{name}", type=int, default=number, help="(default: %(default)s)")
 
 
 def run(weights: Path | None, device: str, seeds: int, steps: int, batch_size: int, num_samples: int) -> None:
     """Train and test every model with and without the map, and write the rows; those of models left out are kept."""
     rows: list[Row] = []
-    models = {"a BERT from scratch": (None, 2e-3)} | ({} if weights is None else {"MiniLM-L6": (weights, 2e-4)})
+    models: dict[str, tuple[Path | None, float]] = {"a BERT from scratch": (None, 1e-3)} | (
+        {} if weights is None else {"MiniLM-L6": (weights, 2e-4)}
+    )
+    kept = [row for row in read_results(RESULTS) if row["model"] not in models] if RESULTS.exists() else []
     for name, (folder, rate) in models.items():
-        for mapped in (True, False):
-            for seed in range(seeds):
+        for seed in range(seeds):
+            for mapped in (True, False):
                 torch.manual_seed(seed)
                 begun, reader = time.monotonic(), Reader(folder, mapped, device)
                 reader.train(steps, batch_size, rate)
@@ -168,5 +171,4 @@ def run(weights: Path | None, device: str, seeds: int, steps: int, batch_size: i
                     share = reader.share_right(num_samples, *size)
                     rows.append({**own, "size": f"{size[0]} x {size[1]}", "exact_match": share})
                 print(own, [row["exact_match"] for row in rows[-len(SIZES) :]], flush=True)
-    kept = [row for row in read_results(RESULTS) if row["model"] not in models] if RESULTS.exists() else []
-    write_results([*kept, *rows], RESULTS)
+                write_results([*kept, *rows], RESULTS)
