@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial, reduce
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack, cast
 
 import numpy as np
 import torch
@@ -358,7 +358,7 @@ _SIMILAR = 0.8
 """From this ratio of `difflib` on, a column that holds no text is taken for a misspelt one."""
 
 
-def collate_rows(rows: list[Mapping[str, object]], pad_token_id: int = PAD, padding_side: str = RIGHT) -> Batch:
+def collate_rows(rows: list[Mapping[str, object]], pad_token_id: int = PAD, padding_side: str = RIGHT) -> dict[str, Any]:
     """A batch for a model, as a `data_collator` of Trainer. Models of longhand derive position ids by themselves.
 
     Batches differ in width. So a stream on several processes needs `accelerator_config={"dispatch_batches": False}`: by
@@ -389,7 +389,7 @@ def collate_rows(rows: list[Mapping[str, object]], pad_token_id: int = PAD, padd
             another kind, too small, or of another shape than the row's tokens ask for. The message has the column, the row
             and what would fit.
     """
-    return _collate(rows, pad_token_id, padding_side)[0]
+    return cast(dict[str, Any], _collate(rows, pad_token_id, padding_side)[0])
 
 
 def _collate(rows: list[Mapping[str, object]], pad_token_id: int, padding_side: str) -> tuple[Batch, torch.Tensor]:

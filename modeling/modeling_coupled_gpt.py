@@ -401,12 +401,12 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             derives = position_ids is None and pair_map is None and not past_length
             # Neighbours have their relations: an encoding that reads these alone needs no ids.
             derives = derives and (neighbours is None or self.position_encoding.reads_single_ids)
-            if derives or self.training:
-                # Prompts are checked, and ids derived, from one copy of the tokens.
-                text = on_host(input_ids)
-            self._check_prompts(input_ids, text, attention_mask, derives, neighbours is None)
+            # Prompts are checked, and ids derived, from one copy of the tokens.
+            read = on_host(input_ids) if derives or self.training else input_ids
+            self._check_prompts(input_ids, read, attention_mask, derives, neighbours is None)
             if self.training and position_ids is not None and neighbours is None and not past_length:
-                self._compare_with_rule(text, attention_mask, position_ids)
+                self._compare_with_rule(read, attention_mask, position_ids)
+            text = read
         given_map = None
         if pair_map is not None or neighbours is None:
             given_map = self._read_pair_map(pair_map, shape)

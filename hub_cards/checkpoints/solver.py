@@ -53,8 +53,9 @@ class Solver:
     def __repr__(self) -> str:
         return f"Solver({self.name!r}, task {self.checkpoint.task.name!r}, such as {self.example_question!r})"
 
+    # A text is an iterable of texts too; the first signature is the one for it.
     @overload
-    def __call__(self, questions: str) -> str: ...
+    def __call__(self, questions: str) -> str: ...  # type: ignore[overload-overlap]
 
     @overload
     def __call__(self, questions: Iterable[str]) -> list[str]: ...

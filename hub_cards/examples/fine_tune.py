@@ -6,9 +6,8 @@ import longhand
 from longhand.data import MultiOperandAddition, load_task_dataset
 
 task = MultiOperandAddition()
-options = {"max_length": 10, "num_samples": 20_000}
-train_rows = load_task_dataset("multi_operand_addition", split="train", **options)
-test_rows = load_task_dataset("multi_operand_addition", split="validation", **(options | {"num_samples": 200}))
+train_rows = load_task_dataset("multi_operand_addition", split="train", max_length=10, num_samples=20_000)
+test_rows = load_task_dataset("multi_operand_addition", split="validation", max_length=10, num_samples=200)
 folder = longhand.zoo("addition")
 # A checkpoint names its task and format; these options replace them.
 model = AutoModelForCausalLM.from_pretrained(folder, **task.family.config_options(task))

@@ -1,7 +1,7 @@
 """Structure of your own, by a plain Trainer: an encoder that is told which node is whose child evaluates large trees.
 
-A leaf of a complete binary tree is a bit, and an inner node is 1 unless both of its children are. The encoder learns from trees
-of up to 15 nodes, and is right on trees of 127.
+A leaf of a complete binary tree is a bit, and an inner node is 1 unless both of its children are. The encoder learns from
+trees of up to 15 nodes, and is right on trees of 127.
 """
 
 import torch

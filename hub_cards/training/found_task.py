@@ -81,7 +81,9 @@ def find_asked(asked: Asked, write_states: bool | None) -> Learned:
 def test_by_examples(kind: type[Task], asked: Asked) -> None:
     """Give a column task the examples of a file, if there is one, by which it is tested before training."""
     if asked.examples is not None:
-        cast(Any, kind).worked_examples = dict(read_examples(Path(asked.examples)))
+        cast(Any, kind).worked_examples = {
+            example.question: example.answer for example in read_examples(Path(asked.examples))
+        }
 
 
 def _as_name(text: str) -> str:

@@ -14,6 +14,7 @@ import torch
 
 from longhand.data.formatting import Examples
 from longhand.data.splits import make_generator
+from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.load import list_zoo
 from longhand.hub_cards.checkpoints.solver import load
@@ -38,6 +39,7 @@ def draw_questions(task: Task, count: int) -> list[str]:
     examples = part.examples(make_generator("answers", part.name, LENGTH), lengths, "test")
     if not isinstance(examples, Examples):
         return [part.example_question] * count
+    assert isinstance(part, DecoderTask)
     queries = zip(examples.tokens, examples.query_lengths, strict=True)
     return [decode(tokens[1:length], part.tokens) for tokens, length in queries]
 

@@ -79,8 +79,10 @@ def is_time(text: str) -> bool:
 
 
 ROMAN = dict(zip("IVXLCDM", (1, 5, 10, 50, 100, 500, 1000), strict=True))
-ROMAN_PARTS = ((1000, "M"), (900, "CM"), (500, "D"), (400, "CD"), (100, "C"), (90, "XC"), (50, "L"), (40, "XL"), (10, "X"))
-ROMAN_PARTS += ((9, "IX"), (5, "V"), (4, "IV"), (1, "I"))
+ROMAN_PARTS = (
+    *((1000, "M"), (900, "CM"), (500, "D"), (400, "CD"), (100, "C"), (90, "XC"), (50, "L"), (40, "XL"), (10, "X")),
+    *((9, "IX"), (5, "V"), (4, "IV"), (1, "I")),
+)
 
 
 def is_roman(text: str) -> bool:
