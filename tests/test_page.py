@@ -17,7 +17,17 @@ from longhand.data.tasks.plugins import load_plugin
 from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.checkpoints.load import load_checkpoint, zoo
 from longhand.hub_cards.page import __main__ as command
-from longhand.hub_cards.page.build import FOLDER, FORMAT, MOST_BYTES, RUNS, WORDS, build_page, shown_by_default, unfit
+from longhand.hub_cards.page.build import (
+    FOLDER,
+    FORMAT,
+    MOST_BYTES,
+    RUNS,
+    WORDS,
+    build_page,
+    caption,
+    shown_by_default,
+    unfit,
+)
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.vocabulary import ENCODER_TOKENS, STATES, TOKENS
 
@@ -26,7 +36,7 @@ BROWSER = next((found for name in ("chromium", "chromium-browser", "google-chrom
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="the page is tested in Chromium, which is not installed")
 
 PICTURES = Path(__file__).parents[1] / "hub_cards" / "results"
-MOST_JAVASCRIPT, WIDEST, QUICK = 1500, 125, 7000
+MOST_JAVASCRIPT, WIDEST, QUICK = 1800, 125, 7000
 UNFIT = {"encoder-multiplication-grid": "grid"}
 SHOWN = shown_by_default()
 
@@ -363,6 +373,83 @@ def test_a_person_sees_it_at_both_widths(open_page, file, picture, width):
         for tab in ("Certificate", "Break it", "Task", "Ask"):
             show(page, tab)
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tab
+
+
+PLACES = """
+() => [...document.querySelectorAll("#result .token")].map((element) => ({
+  id: element.querySelector("small").textContent.trim(), isAnswer: element.matches("label"),
+  left: element.getBoundingClientRect().left, top: element.getBoundingClientRect().top,
+}))"""
+
+
+def test_equal_ids_stand_in_one_column_and_no_model_scrolls_sideways(open_page, file):
+    page = open_page(file)
+    for width in (360, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        for name in SHOWN:
+            choose(page, name)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (name, width)
+            assert page.evaluate("(scrollTo(5000, 0), scrollX)") == 0, (name, width)
+            tokens = page.evaluate(PLACES)
+            places = [(token["left"], token["top"]) for token in tokens]
+            assert len(set(places)) == len(places), name
+            # A token of a board has the ids of the cell that is written after it.
+            if name == "minesweeper":
+                lefts = [token["left"] for token in tokens if not token["isAnswer"]]
+                assert {token["left"] for token in tokens[:-1] if token["isAnswer"]} <= {*lefts}
+                continue
+            columns = {}
+            for token in tokens:
+                if token["id"] and token["left"] > min(left for left, _ in places):
+                    columns.setdefault(token["id"], set()).add(token["left"])
+            assert all(len(lefts) == 1 for lefts in columns.values()), (name, columns)
+
+
+def test_a_refused_question_clears_the_answer_before_it(open_page, file):
+    page = open_page(file)
+    for question, shown in {"653-49": False, "1+2": True, "x": False}.items():
+        page.locator("#question").fill(question)
+        page.get_by_role("button", name="Ask", exact=True).click()
+        page.wait_for_selector("#result .answer" if shown else "#error:not(:empty)")
+        assert page.locator("#result .badge").count() == shown and (page.locator("#error").inner_text() == "") == shown
+
+
+def test_an_address_holds_a_model_and_a_question(open_page, file):
+    page = open_page(file)
+    page.goto(f"{file.as_uri()}#hex-addition?3f+a1")
+    playwright.expect(page.locator("#result output")).to_have_text("e0")
+    page.locator("#question").fill("ff+1")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    playwright.expect(page).to_have_url(f"{file.as_uri()}#hex-addition?ff+1")
+    choose(page, "bitwise-or")
+    assert page.evaluate("location.hash") == "#bitwise-or?10%7C11"
+    for address in ("#nobody?1", "#%", "#addition?%"):
+        page.goto(f"{file.as_uri()}{address}")
+        page.wait_for_selector("#verdict .badge")
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_caption_is_a_sentence_without_names_of_fields(name):
+    task = load_checkpoint(zoo(name)).task
+    said = caption(task)
+    fields = {field for field in vars(task) if "_" in field} | {"operands numbers", "any base", "`", "{"}
+    assert said.endswith((".", "symbol.")) and not any(field in said for field in fields)
+
+
+def test_carries_have_their_name(open_page, file):
+    page = open_page(file)
+    for name in ("addition", "binary-addition", "plus-one", "times-seven", "encoder-addition-settling", "multiplication-1"):
+        choose(page, name)
+        show(page, "Task")
+        assert "carry" in page.locator("#described figcaption").first.inner_text(), name
+
+
+def test_the_page_links_to_the_papers_and_to_a_repository_that_is_given():
+    named, unnamed = build_page([zoo("addition-tiny")], "https://example.org/a?b&c"), build_page([zoo("addition-tiny")])
+    assert 'href="https://example.org/a?b&amp;c"' in named and "<!-- repository -->" not in unnamed
+    assert all("https://arxiv.org/abs/" in page for page in (named, unnamed))
+    with pytest.raises(ValueError, match="https"):
+        build_page([zoo("addition-tiny")], "javascript:alert(1)")
 
 
 def test_the_keyboard_reaches_every_token(open_page, file):

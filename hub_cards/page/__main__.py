@@ -27,6 +27,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("checkpoints", nargs="*", metavar="MODEL", help=described)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the page there instead of opening it")
+    parser.add_argument("--repository", metavar="URL", help="address of this package's repository, to which the page links")
     return parser
 
 
@@ -35,7 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
     logging.disable_progress_bar()
     with interruptible("no page is written"), refusing_in_one_line(OSError):
         options = make_parser().parse_args(arguments)
-        page = build_page([locate(source) for source in options.checkpoints or shown_by_default()])
+        page = build_page([locate(source) for source in options.checkpoints or shown_by_default()], options.repository)
         file = options.output or Path(tempfile.mkdtemp(prefix="longhand-")) / "longhand.html"
         write_atomically(file, page)
         print(f"{file}: {len(page.encode()):,} bytes")

@@ -1,5 +1,6 @@
 """One HTML file of the page's scripts and of checkpoints: it opens by a double click, and asks nothing of any server."""
 
+import html
 import inspect
 import json
 import re
@@ -24,7 +25,7 @@ MOST_BYTES = 6_000_000
 """Of the file, so that it opens within a second."""
 
 MOST_CODE = 30
-"""Lines of a task's code that are shown."""
+"""Lines of a task's step that are shown."""
 
 
 LEFT_OUT = (
@@ -81,20 +82,67 @@ FORMAT = {
 """Options of tasks for which sheets.js has the right sheets."""
 
 
+GROUPS = {
+    "Sums and differences": (
+        *("addition", "multi_operand_addition", "addition_scratchpad", "base_addition", "plus_one", "encoder_addition"),
+        *("subtraction", "signed_subtraction"),
+    ),
+    "Products and quotients": (
+        *("multiplication", "multiplication_scratchpad", "constant_multiplication", "encoder_multiplication"),
+        *("encoder_multiplication_grid", "division", "remainder", "digit_sum", "modular_arithmetic"),
+    ),
+    "Calculators": ("calculator", "encoder_calculator"),
+    "Numbers side by side": ("bitwise", "comparison", "larger_number", "gray_code"),
+    "Strings": ("copy", "reverse", "duplicate_string", "odds_first", "missing_duplicate"),
+    "Yes or no, and where": ("parity", "even_pairs", "cycle_navigation", "minesweeper"),
+}
+"""Names of tasks by the heading under which the page lists their models; all others are listed under `OWN`."""
+
+OWN = "Own tasks"
+
+CAPTIONS = {
+    "multi_operand_addition": "Sums of {operands} numbers.",
+    "base_addition": "Sums of two numbers in base {radix}.",
+    "multiplication": "Products of a number of any length and one of {multiplier_length}.",
+    "multiplication_scratchpad": "Products of two numbers in base {radix}, by partial products and running sums, all "
+    "written with the ones first.",
+    "bitwise": "Two numbers in base 2, bit by bit: a bit of the result is the {operation} of the two bits above it.",
+    "digit_sum": "The sum of a number's digits modulo {modulus}, as checksums use it. The running sum is written.",
+    "remainder": "The remainder of a number modulo {modulus}. From the top, that of the digits so far is written.",
+    "constant_multiplication": "A number times {factor}.",
+    "even_pairs": "Whether 01 and 10 stand in a word an even number of times (0) or an odd one (1); the answer for what was "
+    "read so far is written.",
+    "odds_first": "The symbols in odd places, then those in even ones; a place that does not count is left blank.",
+    "encoder_addition": "Sums of two numbers, by an encoder that labels all tokens at once.",
+    "encoder_multiplication": "Products of a number and one of {multiplier_length}, by an encoder that labels all tokens at "
+    "once.",
+}
+"""What a task does, in words and with the values of its settings, where the first line of its docstring names fields."""
+
+COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+CARRIES = ("base_addition", "plus_one", "constant_multiplication")
+"""Tasks on columns whose state is the carry."""
+
+
 def shown_by_default() -> list[str]:
     """The names of the checkpoints of the zoo that a page shows if none is named: those that it can run, without a few."""
     return [name for name in list_zoo() if name not in LEFT_OUT and not unfit(read_object(Path(zoo(name), "config.json")))]
 
 
-def build_page(sources: Sequence[str]) -> str:
+def build_page(sources: Sequence[str], repository: str | None = None) -> str:
     """The page as HTML, with the checkpoints of some folders or Hub ids.
 
     Args:
         sources: of checkpoints; the first one is shown at the beginning.
+        repository: address (https) of this package's repository, to which the page then links.
 
     Raises:
-        ValueError: two checkpoints have one name, one cannot be loaded (`load_checkpoint`), or the file would be too large.
+        ValueError: two checkpoints have one name, one cannot be loaded (`load_checkpoint`), the file would be too large, or
+            the address of the repository does not begin with https.
     """
+    if repository is not None and not re.fullmatch(r"https://[^\s\"'<>]+", repository):
+        raise ValueError(f"repository must be an address such as https://github.com/user/longhand, got {repository!r}")
     names = [checkpoint_name(source) for source in sources]
     if len(set(names)) < len(names):
         raise ValueError(f"two checkpoints have one name, so they could not be told apart: {', '.join(sources)}")
@@ -108,6 +156,7 @@ def build_page(sources: Sequence[str]) -> str:
     parts = {
         "/* page.css */": (FOLDER / "page.css").read_text(encoding="utf-8"),
         "/* data */": data,
+        "<!-- repository -->": f' The code: <a href="{html.escape(repository)}">longhand</a>.' if repository else "",
         "<!-- weights -->": "".join(weights),
         "/* worker */": f"{join_scripts(WORKER)}\nlisten(self);",
         "/* page */": join_scripts(("drawing", "page")),
@@ -129,10 +178,25 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
         "config": text,
         "certificate": read_text(certificate) if certificate.is_file() else None,
         "unfit": unfit(json.loads(text)),
-        "about": (type(checkpoint.task).__doc__ or "").split("\n")[0].replace("`", ""),
+        "about": caption(checkpoint.task),
+        "group": next((group for group, names in GROUPS.items() if checkpoint.task.name in names), OWN),
+        "state": "carry" if checkpoint.task.name in CARRIES else "state",
         "examples": [part.example_question for part in parts],
         "code": show_code(type(parts[0])),
     }
+
+
+def caption(task: Any) -> str:
+    """What a task does, in a sentence that names no field of it."""
+    if task.name not in CAPTIONS:
+        return (type(task).__doc__ or "").split("\n")[0].replace("`", "")
+    said = {name: getattr(task, name, None) for name in ("radix", "operation", "modulus", "factor")}
+    said["radix"] = said["radix"] or 10
+    if operands := getattr(task, "operands", None):
+        said["operands"] = COUNTS[operands] if operands < len(COUNTS) else operands
+    if digits := getattr(task, "multiplier_length", None):
+        said["multiplier_length"] = f"{COUNTS[digits] if digits < len(COUNTS) else digits} digit{'s' * (digits > 1)}"
+    return CAPTIONS[task.name].format(**said)
 
 
 def unfit(config: dict[str, Any]) -> str:
@@ -161,12 +225,10 @@ def say(value: object) -> str:
 
 
 def show_code(task: type) -> str:
-    """A few lines that say what a task writes: its step on a column if it has one, else how it formats problems."""
-    method = next((own for name in ("step", "respond", "format", "write") if (own := getattr(task, name, None))), None)
-    if issubclass(task, ColumnTask) and (task.passes or task.__module__ == TABLES):
-        method = task.passes[0].step if task.__module__ != TABLES else None
-    if method is None:
+    """The lines of a column task's step on a column; nothing for others, whose code speaks of arrays."""
+    if not issubclass(task, ColumnTask) or task.__module__ == TABLES:
         return ""
+    method = task.passes[0].step if task.passes else task.step
     lines = textwrap.dedent(inspect.getsource(method)).splitlines()
     return "\n".join(lines[:MOST_CODE] + ["    ..."] * (len(lines) > MOST_CODE))
 

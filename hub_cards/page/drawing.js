@@ -50,22 +50,17 @@ export function drawAnswer({ question, answer, right, wrong, count: tokens, seco
 const describeIds = (ids) => `id${ids.length > 1 ? "s" : ""} ${ids.map((id) => id || "-").join(", ")}`;
 
 // Columns in which the tokens stand: column 0 is the rightmost, signs stand in a margin on the left.
-function placeTokens({ tokens, rows, columns, forward, query }) {
-  const known = columns.slice(0, tokens.length), widest = Math.max(...known.filter((column) => column !== null));
-  const own = known.filter((column, place) => place >= query && column !== null), last = own.at(-1);
-  const step = (own.length > 1 && Math.sign(last - own.at(-2))) || (own.length < 2 && forward ? -1 : 1);
-  if (tokens.at(-1) === "$" && known.length === tokens.length - 1) known.push(null);
-  const margin = Math.max(widest, step > 0 && last === widest ? last + 1 : widest) + 1;
+function placeTokens({ tokens, rows, columns, query }) {
+  const margin = Math.max(...columns.filter((column) => column !== null)) + 1;
   return tokens.map((token, place) => {
-    const isEnd = place === tokens.length - 1 && place >= query;
-    if (isEnd) return { row: rows[place - 1], column: margin - ((known[place - 1] ?? (forward ? 0 : -1)) + step) };
-    return { row: rows[place], column: known[place] === null ? 0 : margin - known[place] };
+    const isEnd = place === tokens.length - 1 && place >= query, column = columns[place];
+    return { row: rows[isEnd ? place - 1 : place], column: column === null ? 0 : margin - column };
   });
 }
 
 // Tokens in their columns, coloured by their ids; what a token of the response was written from lights up.
 export function drawTokens(drawing) {
-  const { tokens, ids, query, sights, heads, wrong, rows, forward } = drawing, places = placeTokens(drawing);
+  const { tokens, ids, query, sights, heads, wrong, rows, columns: own } = drawing, places = placeTokens(drawing);
   const columns = places.map(({ column }) => column), leftmost = Math.min(...columns);
   const top = Math.min(...places.map(({ row }) => row));
   const blocks = drawing.blocks.length ? drawing.blocks : [[rows[query - 1], "response"]];
@@ -111,9 +106,12 @@ export function drawTokens(drawing) {
   for (const kind of ["pointerover", "focusin", "click"]) {
     grid.addEventListener(kind, (event) => placeOf(event) >= query && show(placeOf(event)));
   }
-  const order = `The response is written token by token${forward ? "" : ", the ones first"}.`;
+  const isFromRight = own.at(-1) > (own[query] ?? own.at(-1));
+  const order = `The response is written token by token, from the ${isFromRight ? "right" : "left"}.`;
+  const later = drawing.ahead ? " Below the line a token has the id of the cell that is written after it." : "";
   const below = drawing.blocks.length ? ` Below the lines: ${named.join(", then ")}.` : "";
-  const key = make("p", { class: "hint" }, `Tokens of one colour share an id, which stands below them. ${order}${below}`);
+  const shared = "Tokens of one colour share an id, which stands below them.";
+  const key = make("p", { class: "hint" }, `${shared} ${order}${later}${below}`);
   if (sights[wrong - query]) show(wrong);
   return make("div", { class: "desk" }, make("div", { class: "sheet" }, grid), make("div", {}, said, panel, key));
 }
@@ -128,13 +126,14 @@ export function drawPasses({ tokens, passes }) {
 }
 
 // The table of a machine: what it writes in a column of two symbols from each state; the colour says the next state.
-export function drawMachine({ states, inputs, rows }) {
+export function drawMachine({ states, named, inputs, rows }, word) {
   const shown = states.slice(0, 4), hue = (state) => hueOf(states.indexOf(state) + 1), across = inputs[1] ?? [null];
   const cell = ([, , , symbols, next]) => (symbols ? make("td", hue(next), symbols.join(" ")) : make("td", {}, "·"));
   const figures = shown.map((state) => {
     const at = (first, second) => rows.find((row) => row[0] === state && row[1] === first && row[2] === second) ?? [];
     const body = inputs[0].map((first) => [String(first), ...across.map((second) => at(first, second))]);
-    const caption = make("figcaption", {}, make("span", { class: "badge", ...hue(state) }, `state ${state}`));
+    const said = named ? named[states.indexOf(state)] : `${word} ${state}`;
+    const caption = make("figcaption", {}, make("span", { class: "badge", ...hue(state) }, said));
     const header = ["", ...across.map((second) => String(second ?? "writes"))];
     return make("figure", {}, caption, table("machine", header, body, cell));
   });

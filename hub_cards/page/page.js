@@ -40,14 +40,15 @@ async function request(action, options = {}, tell = null) {
   return action === "load" ? facts.summary : send(action, { name, ...options }, tell);
 }
 
+const MOST_ADDRESSED = 200; // symbols of a question that stand in the page's address
 const isChosen = (name) => MODELS[chosen].name === name;
 
-async function choose(place) {
+async function choose(place, question = "") {
   if (jobs.size || !worker) start();
   chosen = place;
   const { name, about, unfit, examples } = MODELS[place];
   at("model").value = place;
-  at("models").querySelectorAll("input")[place].checked = true;
+  at("models").querySelector(`[value="${place}"]`).checked = true;
   for (const id of ["checked", "stated", "broken", "described", "sizes", "result", "verdict"]) at(id).replaceChildren();
   say({ name, about, error: "", busy: "", legal: "", "checking-said": "", "noising-said": "" });
   for (const id of ["checking", "noising"]) at(id).hidden = true;
@@ -57,7 +58,7 @@ async function choose(place) {
     if (!isChosen(name)) return;
     setEnabled(true);
     showSummary(summary);
-    at("question").value = examples[0] || summary.tasks[0].example;
+    at("question").value = question || examples[0] || summary.tasks[0].example;
     await ask("ask", { question: at("question").value });
   } catch (error) {
     if (!isChosen(name)) return;
@@ -87,7 +88,7 @@ function showSummary({ tasks, certificate, encoder, parameters, heads }) {
   const parts = tasks.flatMap(({ name, window, table: rows }) => [
     make("h3", {}, `The window${nameOf(name)}`), make("p", {}, seen),
     make("ul", { class: "relations" }, ...window.map((entries) => make("li", {}, entries.map(describeEntry).join("; ")))),
-    ...(rows ? [make("h3", {}, "The machine"), drawMachine(rows)] : []),
+    ...(rows ? [make("h3", {}, "The machine"), drawMachine(rows, MODELS[chosen].state)] : []),
   ]);
   const { code } = MODELS[chosen];
   if (code) parts.push(make("h3", {}, "A few lines of its code"), make("pre", { tabindex: "0" }, make("code", {}, code)));
@@ -126,11 +127,34 @@ async function ask(action, options) {
     if (!isChosen(name)) return;
     at("result").replaceChildren(...drawAnswer(result), draw(result.drawing));
     at("result").hidden = false;
-    if (action === "draw" && result.question.length < 200) at("question").value = result.question;
+    if (result.question.length < MOST_ADDRESSED) {
+      if (action === "draw") at("question").value = result.question;
+      history.replaceState(null, "", addressOf(name, result.question));
+    }
   } catch (error) {
-    if (isChosen(name)) say({ error: `${error.message[0].toUpperCase()}${error.message.slice(1)}.` });
+    if (!isChosen(name)) return;
+    // An answer to another question does not stay below a refusal.
+    at("result").replaceChildren();
+    at("result").hidden = true;
+    say({ error: `${error.message[0].toUpperCase()}${error.message.slice(1)}.` });
   }
   if (isChosen(name)) say({ busy: "" });
+}
+
+// The address of a question, such as #addition?653+49, and what an address says: the place of a model, and a question.
+function addressOf(name, question) {
+  return `#${encodeURIComponent(name)}?${encodeURIComponent(question).replaceAll("%2B", "+")}`;
+}
+
+function readAddress(hash) {
+  const [name, question = ""] = hash.slice(1).split(/\?(.*)/s).map((text) => {
+    try {
+      return decodeURIComponent(text);
+    } catch {
+      return text; // a `%` that somebody typed
+    }
+  });
+  return [MODELS.findIndex((model) => model.name === name), question];
 }
 
 function draw(drawing) {
@@ -202,10 +226,17 @@ function showBroken({ example, ...found }) {
   at("broken").replaceChildren(...parts);
 }
 
-MODELS.forEach(({ name }, value) => {
-  at("model").append(make("option", { value }, name));
-  at("models").append(make("label", {}, make("input", { type: "radio", name: "model", value }), name));
-});
+for (const group of new Set(MODELS.map((model) => model.group))) {
+  const options = make("optgroup", { label: group }), list = make("div", { role: "group", "aria-label": group });
+  list.append(make("p", { class: "group", "aria-hidden": "true" }, group));
+  MODELS.forEach(({ name, group: own }, value) => {
+    if (own !== group) return;
+    options.append(make("option", { value }, name));
+    list.append(make("label", {}, make("input", { type: "radio", name: "model", value }), name));
+  });
+  at("model").append(options);
+  at("models").append(list);
+}
 document.querySelector("nav").addEventListener("change", ({ target }) => choose(Number(target.value)));
 at("form").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -219,4 +250,12 @@ at("noise").addEventListener("input", showAmount);
 showAmount();
 // Other programs, such as tests, ask the worker by this.
 globalThis.longhand = { request, choose: (name) => choose(MODELS.findIndex((model) => model.name === name)) };
-choose(0);
+
+function follow(hash) {
+  const [place, question] = readAddress(hash);
+  if (place >= 0) choose(place, question);
+  else if (chosen === null) choose(0);
+}
+// The event's address, since an answer that comes in between may have changed the page's.
+globalThis.addEventListener("hashchange", ({ newURL }) => follow(new URL(newURL).hash));
+follow(location.hash);

@@ -83,10 +83,12 @@ const adding = (radix) => (carry, values) => {
   const total = values.reduce((sum, value) => sum + value, carry);
   return [[total % radix], Math.floor(total / radix)];
 };
+const sayCarry = (carry) => `carry ${carry}`;
 
 // A number in row 0 times the digit of row 1 in column `place`. State: `radix` times that digit, and the carry.
 const times = (row, place, columns, size, factors, radix, ends) => ({
   rows: [row], columns, ends,
+  named: (state) => `times ${Math.floor(state / radix)}, carry ${state % radix}`,
   starts: factors.map((factor) => radix * factor), fixed: (state) => [[1, place, Math.floor(state / radix)]],
   inputs: (column) => (column < size ? [[0, column, proper(size, column, radix)]] : []),
   step: (state, [digit = 0]) => {
@@ -103,7 +105,7 @@ const sums = (count, room, zeros) => ({
     return operands(sheet(1), words, "+", ids, () => ids(-1)).response("=", words.length, width, ids(-1), ids);
   },
   machines: (words) => [machine({
-    rows: [words.length], columns: longest(words) + room, step: adding(10),
+    rows: [words.length], columns: longest(words) + room, step: adding(10), named: sayCarry,
     inputs: (column) => words.flatMap(({ length }, row) =>
       column < length ? [[row, column, column >= length - zeros ? [0] : DIGITS]] : []),
     unordered: true, // the order of the digits of a column is not seen
@@ -112,7 +114,7 @@ const sums = (count, room, zeros) => ({
 });
 
 // A string, read or answered symbol by symbol; `next` gives the symbol to write and the next state.
-const strings = (alphabet, backwards, next) => ({
+const strings = (alphabet, backwards, next, named) => ({
   window: [[backwards ? 1 : -1]],
   sheet([word]) {
     const size = word.length, ids = (column) => [backwards ? size - column : column + 2];
@@ -120,7 +122,7 @@ const strings = (alphabet, backwards, next) => ({
     return paper.response("=", 1, size, ids(-1), ids);
   },
   machines: ([word]) => [machine({
-    rows: [1], columns: word.length, step: (state, [value]) => next(state, value),
+    rows: [1], columns: word.length, step: (state, [value]) => next(state, value), named,
     inputs: (column) => [[0, backwards ? column : word.length - 1 - column, alphabet]],
   })],
   sizes: (size) => [[size]],
@@ -144,6 +146,7 @@ const differences = (signed) => ({
       const atTop = signed && column && column === longest(words) - 1;
       return [[0, column, DIGITS], [1, column, DIGITS], ...(atTop ? [[0, column, DIGITS]] : [])];
     },
+    named: (state) => `${state & 1 ? "a borrow" : "no borrow"}, ${state & 2 ? "not all 0" : "all 0"} so far`,
     // State: whether 1 was borrowed, and 2 if a digit of the first row was not 0.
     step(state, [first, second, atTop]) {
       if (atTop === 0 && !second) return null;
@@ -182,7 +185,7 @@ const additionScratchpad = {
   machines(words) {
     const count = words.length, width = longest(words), zeros = String(count - 1).length;
     return range(count + 1).map((row) => machine({
-      rows: [count + row], columns: width, step: adding(10),
+      rows: [count + row], columns: width, step: adding(10), named: sayCarry,
       inputs: (column) => (row ? [
         [count + row - 1, column, row > 1 ? DIGITS : [0]],
         [row - 1, column, column >= width - zeros ? [0] : DIGITS],
@@ -247,6 +250,7 @@ const division = {
   },
   // State: ten times the divisor, and what remains.
   machines: ([{ length }]) => [{
+    named: (state) => `by ${Math.floor(state / 10)}, remainder ${state % 10}`,
     rows: [2, 3], columns: length, starts: DIGITS.slice(1).map((divisor) => 10 * divisor),
     fixed: (state) => [[1, 0, Math.floor(state / 10)]],
     inputs: (column) => [[0, length - 1 - column, proper(length, length - 1 - column)]],
@@ -277,6 +281,8 @@ const minesweeper = {
     for (let cell = 0; cell < height * width; cell++) {
       paper.put(null, height + Math.floor(cell / width), cell % width, ...next(cell + 1));
     }
+    // A token has the ids of the cell that is written after it.
+    paper.ahead = 1;
     return paper;
   },
   machines(rows) {
@@ -301,6 +307,9 @@ const minesweeper = {
   forward: true,
 };
 
+// What an encoder's machine knows of a number.
+const PHASES = ["its last digit may be on top", "its last digit is a 0 and not on top", "it has ended"];
+
 // Labels of an encoder, read at the operator and the second number. The column of the operator stands above the others.
 const labels = (multiplies) => ({
   encoder: true,
@@ -318,6 +327,10 @@ const labels = (multiplies) => ({
     fixed: (state) => (multiplies ? [[0, 0, Math.floor(state / 1e6)]] : []),
     inputs: (column) => (multiplies ? [1] : [0, 1]).slice(0, column < length ? 2 : 0)
       .map((row) => [row, column, column ? [...DIGITS, BLANK] : DIGITS]),
+    named(state) {
+      const numbers = (multiplies ? [100] : [100, 10000]).map((unit) => PHASES[Math.floor(state / unit) % 100]).join("; ");
+      return `${multiplies ? `times ${Math.floor(state / 1e6)}, ` : ""}carry ${state % 10} (${numbers})`;
+    },
     carries: (state) => range(multiplies ? Math.max(1, Math.floor(state / 1e6)) : 2),
     step(state, values, column) {
       const factor = Math.floor(state / 1e6), carry = state % 10;
@@ -356,6 +369,8 @@ const wordsOf = (question, between) => {
   return (between ? text.split(between) : [text]).map((word) => word.trim());
 };
 
+const sayOnes = (state) => `${state ? "an odd" : "an even"} number of ones so far`;
+
 // How questions such as 653+49 are read, as words of a form that the configuration calls legal (null if this is none), and
 // how they are drawn. Zeros that the form asks for are put before a number, and others are taken away.
 function questions(task, { pattern, example, equal_widths: equal, larger_first: larger }) {
@@ -390,7 +405,7 @@ const TASKS = {
   copy: () => ({ ...strings(DIGITS, false, copied), legal: "a string of digits" }),
   reverse: () => ({ ...strings(DIGITS, true, copied), legal: "a string of digits" }),
   parity: () => ({
-    ...strings([0, 1], false, (state, value) => [[(state + value) % 2], (state + value) % 2]),
+    ...strings([0, 1], false, (state, value) => [[(state + value) % 2], (state + value) % 2], sayOnes),
     coupling: "copy", answer: ([row]) => row.at(-1) ?? "", legal: "a string of 0 and 1",
   }),
   subtraction: () => ({ ...differences(false), legal: "two numbers with - between them, the larger one first" }),
@@ -485,7 +500,7 @@ function columns({ alphabet, operands: count = 1, sign: between = "", answer = "
     unlisted: groups.length > 1 && "its passes go different ways or end apart, and its search takes them side by side",
     sizes: (size) => [Array(count).fill(size)],
     blank: (sizes) => sizes.map((size) => alphabet[0].repeat(size)),
-    legal: `${count > 1 ? `${count} words with ${between} between them` : "a word"}, over ${alphabet}`,
+    legal: `${count > 1 ? `${count} words with ${between} between them` : "a word"}, of the symbols ${alphabet}`,
     draw: (size) => range(count).map(() => range(size).map(() => alphabet[below(alphabet.length)]).join("")).join(between),
     read(question) {
       const words = wordsOf(question, between), width = longest(words);

@@ -77,7 +77,8 @@ function describe({ name, legal, window, machines, sizes, blank, square, draw, t
       rows.push([state, text(first), second === null ? null : text(second), wrote && wrote.map(text), next]);
     }
   }
-  return { ...described, table: { states: [...states], inputs: inputs.map((domain) => domain.map(text)), rows } };
+  const named = machine.named && [...states].map(machine.named);
+  return { ...described, table: { states: [...states], named, inputs: inputs.map((domain) => domain.map(text)), rows } };
 }
 
 function readQuestion(tasks, question) {
@@ -108,6 +109,21 @@ function answer(model, question, { memory = model.memory, drawn = true } = {}) {
   return { ...result, drawing: { tokens: paper.text.map((token) => ALPHABET[token]), passes: rows } };
 }
 
+// The columns in which tokens are drawn, 0 for the rightmost one of the first word, null for a sign: equal ids stand in one
+// column, whichever way a row is written. The end token stands where the next symbol would.
+function drawnColumns(paper, count) {
+  const [ids] = paper.ids, ahead = paper.ahead ?? 0;
+  const first = ids.findIndex((id, place) => id && paper.column[place] !== SIGN), sum = ids[first] + paper.column[first];
+  const drawn = paper.column.map((column, place) => {
+    const id = place >= paper.query - 1 && ids[place - ahead];
+    return (id ? sum - id : column) + (paper.shift?.(paper.row[place]) ?? 0);
+  });
+  const isSign = (place) => paper.column[place] === SIGN, last = count - 1, step = drawn[last - 1] - drawn[last - 2];
+  const columns = drawn.slice(0, count).map((column, place) => (isSign(place) ? null : column));
+  if (last >= paper.query) columns[last] = drawn[last - 1] + (Math.abs(step) === 1 ? step : ahead ? -1 : 1);
+  return columns;
+}
+
 // Where tokens stand, their ids, and what each token of the response was written from.
 function drawTokens(network, task, paper, tokens, wrong) {
   const finder = new Finder(paper, task), symbol = (place) => network.symbol(tokens[place]), sights = [];
@@ -119,14 +135,10 @@ function drawTokens(network, task, paper, tokens, wrong) {
     const percent = Array.from({ length: network.heads }, (_, head) => shares(head));
     sights.push({ query: place, keys: [0, ...found.map(([key]) => key)], weights: percent });
   }
-  const columns = paper.column.map((column, place) => {
-    const row = paper.row[place], isTurned = task.forward && row >= paper.row[paper.query - 1];
-    return column === SIGN ? null : (isTurned ? -1 : 1) * column + (paper.shift?.(row) ?? 0);
-  });
   return {
-    tokens: tokens.map((token) => task.tokens[token]), columns, forward: Boolean(task.forward), wrong, sights,
+    tokens: tokens.map((token) => task.tokens[token]), columns: drawnColumns(paper, tokens.length), wrong, sights,
     rows: paper.row, query: paper.query, blocks: paper.blocks, ids: paper.ids.filter((level) => level.some(Boolean)),
-    heads: network.heads,
+    heads: network.heads, ahead: paper.ahead,
   };
 }
 
