@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.generation import GenerationMixin
+from transformers.modeling_utils import load_state_dict, safe_save_file
 from transformers.utils import cached_file
 
 from .coupling import CouplingRule, find_rule, plan_position_ids
@@ -288,7 +287,7 @@ class StructuredModel:
         if hasattr(structure, "modules_to_save"):
             structure = structure.modules_to_save[structure.active_adapter]
         tables = {name: weights.detach().contiguous() for name, weights in structure.state_dict().items()}
-        save_file(tables, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+        safe_save_file(tables, folder / WEIGHTS_FILE, metadata={"format": "pt"})
         values = json.dumps(asdict(self.structure_config), indent=2)
         (folder / CONFIG_FILE).write_text(values + "\n", encoding="utf-8")
 
@@ -669,8 +668,9 @@ def _load_structure(folder_or_repo: str, files: dict[str, Any]) -> tuple[Structu
     try:
         values = json.loads(config_file.read_text(encoding="utf-8"))
         config = StructureConfig(**values)
-        state = load_file(weights_file)
-    except (TypeError, ValueError, SafetensorError) as error:
+        state = load_state_dict(str(weights_file))
+    # Damaged weights end with an error class of safetensors, which is no ValueError.
+    except Exception as error:
         raise ValueError(f"{CONFIG_FILE} or {WEIGHTS_FILE} of {folder_or_repo} is damaged: {error}") from error
     return config, state
 

@@ -284,3 +284,15 @@ def test_structure_of_another_model_and_damaged_files_are_refused(tmp_path):
         (tmp_path / "structure_config.json").write_text(text)
         with pytest.raises(ValueError, match="structure_config"):
             longhand.with_structure(plain(), tmp_path)
+
+
+def test_damaged_weights_are_refused_in_one_line(tmp_path):
+    structured("llama").save_structure(tmp_path)
+    (tmp_path / "structure.safetensors").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="damaged"):
+        longhand.with_structure(plain(), tmp_path)
+    structured("llama", num_relations=RELATIONS + 1).save_structure(tmp_path / "other")
+    structured("llama").save_structure(tmp_path)
+    (tmp_path / "other" / "structure.safetensors").replace(tmp_path / "structure.safetensors")
+    with pytest.raises(ValueError, match="must hold"):
+        longhand.with_structure(plain(), tmp_path)
