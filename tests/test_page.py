@@ -96,6 +96,13 @@ self.onmessage = (message) => {
   if (action !== "logits") return listening(message);
   const { tasks, network } = models.get(name), { task, words } = readQuestion(tasks, question), paper = task.sheet(words);
   const tokens = fillIn(task, words, paper), finder = new Finder(paper, task), ahead = task.encoder ? 0 : 1, cases = [];
+  if (network instanceof Dense) {
+    const cache = network.start(), ids = network.ids(paper), rows = [];
+    for (let place = 0; place < tokens.length - 1; place++) {
+      rows.push([...network.push(cache, tokens[place], ids.map((level) => level[place])).logits]);
+    }
+    return self.postMessage({ id, result: rows.slice(paper.query - 1) });
+  }
   const labelOf = (key) => (task.encoder && key >= paper.query ? tokens[key] : -1);
   const symbol = (key) => network.symbol(task.encoder ? paper.text[key] : tokens[key], labelOf(key));
   for (let place = paper.query - ahead; place < tokens.length - ahead; place++) {
@@ -527,6 +534,79 @@ def test_noise_breaks_a_model_and_a_problem_shows_it(open_page, file):
     assert str(sum(map(int, question.split("+")))) != answer
 
 
+ENCODED = {
+    "learned": {
+        "coupling": "addition",
+        "position_encoding": "learned",
+        "max_position_ids": 12,
+        "norm_placement": "pre_post",
+    },
+    "rotary": {
+        "coupling": "sequential",
+        "position_encoding": "rotary",
+        "norm_placement": "pre",
+        "tie_word_embeddings": True,
+    },
+    "coupled rotary": {"coupling": "addition", "position_encoding": "rotary", "norm_placement": "sandwich"},
+    "none": {"coupling": "sequential", "position_encoding": "none", "norm_placement": "post"},
+}
+SCALES = (
+    {"attention_scale": "sqrt"},
+    {"attention_scale": "sqrt", "qk_norm": True},
+    {"attention_scale": "none"},
+    {"attention_scale": "log_length", "qk_norm": True},
+)
+    {"attention_scale": "sqrt"},
+    {"attention_scale": "sqrt", "qk_norm": True},
+    {"attention_scale": "none"},
+    {"attention_scale": "log_length", "qk_norm": True},
+)
+
+
+@pytest.mark.parametrize("encoding", ENCODED)
+def test_models_whose_tokens_see_all_tokens_run_as_in_torch(open_page, tmp_path, encoding):
+    config = json.loads((Path(zoo("addition-tiny")) / "config.json").read_text())
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "head_dim": 8, "intermediate_size": 24, "windowed": False}
+    folders, models, question = [], [], "653+49"
+    for place, scale in enumerate(SCALES):
+        torch.manual_seed(place)
+        options = config | sizes | ENCODED[encoding] | scale | {"num_hidden_layers": 1 + place % 2}
+        models.append(CoupledGPTForCausalLM(CoupledGPTConfig(**options)).eval())
+        folders.append(str(tmp_path / f"model-{place}"))
+        models[-1].save_pretrained(folders[-1])
+    page = open_page(telling_logits(build_page(folders), tmp_path / "page.html"))
+    prompt = torch.tensor([[TOKENS.index(symbol) for symbol in "$653+049="]])
+    for folder, model in zip(folders, models, strict=True):
+        choose(page, Path(folder).name)
+        answer = torch.tensor([[TOKENS.index(symbol) for symbol in "2070"]])
+        ids = model.double().model.plan_position_ids(prompt, prompt.shape[1] + 5)[..., : prompt.shape[1] + 4]
+        with torch.inference_mode():
+            expected = model(torch.cat([prompt, answer], dim=1), position_ids=ids).logits[0, prompt.shape[1] - 1 :]
+        # Torch rounds the angles of rotary ids to float32.
+        assert np.abs(logits(page, question) - expected.numpy()).max() < 1e-5, (encoding, folder)
+        with pytest.raises(playwright.Error, match="sees all tokens"):
+            page.evaluate("longhand.request('check')")
+
+
+def test_what_cannot_be_shown_is_named_or_refused_when_the_page_is_built(tmp_path, caplog):
+    build_page([zoo("addition-tiny"), *map(zoo, UNFIT)])
+    assert all(f"{name} is named on the page" in caplog.text for name in UNFIT)
+    with pytest.raises(ValueError, match="none of these models can be shown"):
+        build_page([*map(zoo, UNFIT)])
+
+
+def test_the_shipped_table_runs_and_is_not_called_checked(open_page, tmp_path):
+    file = tmp_path / "page.html"
+    file.write_text(build_page([zoo("addition-absolute-proved"), zoo("addition-tiny")]), encoding="utf-8")
+    page = open_page(file)
+    assert page.evaluate("longhand.request('ask', {question: '65321+9949'})")["answer"] == "75270"
+    assert "sees all tokens" in page.locator("#verdict").inner_text()
+    page.locator("#question").fill(f"{'9' * 300}+1")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    page.wait_for_selector("#error:not(:empty)")
+    assert "202" in page.locator("#error").inner_text()
+
+
 def test_no_entry_of_the_page_is_dead():
     assert not set(UNFIT) & set(SHOWN)
     for name in SHOWN:
@@ -534,7 +614,7 @@ def test_no_entry_of_the_page_is_dead():
 
 
 def test_every_setting_that_a_model_may_be_refused_for_has_a_name_for_persons():
-    named = {*(name for settings in RUNS.values() for name in settings), *(f"task.{name}" for name in FORMAT)}
+    named = {"coupling", *(name for settings in RUNS.values() for name in settings), *(f"task.{name}" for name in FORMAT)}
     assert named == WORDS.keys() and not any("_" in word for word in WORDS.values())
 
 

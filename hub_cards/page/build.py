@@ -11,17 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from transformers.utils import logging
 
 from longhand.data.tasks.column_task import TABLES, ColumnTask
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, Checkpoint, checkpoint_name
 from longhand.hub_cards.checkpoints.load import list_zoo, load_checkpoint, zoo
 from longhand.hub_cards.commands import read_object, read_text
 
+logger = logging.get_logger(__name__)
+
 FOLDER = Path(__file__).parent
-WORKER = ("network", "sheets", "solve", "search", "worker")
+WORKER = ("network", "dense", "sheets", "solve", "search", "worker")
 """Scripts of the worker, each after those that it imports."""
 
-MOST_BYTES = 6_000_000
+MOST_BYTES = 6_200_000
 """Of the file, so that it opens within a second."""
 
 MOST_CODE = 30
@@ -29,6 +32,7 @@ MOST_CODE = 30
 
 
 LEFT_OUT = (
+    "addition-absolute-proved",
     *("addition-scratchpad", "addition-short", "encoder-multiplication-1-settling"),
     *("larger-number", "subtraction", "three-summands"),
 )
@@ -42,14 +46,29 @@ RUNS: dict[str, dict[str, list[Any]]] = {
         **{"hidden_act": ["gelu_pytorch_tanh"], "attention_scale": ["sqrt", "zero"], "position_encoding": ["pairwise"]},
         **{"windowed": [True], "qk_norm": [False], "randomized_positions": [False]},
     },
+    "dense": {
+        **{"mlp": ["geglu"], "norm": ["rms"], "norm_placement": ["pre", "post", "pre_post", "sandwich"]},
+        **{"final_norm": [None, "rms"], "dtype": ["float32"], "hidden_act": ["gelu_pytorch_tanh"]},
+        **{"attention_scale": ["sqrt", "none", "log_length"], "position_encoding": ["learned", "rotary", "none"]},
+        **{"randomized_positions": [False]},
+    },
     "pairwise_bert": {
         **{"num_hidden_layers": [1], "hidden_act": ["gelu"], "absolute_positions": ["none"], "label_states": [True]},
         **{"sink": [True], "num_loops": [1], "windowed": [True], "dtype": ["float32"]},
     },
 }
-"""By type of configuration: fields that decide whether network.js computes what a model does, and their legal values."""
+"""Fields that decide whether the scripts compute what a model does, and their legal values.
+
+By type of configuration, or `dense` for decoders whose tokens see all tokens before them.
+"""
+
+COUPLINGS = {
+    **{"parity": "copy", "multiplication": "multiplication_by_digits", "minesweeper": "minesweeper_next_cell"},
+}
+"""Coupling rules of the page's sheets, by task, where they are not called like the task."""
 
 WORDS = {
+    "coupling": "the rule of its position ids",
     "num_hidden_layers": "the number of layers",
     "mlp": "the kind of MLP",
     "norm": "the kind of norm",
@@ -138,8 +157,8 @@ def build_page(sources: Sequence[str], repository: str | None = None) -> str:
         repository: address (https) of this package's repository, to which the page then links.
 
     Raises:
-        ValueError: two checkpoints have one name, one cannot be loaded (`load_checkpoint`), the file would be too large, or
-            the address of the repository does not begin with https.
+        ValueError: two checkpoints have one name, one cannot be loaded (`load_checkpoint`), none can be shown, the file
+            would be too large, or the address of the repository does not begin with https.
     """
     if repository is not None and not re.fullmatch(r"https://[^\s\"'<>]+", repository):
         raise ValueError(f"repository must be an address such as https://github.com/user/longhand, got {repository!r}")
@@ -149,9 +168,13 @@ def build_page(sources: Sequence[str], repository: str | None = None) -> str:
     models, weights = [], []
     for place, checkpoint in enumerate(map(load_checkpoint, sources)):
         models.append(model := describe(checkpoint) | {"weights": f"weights-{place}"})
+        if model["unfit"]:
+            logger.warning(f"{checkpoint.name} is named on the page, and not shown: {model['unfit']}")
         if not model["unfit"]:
             packed = pack((checkpoint.folder / "model.safetensors").read_bytes())
             weights.append(f'<script type="text/plain" id="weights-{place}">{packed}</script>')
+    if all(model["unfit"] for model in models):
+        raise ValueError(f"none of these models can be shown: {models[0]['name']}: {models[0]['unfit']}")
     data = json.dumps(models, ensure_ascii=False).replace("<", "\\u003c")
     parts = {
         "/* page.css */": (FOLDER / "page.css").read_text(encoding="utf-8"),
@@ -208,8 +231,13 @@ def unfit(config: dict[str, Any]) -> str:
         return "its answer is read along a grid of cells, which this page does not draw"
     if config.get("model_type") == "pairwise_bert" and config.get("transducer"):
         return "it is an encoder of a column task, and this page runs column tasks by decoders alone"
-    legal = {name: (config.get(name), values) for name, values in RUNS[config["model_type"]].items()}
+    kind = "dense" if config.get("position_encoding") in RUNS["dense"]["position_encoding"] else config["model_type"]
+    legal = {name: (config.get(name), values) for name, values in RUNS[kind].items()}
     legal |= {f"task.{name}": (task[name], [value]) for name, value in FORMAT.items() if name in task}
+    if kind != "pairwise_bert":
+        rule = "columns" if config.get("transducer") else COUPLINGS.get(task.get("task"), task.get("task"))
+        rules = [rule, "sequential", f"{rule}_marked_top"] if kind == "dense" else [rule]
+        legal["coupling"] = config.get("coupling"), rules
     for name, (value, values) in legal.items():
         if value not in values:
             wanted = " or ".join(map(say, values))

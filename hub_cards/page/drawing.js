@@ -97,7 +97,8 @@ export function drawTokens(drawing) {
     mark(own, "query");
     for (const key of keys) mark(key, "seen");
     const seen = keys.map(describe).join(", ");
-    said.textContent = `${describe(place)} is written by the token before it, ${describe(own)}, which sees ${seen}.`;
+    const sees = drawing.isDense ? "sees all tokens before it and looks most at" : "sees";
+    said.textContent = `${describe(place)} is written by the token before it, ${describe(own)}, which ${sees} ${seen}.`;
     const shares = weights.slice(0, heads).map((row, head) => [`head ${head + 1}`, ...row]);
     const cell = (share) => make("td", { style: `--share:${share}%` }, String(share));
     panel.replaceChildren(table("heat", ["attention in %", ...keys.map((key) => tokens[key])], shares, cell));

@@ -47,7 +47,7 @@ export function unfitArithmetic() {
 }
 
 // A (rows, columns) matrix times each of some vectors, four at a time, with a bias if there is one.
-function multiply({ shape: [rows, columns], values }, vectors, bias) {
+export function multiply({ shape: [rows, columns], values }, vectors, bias) {
   const results = vectors.map(() => new Float64Array(rows));
   for (let group = 0; group < vectors.length; group += 4) {
     const [a, b, c, d] = [0, 1, 2, 3].map((offset) => vectors[group + offset] ?? vectors[group]);
@@ -70,7 +70,15 @@ function multiply({ shape: [rows, columns], values }, vectors, bias) {
   return results;
 }
 
-const plus = (left, right) => left.map((value, place) => value + right[place]);
+export const plus = (left, right) => left.map((value, place) => value + right[place]);
+
+export const gelu = (x) => 0.5 * x * (1 + Math.tanh(SLOPE * (x + 0.044715 * x * x * x)));
+
+// RMSNorm of a vector.
+export function rms(weight, vector, eps) {
+  const scale = 1 / Math.sqrt(vector.reduce((sum, value) => sum + value * value, 0) / vector.length + eps);
+  return vector.map((value, place) => value * scale * weight[place]);
+}
 
 // One layer over symbols: a symbol is a token or, for encoders, a token and its label of the pass before.
 export class Network {
@@ -228,7 +236,6 @@ export class Network {
     const states = attended.map((added, place) => plus(before[place], outer("attention", added)));
     const read = states.map((state) => this.norm(`${layer}mlp_norms.input`, state));
     const gates = this.project("mlp.gate_proj", read);
-    const gelu = (x) => 0.5 * x * (1 + Math.tanh(SLOPE * (x + 0.044715 * x * x * x)));
     const hidden = this.project("mlp.up_proj", read)
       .map((units, place) => units.map((x, unit) => gelu(x) * gates[place][unit]));
     const last = this.project("mlp.down_proj", hidden)

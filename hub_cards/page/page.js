@@ -71,11 +71,11 @@ function setEnabled(on) {
   for (const element of document.querySelectorAll("section input, #form button, #check, #breaking")) element.disabled = !on;
 }
 
-function showSummary({ tasks, certificate, encoder, parameters, heads }) {
+function showSummary({ tasks, certificate, encoder, parameters, heads, layers, isDense }) {
   const nameOf = (name) => (tasks.length > 1 ? `, ${name.replaceAll("_", " ")}` : "");
   say({ legal: `${tasks.map(({ legal }) => legal).join("; or ")}.` });
   at("sizes").replaceChildren(...tasks.map(({ name, square }) => {
-    const buttons = (square ? [5, 20, 60] : [10, 100, 1000, 10000, 100000]).map((size) => {
+    const buttons = (isDense ? [2, 3, 4, 5, 6, 8, 12] : square ? [5, 20, 60] : [10, 100, 1000, 10000, 100000]).map((size) => {
       const onclick = () => ask("draw", { part: name, size });
       return make("button", { type: "button", onclick }, square ? `${size} × ${size}` : count(size));
     });
@@ -86,13 +86,15 @@ function showSummary({ tasks, certificate, encoder, parameters, heads }) {
   const seen = `A token sees ${encoder ? "a sink" : "$"} and the tokens, itself among them, ` +
     "whose ids stand in one of these relations to its own:";
   const parts = tasks.flatMap(({ name, window, table: rows }) => [
-    make("h3", {}, `The window${nameOf(name)}`), make("p", {}, seen),
-    make("ul", { class: "relations" }, ...window.map((entries) => make("li", {}, entries.map(describeEntry).join("; ")))),
+    ...(isDense ? [make("p", {}, "A token sees all tokens before it.")] : [
+      make("h3", {}, `The window${nameOf(name)}`), make("p", {}, seen),
+      make("ul", { class: "relations" }, ...window.map((entries) => make("li", {}, entries.map(describeEntry).join("; ")))),
+    ]),
     ...(rows ? [make("h3", {}, "The machine"), drawMachine(rows, MODELS[chosen].state)] : []),
   ]);
   const { code } = MODELS[chosen];
   if (code) parts.push(make("h3", {}, "A few lines of its code"), make("pre", { tabindex: "0" }, make("code", {}, code)));
-  parts.push(make("p", { class: "hint" }, `${count(parameters, "number")} in one layer of ${count(heads, "head")}.`));
+  parts.push(make("p", { class: "hint" }, `${count(parameters, "number")} in ${layers === 1 ? "one layer" : `${layers} layers`} of ${count(heads, "head")}.`));
   at("described").replaceChildren(...parts);
 }
 

@@ -8,6 +8,8 @@
 // each of its rows and goes to the next state. Right answers follow from its columns (here), and so do all neighbourhoods
 // (search.js).
 
+import { ENCODINGS } from "./dense.js";
+
 export const ALPHABET = [..."0123456789+-*=>M_$", "<eos>", "<pad>", "<unk>", "/"];
 export const SIGN = -1;
 export const DIGITS = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
@@ -532,12 +534,13 @@ export function tasksOf(config) {
   });
   const [{ window, coupling }] = tasks, rule = config.coupling ?? config.pair_maps?.[0], bounds = config.relation_range;
   const wanted = joined ? "calculator" : coupling;
-  if (rule !== wanted) throw new Error(`this page draws this task by the ids of ${wanted}, and this model has ${rule}`);
+  const isDense = ENCODINGS.includes(config.position_encoding), others = ["sequential", `${wanted}_marked_top`];
+  if (rule !== wanted && !(isDense && others.includes(rule))) throw new Error(`this page draws this task by the ids of ${wanted}, and this model has ${rule}`);
   const differences = window.flat().filter((entry) => typeof entry === "number");
   const [low, high] = [Math.min(...differences), Math.max(...differences)];
   // Under bounds alone, a decoder sees all differences of ids within them.
   const isWhole = config.pair_maps || window.length === (high - low + 1) ** window[0].length;
-  if (bounds && (String(bounds) !== `${low},${high}` || !isWhole)) {
+  if (bounds && !isDense && (String(bounds) !== `${low},${high}` || !isWhole)) {
     throw new Error(`tokens here see ids that differ by ${low} to ${high}, and in this model by ${bounds.join(" to ")}`);
   }
   return tasks;

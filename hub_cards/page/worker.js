@@ -1,11 +1,12 @@
 // The worker: answers what the page asks, one message at a time, and tells how far it is.
 
 import { Network, readTensors, unfitArithmetic } from "./network.js";
+import { Dense, ENCODINGS, writeDense } from "./dense.js";
 import { ALPHABET, LABELS, SIGN, tasksOf } from "./sheets.js";
 import { BATCH, decode, fillIn, Finder, Memory, readAnswer, settle, symbolsOf } from "./solve.js";
 import { leadsOf, search } from "./search.js";
 
-const MOST_DRAWN = 500, MOST_STATES = 100, MOST_PAIRS = 1000, TRIES = 4000;
+const MOST_DRAWN = 500, LOOKED_AT = 0.1, MOST_STATES = 100, MOST_PAIRS = 1000, TRIES = 4000;
 const models = new Map();
 let tell = () => {};
 const written = (number) => number.toLocaleString("en");
@@ -51,13 +52,16 @@ async function load({ name, config: text, certificate: stated, weights }) {
   const arithmetic = unfitArithmetic();
   if (arithmetic) throw new Error(arithmetic);
   const bytes = await unpack(weights), config = JSON.parse(text), tasks = tasksOf(config), tensors = readTensors(bytes);
-  const network = new Network(config, tensors);
+  const isDense = ENCODINGS.includes(config.position_encoding);
+  const network = new (isDense ? Dense : Network)(config, tensors);
   const files = { "config.json": new TextEncoder().encode(text), "model.safetensors": bytes };
   const unread = (error) => ({ fault: `its certificate cannot be read: ${error.message}` });
-  const certificate = await readCertificate(stated, files).catch(unread);
-  models.set(name, { network, tasks, memory: new Memory(network) });
+  const beyond = { fault: "a token sees all tokens before it, and this page checks windows" };
+  const certificate = isDense && stated !== null ? beyond : await readCertificate(stated, files).catch(unread);
+  models.set(name, { network, tasks, isDense, memory: isDense ? null : new Memory(network) });
   const parameters = Object.values(tensors).reduce((sum, { values }) => sum + values.length, 0);
-  return { certificate, parameters, heads: network.heads, encoder: network.encoder, tasks: tasks.map(describe) };
+  const { heads, layers = 1, encoder } = network;
+  return { certificate, parameters, heads, layers, isDense, encoder, tasks: tasks.map(describe) };
 }
 
 // What the page shows of a task: its window, and its machine's table if a column holds two symbols at most.
@@ -95,7 +99,8 @@ function answer(model, question, { memory = model.memory, drawn = true } = {}) {
   const { task, words, asked } = readQuestion(model.tasks, question), began = performance.now(), paper = task.sheet(words);
   const right = fillIn(task, words, paper);
   const { states, passes } = task.encoder ? settle(memory, task, paper, MOST_DRAWN, tell) : {};
-  const tokens = states ?? decode(memory, task, paper, right, tell), seconds = (performance.now() - began) / 1000;
+  const dense = model.isDense ? writeDense(model.network, paper) : null;
+  const tokens = states ?? dense?.tokens ?? decode(memory, task, paper, right, tell), seconds = (performance.now() - began) / 1000;
   let wrong = paper.query;
   while (wrong < Math.max(tokens.length, right.length) && tokens[wrong] === right[wrong]) wrong++;
   const isWrong = wrong < Math.max(tokens.length, right.length);
@@ -104,6 +109,7 @@ function answer(model, question, { memory = model.memory, drawn = true } = {}) {
     wrong: isWrong, right: isWrong ? readAnswer(task, paper, right) : null,
   };
   if (tokens.length > MOST_DRAWN || !drawn) return result;
+  if (dense) return { ...result, drawing: drawDense(model.network, task, paper, dense, isWrong ? wrong : -1) };
   if (!task.encoder) return { ...result, drawing: drawTokens(memory.network, task, paper, tokens, isWrong ? wrong : -1) };
   const rows = passes.map((pass) => [...Array(paper.query).fill(""), ...[...pass].map((label) => LABELS[label])]);
   return { ...result, drawing: { tokens: paper.text.map((token) => ALPHABET[token]), passes: rows } };
@@ -135,11 +141,24 @@ function drawTokens(network, task, paper, tokens, wrong) {
     const percent = Array.from({ length: network.heads }, (_, head) => shares(head));
     sights.push({ query: place, keys: [0, ...found.map(([key]) => key)], weights: percent });
   }
-  return {
-    tokens: tokens.map((token) => task.tokens[token]), columns: drawnColumns(paper, tokens.length), wrong, sights,
-    rows: paper.row, query: paper.query, blocks: paper.blocks, ids: paper.ids.filter((level) => level.some(Boolean)),
-    heads: network.heads, ahead: paper.ahead,
-  };
+  return { ...placed(task, paper, tokens, paper.ids), wrong, sights, heads: network.heads };
+}
+
+// Where tokens stand, and their ids.
+const placed = (task, paper, tokens, ids) => ({
+  tokens: tokens.map((token) => task.tokens[token]), columns: drawnColumns(paper, tokens.length), rows: paper.row,
+  query: paper.query, blocks: paper.blocks, ids: ids.filter((level) => level.some(Boolean)), ahead: paper.ahead,
+});
+
+// The same of a model whose tokens see all tokens before them: those that a head looks at most are listed.
+function drawDense(network, task, paper, { tokens, sights }, wrong) {
+  const percent = (share) => Math.round(100 * share);
+  const seen = sights.map((looks, offset) => {
+    const keys = looks[0].map((_, key) => key).filter((key) => looks.some((row) => row[key] >= LOOKED_AT));
+    return { query: paper.query - 1 + offset, keys, weights: looks.map((row) => keys.map((key) => percent(row[key]))) };
+  });
+  const ids = network.config.position_encoding === "none" ? [] : network.ids(paper);
+  return { ...placed(task, paper, tokens, ids), wrong, sights: seen, heads: network.heads * network.layers, isDense: true };
 }
 
 // All neighbourhoods of a task, listed once.
@@ -150,6 +169,7 @@ function list(model, task, options) {
 
 // Every neighbourhood of each part and its lead; how many are wrong, and the closest one.
 function check(model, { network = model.network, stop = Infinity, ...options } = {}) {
+  if (model.isDense) throw new Error("a token of this model sees all tokens before it: there is no finite list to check");
   const began = performance.now(), parts = [];
   for (const task of model.tasks) {
     const all = list(model, task, options), part = { name: task.name, count: all.length, wrong: 0, lead: Infinity };
@@ -180,6 +200,7 @@ function describeCase(network, { own, keys, right }, tokens) {
 
 // A model with noise on its weights: what becomes wrong, and a problem that shows it.
 function breakIt(model, amount) {
+  if (model.isDense) throw new Error("this model has no list of neighbourhoods in which noise could be judged");
   for (const task of model.tasks) list(model, task);
   const network = model.network.noisy(amount), memory = new Memory(network), found = check(model, { network });
   const broken = model.tasks.filter((_, part) => found.parts[part].wrong);
