@@ -556,11 +556,6 @@ SCALES = (
     {"attention_scale": "none"},
     {"attention_scale": "log_length", "qk_norm": True},
 )
-    {"attention_scale": "sqrt"},
-    {"attention_scale": "sqrt", "qk_norm": True},
-    {"attention_scale": "none"},
-    {"attention_scale": "log_length", "qk_norm": True},
-)
 
 
 @pytest.mark.parametrize("encoding", ENCODED)
