@@ -73,7 +73,7 @@ def learn_task(
     """Find the machine behind a function, and make it a column task.
 
     Args:
-        function: takes numbers, or texts, one for each operand, by position; it may be called 100,000 times. Several texts
+        function: takes numbers, or texts, one for each operand, by position; it may be called 300,000 times. Several texts
             have one length.
         base: of numbers, 2 to 36.
         alphabet: the symbols of texts. Without it, annotations, and what the function takes, say what its operands are: the

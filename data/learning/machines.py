@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise, product
 from typing import Any
 
+import numpy as np
 from aalpy.base import SUL, Oracle
 from aalpy.learning_algs import run_KV
 
@@ -40,6 +41,15 @@ DEEP_WORDS = 3_000
 apart."""
 
 DEEPEST = 12
+
+PATH_WORDS, MOST_PATHS, LONGEST_PATH = 40_000, 400, 24
+"""Words that lead to a state in many ways: how many for each of two kinds of ends, how many for one state and one end,
+and their columns."""
+
+FAVOURED = 8.0
+"""How much more often one letter stands in most of these words than another one: zeros behind each other are rare."""
+
+MOST_FAVOURITES = 12
 
 RARE_WORDS, LONGEST_RARE = 20_000, 60
 """Words that are made of those with a rare answer, and the columns of the longest of these."""
@@ -281,7 +291,8 @@ class MachineLearner:
         rare = [*words.notable_words(), *(words.uniform_word(self.generator, columns + 1) for _ in range(NEXT_WORDS))]
         if (clash := self._first_clash(machine, rare)) is not None:
             return clash
-        for search in (self._by_rare_answers, self._over_few_letters, self._by_rows, self._by_deep_words, self._by_w_method):
+        searches = (self._by_rare_answers, self._over_few_letters, self._by_rows, self._by_deep_words, self._by_many_paths)
+        for search in (*searches, self._by_w_method):
             if (clash := search(machine)) is not None:
                 return clash
         return None
@@ -419,6 +430,26 @@ class MachineLearner:
 
         return self._first_clash(machine, (deep_word() for _ in range(DEEP_WORDS)))
 
+    def _by_many_paths(self, machine: Machine) -> Word | None:
+        """As `differing_word`, of words that lead to a state in many ways, and end in many ways.
+
+        A shortest word to a state does not show that two words which lead there differ, as the years 1900 and 2000 do. Ends
+        are the words that tell states apart, and those by which any state leads to a rare answer: 3200 may be a year behind
+        02/29/ too.
+        """
+        telling, paths = machine.telling_words() or [()], _Paths(machine, self.generator)
+        states = range(machine.states)
+
+        def words() -> Iterator[Word]:
+            for state, behind in product(states, telling):
+                for _ in range(min(MOST_PATHS, 1 + PATH_WORDS // (machine.states * len(telling)))):
+                    yield (*paths.word_to(state), *behind)
+            for state, other in product(states, states):
+                for _ in range(min(MOST_PATHS, 1 + PATH_WORDS // machine.states**2)):
+                    yield (*paths.word_to(state), *paths.word_from(other))
+
+        return self._first_clash(machine, filter(None, words()))
+
     def _by_w_method(self, machine: Machine) -> Word | None:
         access, telling, letters = machine.access_words(), machine.telling_words() or [()], self.reading.asked.words.count
         middle = 1
@@ -430,6 +461,105 @@ class MachineLearner:
             self.tests.states = machine.states + middle - 1
             middle += 1
         return None
+
+
+@dataclass(frozen=True)
+class _Favourite:
+    """How many words there are if one letter counts `FAVOURED` times, up to a factor for each number of columns.
+
+    Attributes:
+        letter: the letter; -1 if all count once.
+        between: for any two states, the letters that lead from the first to the second, counted.
+        reached: for each number of columns and each state, the words that reach it.
+        left: the same of words behind which a state has written a rare symbol, one column more.
+    """
+
+    letter: int
+    between: np.ndarray
+    reached: np.ndarray
+    left: np.ndarray
+
+
+class _Paths:
+    """Random words that reach a given state of a machine, and words that lead from a state to a rare answer."""
+
+    def __init__(self, machine: Machine, generator: random.Random):
+        self.generator, self.machine = generator, machine
+        outputs = Counter(symbol for row in machine.write for symbol in row)
+        self._usual = outputs.most_common(1)[0][0] if len(outputs) > 1 else -1
+        self.rare = [[letter for letter, symbol in enumerate(row) if symbol != self._usual] for row in machine.write]
+        self.letters: list[dict[int, list[int]]] = [{} for _ in range(machine.states)]
+        self.before: list[list[int]] = [[] for _ in range(machine.states)]
+        for state, row in enumerate(machine.next):
+            for letter, after in enumerate(row):
+                self.letters[state].setdefault(after, []).append(letter)
+            for after in self.letters[state]:
+                self.before[after].append(state)
+        letters = range(len(machine.write[0]))
+        chosen = generator.sample(letters, min(len(letters), MOST_FAVOURITES))
+        self.favourites = [self._favourite(letter) for letter in (-1, *chosen)]
+
+    def _favourite(self, favoured: int) -> _Favourite:
+        between = np.zeros((self.machine.states, self.machine.states))
+        first, last = np.zeros(self.machine.states), np.zeros(self.machine.states)
+        first[0] = 1.0
+        for state, ways in enumerate(self.letters):
+            for after, letters in ways.items():
+                between[state, after] = len(letters)
+            last[state] = len(self.rare[state])
+            if favoured >= 0:
+                between[state, self.machine.next[state][favoured]] += FAVOURED - 1.0
+                if self.machine.write[state][favoured] != self._usual:
+                    last[state] += FAVOURED - 1.0
+        return _Favourite(favoured, between, _steps(first, between.T), _steps(last, between))
+
+    def _letter(self, letters: Sequence[int], favoured: int) -> int:
+        """One of some letters; the favoured one, -1 if there is none among them, counts `FAVOURED` times."""
+        if favoured >= 0 and self.generator.random() * (len(letters) + FAVOURED - 1.0) < FAVOURED - 1.0:
+            return favoured
+        return self.generator.choice(letters)
+
+    def _letter_between(self, state: int, after: int, favoured: int) -> int:
+        leads = favoured >= 0 and self.machine.next[state][favoured] == after
+        return self._letter(self.letters[state][after], favoured if leads else -1)
+
+    def word_to(self, state: int) -> Word:
+        """A random word that reaches a state; empty if none of up to `LONGEST_PATH` columns does."""
+        own = self.generator.choice(self.favourites)
+        lengths = np.flatnonzero(own.reached[:, state]).tolist()
+        word: list[int] = []
+        for columns in range(self.generator.choice(lengths) - 1 if lengths else -1, -1, -1):
+            earlier = self.before[state]
+            weights = own.reached[columns, earlier] * own.between[earlier, state]
+            before = self.generator.choices(earlier, weights.tolist())[0]
+            word.append(self._letter_between(before, state, own.letter))
+            state = before
+        return tuple(reversed(word))
+
+    def word_from(self, state: int) -> Word:
+        """A random word behind which a state has written a rare symbol; empty if none of few columns does."""
+        own = self.generator.choice(self.favourites)
+        lengths = np.flatnonzero(own.left[:, state]).tolist()
+        if not lengths:
+            return ()
+        word: list[int] = []
+        for columns in range(self.generator.choice(lengths) - 1, -1, -1):
+            later = list(self.letters[state])
+            weights = own.left[columns, later] * own.between[state, later]
+            after = self.generator.choices(later, weights.tolist())[0]
+            word.append(self._letter_between(state, after, own.letter))
+            state = after
+        favoured = own.letter >= 0 and self.machine.write[state][own.letter] != self._usual
+        return (*word, self._letter(self.rare[state], own.letter if favoured else -1))
+
+
+def _steps(vector: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """A vector, and what a matrix makes of it again and again; each is divided by its sum, so that none gets too large."""
+    steps = [vector]
+    for _ in range(LONGEST_PATH):
+        vector = weight @ steps[-1]
+        steps.append(vector / max(1.0, vector.sum()))
+    return np.stack(steps)
 
 
 def table_of(hypothesis: Any, letters: Sequence[int]) -> Machine:
