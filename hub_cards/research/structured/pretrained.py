@@ -301,6 +301,8 @@ def run_one(settings: "Settings", condition: str, seed: int, folder: Path) -> No
         "seed": seed,
         "steps": settings.steps,
         "batch_size": settings.batch_size,
+        "learning_rate": settings.learning_rate,
+        "table_learning_rate": settings.table_learning_rate,
         "trained_parameters": trained,
         "run_seconds": round(seconds, 1),
         "hardware": hardware(torch.device(settings.device)),
