@@ -602,6 +602,37 @@ def test_the_shipped_table_runs_and_is_not_called_checked(open_page, tmp_path):
     assert "202" in page.locator("#error").inner_text()
 
 
+def test_the_lesson_asks_all_and_only_the_certified_model_is_right(open_page, file):
+    page = open_page(file)
+    assert page.locator("#to-lesson a").is_visible()
+    page.goto(f"{file.as_uri()}#lesson")
+    for width in (360, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        playwright.expect(page.locator("#lesson-ids .tokens")).to_have_count(2)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    answers = page.locator("#lesson-answers output").all_inner_texts()
+    right = str(653531 + 492847)
+    assert [answer == right for answer in answers] == [False, False, True]
+    page.locator("#lesson-question").fill("653-49")
+    page.get_by_role("button", name="Ask all").click()
+    playwright.expect(page.locator("#lesson-error")).to_contain_text("such as 653+49")
+    assert page.locator("#lesson-answers output").count() == 0
+    page.goto(f"{file.as_uri()}#addition?1+2")
+    playwright.expect(page.locator("#result output")).to_have_text("3")
+    assert not page.locator("#lesson-view").is_visible()
+
+
+def test_models_that_fail_are_small_and_as_accurate_as_the_lesson_says():
+    for name, shares in {"addition-no-positions": {6: 0.0}, "addition-short-table": {3: 1.0, 6: 0.02}}.items():
+        folder, generator = LESSONS_FOLDER / name, random.Random(0)
+        assert (folder / "model.safetensors").stat().st_size < 100_000
+        checkpoint = load_checkpoint(str(folder))
+        for length, share in shares.items():
+            pairs = [(int(number(generator, length)), int(number(generator, length))) for _ in range(20)]
+            found = sum(checkpoint.answer(f"{one}+{two}") == str(one + two) for one, two in pairs)
+            assert abs(found / 20 - share) <= 0.15, (name, length)
+
+
 def test_no_entry_of_the_page_is_dead():
     assert not set(UNFIT) & set(SHOWN)
     for name in SHOWN:

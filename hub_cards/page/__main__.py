@@ -15,7 +15,7 @@ from transformers.utils import logging
 
 from longhand.hub_cards.checkpoints.load import locate
 from longhand.hub_cards.commands import OneLineParser, interruptible, refusing_in_one_line, write_atomically
-from longhand.hub_cards.page.build import build_page, shown_by_default
+from longhand.hub_cards.page.build import build_page, default_sources
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
     logging.disable_progress_bar()
     with interruptible("no page is written"), refusing_in_one_line(OSError):
         options = make_parser().parse_args(arguments)
-        page = build_page([locate(source) for source in options.checkpoints or shown_by_default()], options.repository)
+        page = build_page([locate(source) for source in options.checkpoints] or default_sources(), options.repository)
         file = options.output or Path(tempfile.mkdtemp(prefix="longhand-")) / "longhand.html"
         write_atomically(file, page)
         print(f"{file}: {len(page.encode()):,} bytes")

@@ -117,7 +117,7 @@ GROUPS = {
 }
 """Names of tasks by the heading under which the page lists their models; all others are listed under `OWN`."""
 
-OWN = "Own tasks"
+OWN, FAILING = "Own tasks", "Models that fail"
 
 CAPTIONS = {
     "multi_operand_addition": "Sums of {operands} numbers.",
@@ -144,8 +144,27 @@ CARRIES = ("base_addition", "plus_one", "constant_multiplication")
 """Tasks on columns whose state is the carry."""
 
 
+LESSON = {
+    "addition-no-positions": "Its tokens have no positions. Trained on sums of 1 to 3 digits, it is right in a fifth of those "
+    "with 3 digits, and in none with 6.",
+    "addition-short-table": "Trained on the same sums, with ids that digits share, as rows of a table, it is right in all of 200 "
+    "sums with 3 digits, and in 2 % of those with 6.",
+    "addition": "It sees the digits by differences of shared ids alone, through a window.",
+}
+"""By checkpoint, in the order of the lesson, what tells it from the others; all but the last one lie in `LESSONS_FOLDER`."""
+
+LESSONS_FOLDER = FOLDER / "lessons"
+"""Checkpoints that are trained to fail on sums longer than their own, for the lesson."""
+
+
+def default_sources() -> list[str]:
+    """The folders of the checkpoints of a page for which none is named: those of the zoo, and those that fail."""
+    failing = [str(LESSONS_FOLDER / name) for name in LESSON if (LESSONS_FOLDER / name).is_dir()]
+    return [zoo(name) for name in shown_by_default()] + failing
+
+
 def shown_by_default() -> list[str]:
-    """The names of the checkpoints of the zoo that a page shows if none is named: those that it can run, without a few."""
+    """The checkpoints that a page shows if none is named: those of the zoo that it can run, without a few."""
     return [name for name in list_zoo() if name not in LEFT_OUT and not unfit(read_object(Path(zoo(name), "config.json")))]
 
 
@@ -175,6 +194,8 @@ def build_page(sources: Sequence[str], repository: str | None = None) -> str:
             weights.append(f'<script type="text/plain" id="weights-{place}">{packed}</script>')
     if all(model["unfit"] for model in models):
         raise ValueError(f"none of these models can be shown: {models[0]['name']}: {models[0]['unfit']}")
+    if not all(any(model["name"] == name and not model["unfit"] for model in models) for name in LESSON):
+        models = [model | {"lesson": ""} for model in models]
     data = json.dumps(models, ensure_ascii=False).replace("<", "\\u003c")
     parts = {
         "/* page.css */": (FOLDER / "page.css").read_text(encoding="utf-8"),
@@ -202,11 +223,20 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
         "certificate": read_text(certificate) if certificate.is_file() else None,
         "unfit": unfit(json.loads(text)),
         "about": caption(checkpoint.task),
-        "group": next((group for group, names in GROUPS.items() if checkpoint.task.name in names), OWN),
+        "group": group_of(checkpoint),
         "state": "carry" if checkpoint.task.name in CARRIES else "state",
+        "lesson": LESSON.get(checkpoint.name, ""),
+        "order": list(LESSON).index(checkpoint.name) if checkpoint.name in LESSON else None,
         "examples": [part.example_question for part in parts],
         "code": show_code(type(parts[0])),
     }
+
+
+def group_of(checkpoint: Checkpoint) -> str:
+    """The heading under which the page lists a checkpoint."""
+    if checkpoint.folder.parent == LESSONS_FOLDER:
+        return FAILING
+    return next((group for group, names in GROUPS.items() if checkpoint.task.name in names), OWN)
 
 
 def caption(task: Any) -> str:

@@ -33,8 +33,8 @@ function send(action, options, tell) {
 }
 
 // Asks the worker about the chosen model, which it loads at first.
-async function request(action, options = {}, tell = null) {
-  const { name, config, certificate, weights } = MODELS[chosen], facts = known.get(name) ?? known.set(name, {}).get(name);
+async function request(action, options = {}, tell = null, place = chosen) {
+  const { name, config, certificate, weights } = MODELS[place], facts = known.get(name) ?? known.set(name, {}).get(name);
   facts.loaded ??= send("load", { name, config, certificate, weights: at(weights)?.textContent ?? "" });
   facts.summary = await facts.loaded;
   return action === "load" ? facts.summary : send(action, { name, ...options }, tell);
@@ -46,6 +46,8 @@ const isChosen = (name) => MODELS[chosen].name === name;
 async function choose(place, question = "") {
   if (jobs.size || !worker) start();
   chosen = place;
+  at("lesson-view").hidden = true;
+  at("model-view").hidden = false;
   const { name, about, unfit, examples } = MODELS[place];
   at("model").value = place;
   at("models").querySelector(`[value="${place}"]`).checked = true;
@@ -71,11 +73,17 @@ function setEnabled(on) {
   for (const element of document.querySelectorAll("section input, #form button, #check, #breaking")) element.disabled = !on;
 }
 
+// Sizes of random problems.
+function sizesOf(square, isDense) {
+  if (isDense) return [2, 3, 4, 5, 6, 8, 12];
+  return square ? [5, 20, 60] : [10, 100, 1000, 10000, 100000];
+}
+
 function showSummary({ tasks, certificate, encoder, parameters, heads, layers, isDense }) {
   const nameOf = (name) => (tasks.length > 1 ? `, ${name.replaceAll("_", " ")}` : "");
   say({ legal: `${tasks.map(({ legal }) => legal).join("; or ")}.` });
   at("sizes").replaceChildren(...tasks.map(({ name, square }) => {
-    const buttons = (isDense ? [2, 3, 4, 5, 6, 8, 12] : square ? [5, 20, 60] : [10, 100, 1000, 10000, 100000]).map((size) => {
+    const buttons = sizesOf(square, isDense).map((size) => {
       const onclick = () => ask("draw", { part: name, size });
       return make("button", { type: "button", onclick }, square ? `${size} × ${size}` : count(size));
     });
@@ -253,8 +261,44 @@ showAmount();
 // Other programs, such as tests, ask the worker by this.
 globalThis.longhand = { request, choose: (name) => choose(MODELS.findIndex((model) => model.name === name)) };
 
+// The lesson: one question to the models that fail and to one that does not, and what each looks at.
+const LESSON = MODELS.flatMap(({ lesson }, place) => (lesson ? [place] : []))
+  .sort((one, other) => MODELS[one].order - MODELS[other].order);
+
+async function teach(question) {
+  at("lesson-question").value = question;
+  say({ "lesson-error": "" });
+  try {
+    const results = [];
+    for (const place of LESSON) results.push(await request("ask", { question }, null, place));
+    at("lesson-answers").replaceChildren(...results.map((result, index) => {
+      const { name, lesson } = MODELS[LESSON[index]];
+      return make("div", { class: "pupil" }, make("h4", {}, name), make("p", { class: "hint" }, lesson), ...drawAnswer(result));
+    }));
+    at("lesson-looks").replaceChildren(draw(results[0].drawing));
+    at("lesson-ids").replaceChildren(...results.slice(1).map(({ drawing }, index) =>
+      make("div", {}, make("h4", {}, MODELS[LESSON[index + 1]].name), draw(drawing))));
+  } catch (error) {
+    for (const id of ["lesson-answers", "lesson-looks", "lesson-ids"]) at(id).replaceChildren();
+    say({ "lesson-error": `${error.message[0].toUpperCase()}${error.message.slice(1)}.` });
+  }
+}
+
+at("to-lesson").hidden = !LESSON.length;
+at("lesson-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  teach(at("lesson-question").value);
+});
+
 function follow(hash) {
-  const [place, question] = readAddress(hash);
+  const [place, question] = readAddress(hash), isLesson = LESSON.length > 0 && /^#lesson($|\?)/.test(hash);
+  at("lesson-view").hidden = !isLesson;
+  at("model-view").hidden = isLesson;
+  if (isLesson) {
+    if (!worker) start();
+    chosen ??= LESSON.at(-1);
+    return teach(question || "653531+492847");
+  }
   if (place >= 0) choose(place, question);
   else if (chosen === null) choose(0);
 }

@@ -26,7 +26,7 @@ from longhand.hub_cards.checkpoints.checkpoint import (
 )
 from longhand.hub_cards.checkpoints.load import locate, read_checkpoint
 from longhand.hub_cards.commands import check_repo_id, is_one_line
-from longhand.hub_cards.page.build import build_page, shown_by_default
+from longhand.hub_cards.page.build import build_page, default_sources
 from longhand.hub_cards.publishing.cards import render_card
 from longhand.hub_cards.publishing.commits import Files, Push, Repository, check_push, commit_files
 from longhand.hub_cards.publishing.examples import ENVIRONMENT
@@ -250,7 +250,7 @@ def page_publication(repo_id: str, models: Sequence[str] = ()) -> Publication:
     Raises:
         ValueError: a name is not legal. Making the files raises what `build_page` does.
     """
-    sources = [locate(source) for source in models or shown_by_default()]
+    sources = [locate(source) for source in models] or default_sources()
 
     def make_files(*_: object) -> Files:
         on_the_hub = [source for source in sources if not Path(source).is_dir()]
