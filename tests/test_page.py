@@ -20,6 +20,7 @@ from longhand.hub_cards.page import __main__ as command
 from longhand.hub_cards.page.build import (
     FOLDER,
     FORMAT,
+    LESSONS_FOLDER,
     MOST_BYTES,
     RUNS,
     WORDS,
@@ -611,7 +612,7 @@ def test_the_lesson_asks_all_and_only_the_certified_model_is_right(open_page, fi
         playwright.expect(page.locator("#lesson-ids .tokens")).to_have_count(2)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     answers = page.locator("#lesson-answers output").all_inner_texts()
-    right = str(653531 + 492847)
+    right = str(73918 + 26485)
     assert [answer == right for answer in answers] == [False, False, True]
     page.locator("#lesson-question").fill("653-49")
     page.get_by_role("button", name="Ask all").click()

@@ -145,10 +145,9 @@ CARRIES = ("base_addition", "plus_one", "constant_multiplication")
 
 
 LESSON = {
-    "addition-no-positions": "Its tokens have no positions. Trained on sums of 1 to 3 digits, it is right in a fifth of those "
-    "with 3 digits, and in none with 6.",
-    "addition-short-table": "Trained on the same sums, with ids that digits share, as rows of a table, it is right in all of 200 "
-    "sums with 3 digits, and in 2 % of those with 6.",
+    "addition-no-positions": "Its tokens have no positions. It was trained on sums of 1 to 3 digits.",
+    "addition-short-table": "It learned the same sums, by ids that digits share, as rows of a table. It answers those of 3 "
+    "digits, and hardly one of 6.",
     "addition": "It sees the digits by differences of shared ids alone, through a window.",
 }
 """By checkpoint, in the order of the lesson, what tells it from the others; all but the last one lie in `LESSONS_FOLDER`."""

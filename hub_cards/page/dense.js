@@ -27,11 +27,11 @@ export class Dense {
 
   // The logits of the token after this one, and who looks where: a row of shares for each head of each layer.
   push(cache, token, ids) {
-    if (cache[0].keys.length >= MOST_READ) throw new Error(`this model sees all tokens, and this page gives it ${MOST_READ}`);
+    if (cache[0].keys.length >= MOST_READ) throw new Error(`this page gives a model that sees all tokens ${MOST_READ}`);
     const { config, tensors } = this, looks = [];
     const rowOf = (name, row) => {
       const { shape: [rows, width], values } = tensors[name];
-      if (row >= rows) throw new Error(`this model has a vector for ids up to ${rows - 1}, and this problem needs id ${row}`);
+      if (row >= rows) throw new Error(`this model has vectors for ids up to ${rows - 1}, and this problem needs id ${row}`);
       return values.subarray(row * width, (row + 1) * width);
     };
     const norm = (name, vector) => {

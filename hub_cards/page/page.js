@@ -102,7 +102,8 @@ function showSummary({ tasks, certificate, encoder, parameters, heads, layers, i
   ]);
   const { code } = MODELS[chosen];
   if (code) parts.push(make("h3", {}, "A few lines of its code"), make("pre", { tabindex: "0" }, make("code", {}, code)));
-  parts.push(make("p", { class: "hint" }, `${count(parameters, "number")} in ${layers === 1 ? "one layer" : `${layers} layers`} of ${count(heads, "head")}.`));
+  const depth = layers === 1 ? "one layer" : `${layers} layers`;
+  parts.push(make("p", { class: "hint" }, `${count(parameters, "number")} in ${depth} of ${count(heads, "head")}.`));
   at("described").replaceChildren(...parts);
 }
 
@@ -273,7 +274,8 @@ async function teach(question) {
     for (const place of LESSON) results.push(await request("ask", { question }, null, place));
     at("lesson-answers").replaceChildren(...results.map((result, index) => {
       const { name, lesson } = MODELS[LESSON[index]];
-      return make("div", { class: "pupil" }, make("h4", {}, name), make("p", { class: "hint" }, lesson), ...drawAnswer(result));
+      const heading = [make("h4", {}, name), make("p", { class: "hint" }, lesson)];
+      return make("div", { class: "pupil" }, ...heading, ...drawAnswer(result));
     }));
     at("lesson-looks").replaceChildren(draw(results[0].drawing));
     at("lesson-ids").replaceChildren(...results.slice(1).map(({ drawing }, index) =>
@@ -297,7 +299,7 @@ function follow(hash) {
   if (isLesson) {
     if (!worker) start();
     chosen ??= LESSON.at(-1);
-    return teach(question || "653531+492847");
+    return teach(question || "73918+26485");
   }
   if (place >= 0) choose(place, question);
   else if (chosen === null) choose(0);

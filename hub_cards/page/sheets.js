@@ -535,7 +535,8 @@ export function tasksOf(config) {
   const [{ window, coupling }] = tasks, rule = config.coupling ?? config.pair_maps?.[0], bounds = config.relation_range;
   const wanted = joined ? "calculator" : coupling;
   const isDense = ENCODINGS.includes(config.position_encoding), others = ["sequential", `${wanted}_marked_top`];
-  if (rule !== wanted && !(isDense && others.includes(rule))) throw new Error(`this page draws this task by the ids of ${wanted}, and this model has ${rule}`);
+  if (rule !== wanted && !(isDense && others.includes(rule)))
+    throw new Error(`this page draws this task by the ids of ${wanted}, and this model has ${rule}`);
   const differences = window.flat().filter((entry) => typeof entry === "number");
   const [low, high] = [Math.min(...differences), Math.max(...differences)];
   // Under bounds alone, a decoder sees all differences of ids within them.

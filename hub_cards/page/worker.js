@@ -100,7 +100,8 @@ function answer(model, question, { memory = model.memory, drawn = true } = {}) {
   const right = fillIn(task, words, paper);
   const { states, passes } = task.encoder ? settle(memory, task, paper, MOST_DRAWN, tell) : {};
   const dense = model.isDense ? writeDense(model.network, paper) : null;
-  const tokens = states ?? dense?.tokens ?? decode(memory, task, paper, right, tell), seconds = (performance.now() - began) / 1000;
+  const tokens = states ?? dense?.tokens ?? decode(memory, task, paper, right, tell);
+  const seconds = (performance.now() - began) / 1000;
   let wrong = paper.query;
   while (wrong < Math.max(tokens.length, right.length) && tokens[wrong] === right[wrong]) wrong++;
   const isWrong = wrong < Math.max(tokens.length, right.length);
