@@ -145,7 +145,8 @@ CARRIES = ("base_addition", "plus_one", "constant_multiplication")
 
 
 LESSON = {
-    "addition-no-positions": "Its tokens have no positions. It was trained on sums of 1 to 3 digits.",
+    "addition-no-positions": "Its tokens have no positions. Trained on sums of 1 to 3 digits, it is right in a third "
+    "of those with 3.",
     "addition-short-table": "It learned the same sums, by ids that digits share, as rows of a table. It answers those of 3 "
     "digits, and hardly one of 6.",
     "addition": "It sees the digits by differences of shared ids alone, through a window.",
