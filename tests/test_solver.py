@@ -26,7 +26,14 @@ def questions_of(task) -> list[str]:
             if isinstance(examples, Examples):
                 queries = zip(examples.tokens, examples.query_lengths, strict=True)
                 texts += [decode(tokens[1:length], task.tokens) for tokens, length in queries]
-    return texts
+    return [text for text in texts if is_question(task, text)]
+
+
+def is_question(task, text: str) -> bool:
+    """Whether a person may ask it: a few tasks draw problems that are none, such as an expression that ends with a sign."""
+    with suppress(ValueError):
+        return bool(task.prompt(text))
+    return False
 
 
 @pytest.mark.parametrize("name", list_zoo())

@@ -265,7 +265,8 @@ def unfit(config: dict[str, Any]) -> str:
     legal = {name: (config.get(name), values) for name, values in RUNS[kind].items()}
     legal |= {f"task.{name}": (task[name], [value]) for name, value in FORMAT.items() if name in task}
     if kind != "pairwise_bert":
-        rule = "columns" if config.get("transducer") else COUPLINGS.get(task.get("task"), task.get("task"))
+        name = str(task.get("task"))
+        rule = "columns" if config.get("transducer") else COUPLINGS.get(name, name)
         rules = [rule, "sequential", f"{rule}_marked_top"] if kind == "dense" else [rule]
         legal["coupling"] = config.get("coupling"), rules
     for name, (value, values) in legal.items():
