@@ -17,7 +17,7 @@ from longhand.hub_cards.recipes import list_recipes, load_recipe, write_recipe
 from longhand.hub_cards.research import pages as documents
 from longhand.hub_cards.research import run as training
 from longhand.hub_cards.research import study_pages
-from longhand.hub_cards.research.__main__ import STUDIES, main
+from longhand.hub_cards.research.__main__ import GPU, STUDIES, main
 from longhand.hub_cards.research.study import RUNS_FILE, STUDY_RESULTS, Study, list_studies, load_study
 from longhand.hub_cards.research.study_pages import (
     CERTIFICATES,
@@ -34,7 +34,7 @@ from longhand.hub_cards.training.arguments import parse_run
 def test_every_study_has_a_line_and_a_folder(capsys):
     main(["--list"])
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == [*STUDIES, *list_studies()]
+    assert [line.split()[0] for line in lines] == [*STUDIES, GPU, *list_studies()]
     assert all(re.search(r"[\w)][.?]$", line) and "None" not in line for line in lines)
     rooms = [documents.HUB_CARDS / "research" / room for room in ("theories", "structured")]
     assert sorted(file.stem for room in rooms for file in room.glob("[a-z]*.py")) == list(STUDIES)

@@ -39,6 +39,7 @@ from longhand.hub_cards.training.launcher import (
     launched_arguments,
     refuse_dividing,
 )
+from longhand.modeling.position_encodings import POSITION_ENCODINGS
 
 if TYPE_CHECKING:
     from longhand.data.learning.report import Learned
@@ -481,10 +482,21 @@ def read_arguments(arguments: list[str]) -> Given:
     suggested = parser.make(task, parser.read(words)).suggested_arguments
     parser.set_defaults(**{name: value for name, value in suggested.items() if name not in recipe})
     values = join_launched(parser.read(words), launched_arguments(os.environ), recipe, words) | {"task": task.name}
+    if not _reads_relations(values.get("position_encoding")) and not any(
+        word.startswith("--relation_range") for word in words
+    ):
+        # The recipe's is for its own encoding. One that the command line gives is refused by the configuration.
+        values |= {"relation_range": None} if "relation_range" in values else {}
     if issubclass(task, ColumnTask):
         values |= vars(learning)
     plugins = list(dict.fromkeys([*plugins, *needed]))
     return Given(name, description, tuple(plugins), task, model, parser, values, found, facts)
+
+
+def _reads_relations(position_encoding: str | None) -> bool:
+    """Whether an encoding reads relations of ids, so that a `relation_range` says something; True for no decoder."""
+    encoding = POSITION_ENCODINGS.get(position_encoding or "")
+    return encoding is None or (encoding.uses_pair_map and not encoding.reads_token_distances)
 
 
 def _learning(parser: Parser, chosen: argparse.Namespace) -> Learning:
