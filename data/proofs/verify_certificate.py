@@ -77,8 +77,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "04436a2550a2a10c17f2e125a9673bc9a4bbd66ed6b022f46a19c6e772828c38",
-    "pairwise_bert": "d744bd496c1cc081127752ac2ddb2a120dea748bd34491bce66d191e21c7bc0c",
+    "coupled_gpt": "80beaab93c206b840fccfbe0c0d1914632ad7e5db0b05fa7ffb2fb370ac93d61",
+    "pairwise_bert": "e48e885bd1ab275d24d90ab8f60d0d5c436e39b692201eae1cfd70506104f90c",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
