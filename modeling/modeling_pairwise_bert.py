@@ -446,7 +446,9 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
 
         The cases may be on the processor, where finding the different ones of them makes nothing wait.
         """
-        device = self.embed_tokens.weight.device
+        weights = self.embed_tokens.weight
+        # Weights that are offloaded are on no device, until a layer needs them.
+        device = cases.tokens.device if weights.is_meta else weights.device
         # Few pairs of a token and a state exist: keys and values are made once for each.
         states_of_token = self.config.num_labels + 1
         tokens = torch.cat([cases.tokens, cases.keys.flatten()])

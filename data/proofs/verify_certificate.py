@@ -78,7 +78,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
     "coupled_gpt": "80beaab93c206b840fccfbe0c0d1914632ad7e5db0b05fa7ffb2fb370ac93d61",
-    "pairwise_bert": "e48e885bd1ab275d24d90ab8f60d0d5c436e39b692201eae1cfd70506104f90c",
+    "pairwise_bert": "12e7999392281ad23daf513c694b86ae328a27939c66f8b98b151189db366d56",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
