@@ -22,7 +22,7 @@ def test_the_page_is_up_to_date(page):
 
 
 def test_every_task_has_a_section(page):
-    assert [line[3:] for line in page.splitlines() if line.startswith("## ")] == list(TASKS)
+    assert [line[3:] for line in page.splitlines() if line.startswith("## ")] == ["Shipped models", *TASKS]
 
 
 def marks(drawing: str) -> tuple[int, list[int]]:
