@@ -5,7 +5,7 @@ trees of up to 15 nodes, and is right on trees of 127.
 """
 
 import torch
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer, TrainingArguments, set_seed
 
 import longhand
 
@@ -33,6 +33,7 @@ def tree(nodes: int) -> dict[str, list]:
     }
 
 
+set_seed(0)
 rows = [tree(2 ** (2 + row % 3) - 1) for row in range(2000)]
 config = longhand.PairwiseBertConfig(
     vocab_size=20,
