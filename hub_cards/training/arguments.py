@@ -493,9 +493,9 @@ def read_arguments(arguments: list[str]) -> Given:
     return Given(name, description, tuple(plugins), task, model, parser, values, found, facts)
 
 
-def _reads_relations(position_encoding: str | None) -> bool:
+def _reads_relations(position_encoding: object) -> bool:
     """Whether an encoding reads relations of ids, so that a `relation_range` says something; True for no decoder."""
-    encoding = POSITION_ENCODINGS.get(position_encoding or "")
+    encoding = POSITION_ENCODINGS.get(str(position_encoding))
     return encoding is None or (encoding.uses_pair_map and not encoding.reads_token_distances)
 
 
