@@ -482,11 +482,10 @@ def read_arguments(arguments: list[str]) -> Given:
     suggested = parser.make(task, parser.read(words)).suggested_arguments
     parser.set_defaults(**{name: value for name, value in suggested.items() if name not in recipe})
     values = join_launched(parser.read(words), launched_arguments(os.environ), recipe, words) | {"task": task.name}
-    if not _reads_relations(values.get("position_encoding")) and not any(
-        word.startswith("--relation_range") for word in words
-    ):
+    given_range = any(word.startswith("--relation_range") for word in words)
+    if "relation_range" in values and not given_range and not _reads_relations(values.get("position_encoding")):
         # The recipe's is for its own encoding. One that the command line gives is refused by the configuration.
-        values |= {"relation_range": None} if "relation_range" in values else {}
+        values["relation_range"] = None
     if issubclass(task, ColumnTask):
         values |= vars(learning)
     plugins = list(dict.fromkeys([*plugins, *needed]))
