@@ -2,6 +2,7 @@
 
 import copy
 import json
+import logging
 
 import peft
 import pytest
@@ -23,6 +24,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
+from transformers.utils import logging as transformers_logging
 
 import longhand
 from longhand.modeling.structured_attention import PREFIX
@@ -250,22 +252,20 @@ def test_saved_structure_is_read_again(options, whole, tmp_path):
     assert all(weights.requires_grad for weights in everything.parameters())
 
 
-def test_an_auto_class_says_that_it_does_not_use_the_structure_of_a_folder(tmp_path, caplog):
+def test_an_auto_class_says_that_it_does_not_use_the_structure_of_a_folder(tmp_path):
     model = structured()
     model.save_pretrained(tmp_path)
-    said = []
-    import transformers
-
-    logger = transformers.utils.logging.get_logger("transformers")
-    import logging as standard
-
-    handler = standard.Handler()
+    said: list[str] = []
+    handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())
-    logger.addHandler(handler)
+    before = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_warning()
+    transformers_logging.add_handler(handler)
     try:
         loaded, report = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
     finally:
-        logger.removeHandler(handler)
+        transformers_logging.remove_handler(handler)
+        transformers_logging.set_verbosity(before)
     assert type(loaded) is LlamaForCausalLM and {*report["unexpected_keys"]} == {"structure.table"}
     assert any("structure.table" in line for line in said)
     assert PREFIX not in json.dumps(json.loads((tmp_path / "config.json").read_text()))
