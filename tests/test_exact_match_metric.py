@@ -15,8 +15,8 @@ from transformers import pipeline
 import longhand
 from longhand.data import load_task_dataset
 from longhand.data.metrics import count_matches, right_tokens
+from longhand.hub_cards.metrics.exact_match_by_length.counting import wilson_interval
 from longhand.hub_cards.publishing.publications import metric_publication, publish
-from longhand.hub_cards.result_rows import wilson_interval
 
 FOLDER = Path(__file__).parent.parent / "hub_cards" / "metrics" / "exact_match_by_length"
 

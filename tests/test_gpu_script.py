@@ -15,9 +15,10 @@ from longhand.hub_cards.result_rows import read_results
 
 
 def start(output, *parts):
-    command = [sys.executable, "-m", "longhand.hub_cards.research", "gpu", "--minutes", "60", "--output", output, "--parts"]
+    command = [sys.executable, "-m", "longhand.hub_cards.research", "gpu", "--minutes", "60", "--output", output]
+    command += ["--parts", *parts] if parts else []
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([*map(str, command), *parts], capture_output=True, text=True, env=environment)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

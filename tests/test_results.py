@@ -4,6 +4,7 @@ import re
 import pytest
 
 from longhand.data.metrics import METRICS
+from longhand.hub_cards.metrics.exact_match_by_length.counting import wilson_interval
 from longhand.hub_cards.recipes import load_recipe
 from longhand.hub_cards.result_rows import (
     describe_length,
@@ -13,7 +14,6 @@ from longhand.hub_cards.result_rows import (
     generalizable_length,
     median_interval,
     read_results,
-    wilson_interval,
     write_results,
 )
 
