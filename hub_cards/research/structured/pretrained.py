@@ -13,7 +13,8 @@ have one on either side; they enter each layer and head as a number that is adde
 Coupled ids take the place of the positions that the model rotates queries and keys by (paper 1's method in a rotary model),
 and begin at random in training. Nothing else of the model is trained but LoRA and the tables.
 
-Runs that are complete are not repeated. Rows are written to pretrained.jsonl, and drawn in pretrained.png.
+Runs that are complete are not repeated. Rows are written to pretrained.jsonl in place of those of the same task, condition and
+seed, and drawn in pretrained.png.
 """
 
 import argparse
@@ -378,10 +379,17 @@ def run(output_dir: Path, seeds: int, jobs: int, only: Sequence[str] | None, len
     names = [run_file(settings, name, "*", output_dir).name for name in CONDITIONS]
     files = [file for name in names for file in sorted(output_dir.glob(name))]
     if files:
-        rows = [row for row in read_rows(RESULTS) if row["task"] != settings.task] if RESULTS.exists() else []
-        rows += [row for file in files for row in read_rows(file)]
+        found = [row for file in files for row in read_rows(file)]
+        measured = {run_of(row) for row in found}
+        kept = [row for row in read_rows(RESULTS) if run_of(row) not in measured] if RESULTS.exists() else []
+        rows = kept + found
         write_results(rows, RESULTS)
         draw(rows)
+
+
+def run_of(row: Row) -> tuple[str, str, int]:
+    """Return the task, the condition and the seed of a row: a run of the same three replaces it, whatever its settings."""
+    return row["task"], row["condition"], row["seed"]
 
 
 def read_rows(file: Path) -> list[Row]:
