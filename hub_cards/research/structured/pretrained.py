@@ -13,8 +13,8 @@ have one on either side; they enter each layer and head as a number that is adde
 Coupled ids take the place of the positions that the model rotates queries and keys by (paper 1's method in a rotary model),
 and begin at random in training. Nothing else of the model is trained but LoRA and the tables.
 
-Runs that are complete are not repeated. Rows are written to pretrained.jsonl in place of those of the same task, condition and
-seed, and drawn in pretrained.png.
+Runs that are complete are not repeated. Rows are written to pretrained.jsonl, in place of those of the same task, condition
+and seed, and drawn in pretrained.png.
 """
 
 import argparse
