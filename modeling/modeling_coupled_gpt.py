@@ -589,7 +589,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         present = None
         if attention_mask is not None and not (reads_values(attention_mask) and attention_mask.all()):
             present = attention_mask.bool()
-            position_ids = position_ids.expand(len(present), -1, -1)
+            position_ids = position_ids.expand(present.shape[0], -1, -1)
         return self.position_encoding.neighbours(position_ids[..., query_columns], position_ids, query_columns, present)
 
     def _read_pair_map(self, pair_map: Tensor | None, shape: PairShape) -> Tensor | None:

@@ -186,7 +186,8 @@ def read_position_ids(position_ids: Tensor, batch: int, levels: int, columns: tu
         raise ValueError(
             f"position_ids must be ({batch} or 1, {levels} levels, {columns[0]} tokens), got {tuple(position_ids.shape)}"
         )
-    if len(ids) > 1 and ids.stride(0) == 0:
+    # A graph is for ids of any rows: that those of an example are repeated says nothing of others.
+    if not torch.compiler.is_compiling() and ids.shape[0] > 1 and ids.stride(0) == 0:
         ids = ids[:1]
     require_range(ids, 0, None, "position_ids must be 0, for no id, or above")
     return ids.long()

@@ -95,6 +95,34 @@ def shapes(gives_ids):
     return ({0: batch, 1: tokens}, {0: batch, 2: tokens}) if gives_ids else ({0: batch, 1: tokens},)
 
 
+@pytest.mark.parametrize("repeated", [False, True], ids=["own ids", "repeated ids"])
+def test_an_exported_graph_reads_the_ids_and_the_mask_of_each_row_of_any_batch(repeated):
+    class Given(torch.nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids, position_ids, attention_mask):
+            return self.model(input_ids, attention_mask, position_ids, use_cache=False).logits
+
+    def inputs(rows, digits):
+        batch = draw_batch(model, ADDITION, (digits, digits), rows)
+        mask = torch.ones_like(batch["input_ids"])
+        mask[0, :2] = 0
+        ids = batch["position_ids"][:1].expand(rows, -1, -1)
+        return batch["input_ids"], ids if repeated else ids.contiguous(), mask
+
+    model = CoupledGPTForCausalLM(WINDOWED).eval()
+    batch, tokens = torch.export.Dim("batch", max=2**12), torch.export.Dim("tokens", min=4, max=2**12)
+    sizes = ({0: batch, 1: tokens}, {0: batch, 2: tokens}, {0: batch, 1: tokens})
+    exported = torch.export.export(Given(model), inputs(2, 3), dynamic_shapes=sizes, strict=False).module()
+    for rows, digits in ((2, 3), (3, 5), (1, 4)):
+        input_ids, ids, mask = inputs(rows, digits)
+        for own in (ids, (ids + torch.arange(rows)[:, None, None]).where(ids > 0, 0)):
+            expected = model(input_ids, mask, own, use_cache=False).logits
+            torch.testing.assert_close(exported(input_ids, own, mask), expected, atol=1e-5, rtol=1e-5)
+
+
 SHIPPED = [name for name in list_zoo() if not name.startswith("encoder")]
 JOINED = ("calculator",)
 """Models whose rule reads each row by the rule of its operation, which no graph can: they take ids."""
