@@ -31,18 +31,24 @@ from longhand.hub_cards.result_rows import VALIDATION_FILE, Row, read_results, w
 from longhand.hub_cards.training.arguments import UNSET, Run, parse_run, read_arguments
 from longhand.hub_cards.training.launcher import idle_gpus, lacking_processes
 from longhand.hub_cards.training.run_folder import (
+    GivenUp,
     claim_folder,
+    give_up,
     is_complete,
+    read_given_up,
     relocate_best,
     remove_checkpoints,
     save_final,
     start_folder,
 )
 from longhand.hub_cards.training.trainer import (
+    PATIENCE,
     BatchTrainer,
     NotFinite,
     check_sizes,
-    resume_certified,
+    following,
+    given_up,
+    resume_ended,
     trainer_of,
     training_batches,
     validation_batches,
@@ -126,10 +132,10 @@ def train(arguments: list[str]) -> None:
                 print(dry_run(run))
                 return
             start = claim_run(run, held)
-            trainer = None if start.complete else make_trainer(run)
+            trainer = None if start.complete else make_trainer(following(run, start.given_up))
         if trainer is not None:
             with stopping_in_one_line(run.folder):
-                train_model(run, trainer, start.checkpoint)
+                trainer, steps = train_seeds(run, trainer, start)
                 if not trainer.is_world_process_zero():
                     return
                 save(run, trainer)
@@ -143,7 +149,7 @@ def train(arguments: list[str]) -> None:
                 print("\n".join(["", *rest]))
                 print(f"what goes on, twice as long: {going_on(arguments, run)}")
                 later = f"; it was not pushed: {by_hand(run, start.repo_id)} does it all the same" if start.repo_id else ""
-                stop(f"not certified after {trainer.state.global_step} steps{later}")
+                stop(f"not certified after {steps} steps{later}")
         if start.repo_id and run.training.process_index == 0:
             publish(run, start.repo_id, finished)
 
@@ -187,23 +193,61 @@ def make_trainer(run: Run) -> BatchTrainer:
     return trainer_of(run, model, batches, validation)
 
 
-def train_model(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> None:
-    """Train, from a checkpoint if there is one."""
+def train_seeds(run: Run, trainer: BatchTrainer, start: "Start") -> tuple[BatchTrainer, int]:
+    """Train the run's seed, and the next one as long as one is given up.
+
+    Args:
+        trainer: of the seed that is the run's turn.
+
+    Returns:
+        The Trainer of the last seed, and the steps of all.
+    """
     if trainer.is_world_process_zero():
         start_folder(run)
-        parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+        describe_start(run, trainer, start.checkpoint)
+    seeds = list(start.given_up)
+    train_model(run, trainer, start.checkpoint)
+    while last := given_up(trainer.state, trainer.args):
+        seeds.append(last)
+        trainer = begin_again(run, seeds)
+        train_model(run, trainer, None)
+    return trainer, sum(one.steps for one in seeds) + trainer.state.global_step
+
+
+def begin_again(run: Run, seeds: list[GivenUp]) -> BatchTrainer:
+    """Give up the last of these seeds, say so, and make the Trainer of the next one."""
+    wait = run.training.distributed_state.wait_for_everyone
+    wait()
+    again, last = following(run, seeds), seeds[-1]
+    if run.training.process_index == 0:
+        give_up(run.folder, seeds)
         print(
-            f"{run.name}: {parameters:,} parameters, {run.data.min_length} to {run.data.max_length} digits, "
-            f"{run.training.max_steps} steps of {run.training.batch_size}" + (f", from {checkpoint}" if checkpoint else "")
+            f"step {last.steps:6d}  no fewer wrong predictions in {PATIENCE} checks ({last}): the run begins again with "
+            f"seed {again.training.seed} and the {again.training.max_steps:,} steps that are left"
         )
-        for line in run.task.describe_sizes(run.data.max_length):
-            print(line)
-        if checkpoint:
-            relocate_best(checkpoint)
-            if run.training.device.type == "cuda" and not run.training.full_determinism:
-                print("other bits than without the break are possible: kernels of a GPU are repeated by --full_determinism")
+    wait()
+    return make_trainer(again)
+
+
+def describe_start(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> None:
+    """Print what is trained, and from where."""
+    parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+    print(
+        f"{run.name}: {parameters:,} parameters, {run.data.min_length} to {run.data.max_length} digits, "
+        f"{trainer.args.max_steps} steps of {run.training.batch_size}" + (f", from {checkpoint}" if checkpoint else "")
+    )
+    for line in run.task.describe_sizes(run.data.max_length):
+        print(line)
+    if checkpoint and run.training.device.type == "cuda" and not run.training.full_determinism:
+        print("other bits than without the break are possible: kernels of a GPU are repeated by --full_determinism")
+
+
+def train_model(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> None:
+    """Train one seed, from a checkpoint if there is one."""
+    if checkpoint and trainer.is_world_process_zero():
+        relocate_best(checkpoint)
     run.training.distributed_state.wait_for_everyone()
-    if not (checkpoint and resume_certified(trainer, run, checkpoint)):
+    if not (checkpoint and resume_ended(trainer, checkpoint)):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
 
@@ -354,11 +398,13 @@ class Start(NamedTuple):
     """Where a run starts, and where it is pushed to.
 
     Attributes:
+        given_up: the seeds of the weights that were given up.
         checkpoint: where it is resumed from, if anywhere.
         repo_id: where it is pushed to on the Hub, if anywhere.
         complete: whether only the push is left.
     """
 
+    given_up: list[GivenUp]
     checkpoint: Path | None
     repo_id: str | None
     complete: bool
@@ -396,7 +442,7 @@ def look(run: Run, held: ExitStack) -> Start:
         check_push(Repository(repo_id, "model", bool(place.hub_private_repo), place.hub_revision, api))
         if complete and run.training.until_certified and not read_object(run.folder / CERTIFICATE_FILE).get("certified"):
             raise ValueError(f"{run.folder} is complete but not certified: {by_hand(run, repo_id)} pushes it all the same")
-    return Start(checkpoint, repo_id, complete)
+    return Start(read_given_up(run.folder), checkpoint, repo_id, complete)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ CERTIFICATE_FILE = "certificate.json"
 VERIFIER_FILE = "verify_certificate.py"
 PLOT_FILE = "accuracy.png"
 CARD_FILE = "README.md"
+RESTARTS_FILE = "restarts.jsonl"
+"""The seeds of a run that were given up, a row for each; see `longhand.hub_cards.training.run_folder.GivenUp`."""
 BEST_FOLDER = "best"
 ADAPTER_CONFIG = "adapter_config.json"
 ANSWER_FILES = (

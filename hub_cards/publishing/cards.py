@@ -26,6 +26,7 @@ from longhand.hub_cards.commands import check_repo_id, read_text, write_atomical
 from longhand.hub_cards.publishing.examples import ENVIRONMENT, count, describe_response, family_card, snippet
 from longhand.hub_cards.recipes import RECIPE_FILE
 from longhand.hub_cards.result_rows import Row, accuracy_columns, describe_length, describe_worst
+from longhand.hub_cards.training.run_folder import read_given_up
 from longhand.modeling.coupling import COUPLING_RULES
 
 TAG = "longhand"
@@ -143,6 +144,7 @@ def render_card(checkpoint: Checkpoint, repo_id: str | None = None, dataset: str
         plot=PLOT_FILE,
         best_folder=BEST_FOLDER,
         trained_on=TRAINED_ON,
+        given_up=read_given_up(folder),
         learned={name: plain(text) for name, text in learned.items()},
         code=learned.get(CODE, "").replace("```", "` ` `"),
         raw_text=describe_response(task) if learned else "",

@@ -21,6 +21,7 @@ from longhand.hub_cards.checkpoints.checkpoint import (
     BEST_FOLDER,
     CARD_FILE,
     CERTIFICATE_FILE,
+    RESTARTS_FILE,
     Checkpoint,
     changed_code,
 )
@@ -37,7 +38,7 @@ from longhand.hub_cards.training.arguments import PRIVATE_ARGUMENTS
 BEST_FILES = (*ANSWER_FILES, RECIPE_FILE)
 MODEL_FILES = (
     *(*BEST_FILES, *(f"{BEST_FOLDER}/{name}" for name in BEST_FILES)),
-    *("*.png", RESULTS_FILE, CERTIFICATE_FILE, CERTIFICATES_FILE, CARD_FILE),
+    *("*.png", RESULTS_FILE, RESTARTS_FILE, CERTIFICATE_FILE, CERTIFICATES_FILE, CARD_FILE),
 )
 """The published files of a checkpoint's folder. Training states, pickles and all other files stay."""
 

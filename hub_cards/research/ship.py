@@ -24,7 +24,14 @@ from pathlib import Path
 from transformers.utils import logging
 
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER, certify_checkpoint
-from longhand.hub_cards.checkpoints.checkpoint import ANSWER_FILES, CARD_FILE, CERTIFICATE_FILE, PLOT_FILE, hash_files
+from longhand.hub_cards.checkpoints.checkpoint import (
+    ANSWER_FILES,
+    CARD_FILE,
+    CERTIFICATE_FILE,
+    PLOT_FILE,
+    RESTARTS_FILE,
+    hash_files,
+)
 from longhand.hub_cards.checkpoints.length_certificate import AGAIN_SECONDS, conclude, known_verdicts
 from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo, load_checkpoint, read_checkpoint, zoo
 from longhand.hub_cards.commands import (
@@ -92,7 +99,8 @@ def _write(folder: Path, made: Path) -> None:
         ValueError: the recipe demands a certificate, and what was written is not certified.
     """
     made.mkdir()
-    for file in (file for pattern in (*ANSWER_FILES, RECIPE_FILE) for file in folder.glob(pattern) if file.suffix != ".py"):
+    copied = (*ANSWER_FILES, RECIPE_FILE, RESTARTS_FILE)
+    for file in (file for pattern in copied for file in folder.glob(pattern) if file.suffix != ".py"):
         shutil.copyfile(file, made / file.name)
     config = read_object(folder / "config.json")
     # The entry names classes of the code that is left out.

@@ -55,6 +55,7 @@ UNSET = "unset"
 _BOUNDS = {"least": ("at least", operator.ge), "most": ("at most", operator.le)}
 _BOUNDS |= {"above": ("above", operator.gt), "below": ("below", operator.lt)}
 _LARGEST = 1e12
+LARGEST_SEED = 2**32 - 1
 
 
 def argument(
@@ -128,7 +129,8 @@ class RunArguments(TrainingArguments):
     )
     until_certified: bool = argument(
         False,
-        "stop at the first validation at which the model is certified; practise what fails until then",
+        "stop at the first validation at which the model is certified; practise what fails until then, and begin again "
+        "with the next seed where that does not become less",
         needs={"num_train_samples": None, "dataloader_num_workers": 0},
     )
     practise_worst: int | None = usual(
@@ -158,8 +160,8 @@ class RunArguments(TrainingArguments):
     max_steps: int = argument(1000, "optimizer steps", least=1)
     batch_size: int = argument(256, "examples of one optimizer step, over all processes and accumulated parts", least=1)
     gradient_accumulation_steps: int = of_trainer("gradient_accumulation_steps", "parts of a batch", least=1)
-    seed: int = argument(0, "seed of the model's initial weights", least=0, most=2**32 - 1)
-    data_seed: int = argument(0, "seed of the training data and validation problems", least=0, most=2**32 - 1)
+    seed: int = argument(0, "seed of the model's initial weights", least=0, most=LARGEST_SEED)
+    data_seed: int = argument(0, "seed of the training data and validation problems", least=0, most=LARGEST_SEED)
     learning_rate: float = argument(1e-3, "largest learning rate", above=0)
     muon_learning_rate: float | None = argument(
         None, "largest learning rate of Muon for the matrices of layers; unset, `optim` trains them too", above=0

@@ -3,23 +3,63 @@
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from longhand.data.tasks.plugins import copy_plugins
-from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, hash_files
+from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, RESTARTS_FILE, hash_files
 from longhand.hub_cards.commands import one_line, read_object, write_atomically
 from longhand.hub_cards.recipes import RECIPE_FILE, differences, read_recipe, write_recipe
-from longhand.hub_cards.result_rows import RESULTS_FILE
+from longhand.hub_cards.result_rows import RESULTS_FILE, read_results, write_results
 from longhand.hub_cards.training.arguments import CHECKPOINTS_FOLDER, Run
 
 HASHES_FILE = "hashes.json"
 """The SHA-256 of every other file of a checkpoint but trainer_state.json, which is written after it."""
 
 STATE_FILE = "trainer_state.json"
+
+REMOVED_FOLDER = ".checkpoints.partial"
+"""Holds training states while they are removed."""
+
+
+@dataclass(frozen=True)
+class GivenUp:
+    """A seed of the weights that was given up, after which the run begins again with the next one.
+
+    Attributes:
+        seed: of the weights.
+        steps: optimizer steps that it took.
+        wrong: the fewest wrong predictions that a check found.
+        predictions: of a check.
+    """
+
+    seed: int
+    steps: int
+    wrong: int
+    predictions: int
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}: {self.steps:,} steps, {self.wrong:,} of {self.predictions:,} predictions wrong at best"
+
+
+def read_given_up(folder: Path) -> list[GivenUp]:
+    """Return the seeds that a run's folder says were given up, the first one first."""
+    file = folder / RESTARTS_FILE
+    return [GivenUp(**row) for row in read_results(file)] if file.is_file() else []
+
+
+def give_up(folder: Path, seeds: Sequence[GivenUp]) -> None:
+    """Remove the training states of the last of these seeds, and write all of them into the run's folder.
+
+    The states go first: a run that is cut off between the two trains the seed once more, and gives it up again.
+    """
+    remove_checkpoints(folder)
+    write_results([vars(one) for one in seeds], folder / RESTARTS_FILE)
 
 
 def claim_folder(run: Run) -> Path | None:
@@ -50,7 +90,7 @@ def claim_folder(run: Run) -> Path | None:
     if different := differences(before, run.recipe):
         listed = ", ".join(f"{key} was {before.get(key)!r}, now {run.recipe.get(key)!r}" for key in different)
         raise ValueError(f"--resume: {folder} holds a run of another configuration ({listed})")
-    if resume and is_complete(folder):
+    if is_complete(folder) or (folder / REMOVED_FOLDER).exists():
         # A kill may have left some of them.
         remove_checkpoints(folder)
     return last_checkpoint(folder / CHECKPOINTS_FOLDER)
@@ -97,8 +137,8 @@ def write_hashes(checkpoint: Path) -> None:
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """Remove the training states of a finished run; what else its reporters put beside them stays."""
-    states, removed = folder / CHECKPOINTS_FOLDER, folder / ".checkpoints.partial"
+    """Remove the training states of a finished run, or of a given-up seed; what its reporters put beside them stays."""
+    states, removed = folder / CHECKPOINTS_FOLDER, folder / REMOVED_FOLDER
     if list_checkpoints(states):
         # One renaming removes all states together: a folder with some of the states would look like a run that was cut off.
         states.rename(removed)

@@ -1,6 +1,8 @@
 """The Trainer of a run: its model, its batches, and what it does at every validation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -32,12 +34,19 @@ from longhand.data.tasks.task import Task
 from longhand.hub_cards.commands import one_line
 from longhand.hub_cards.evaluation.budget import rows_at_once
 from longhand.hub_cards.result_rows import Row
-from longhand.hub_cards.training.arguments import BEST, Run
-from longhand.hub_cards.training.run_folder import STATE_FILE, write_hashes
+from longhand.hub_cards.training.arguments import BEST, LARGEST_SEED, Run, RunArguments
+from longhand.hub_cards.training.run_folder import STATE_FILE, GivenUp, write_hashes
 from longhand.modeling.pretrained import NotFinite, find_not_finite
 
 RESPONSE_LOSS = "response_loss"
 """The metric that takes the place of Trainer's loss, a mean over batches."""
+
+
+PATIENCE = 10
+"""Checks without fewer wrong predictions after which a seed is given up."""
+
+WRONG, PREDICTIONS = "wrong_predictions", "predictions"
+"""What a check leaves in the log of a Trainer, which its checkpoints hold."""
 
 
 class BatchTrainer(Trainer):
@@ -197,6 +206,8 @@ class ProgressBar(ProgressCallback):
 class UntilCertified(TrainerCallback):
     """Check the model's neighbourhoods at every validation, practise those that fail, and stop when none fails.
 
+    It also stops a seed that is given up, see `given_up`.
+
     Raises:
         CannotCertify: no certificate is possible for the model and task. This is known before training.
     """
@@ -227,6 +238,8 @@ class UntilCertified(TrainerCallback):
         if state.global_step % args.eval_steps:
             return
         check = self.check(model)
+        # Before the checkpoint of this step is written: what it holds says whether the seed is given up.
+        state.log_history.append({"step": state.global_step, WRONG: check.wrong, PREDICTIONS: check.predictions})
         self.batches.practise(check.failing)
         if state.is_world_process_zero:
             least = "more" if self.reached(check) else "less"
@@ -237,8 +250,38 @@ class UntilCertified(TrainerCallback):
             )
             for part, own in check.parts.items():
                 tqdm.write(f"{'':13}{part:24}  {own.wrong:,} of {own.predictions:,}, margin {own.margin:.3f}")
-        if self.reached(check):
+        if self.reached(check) or given_up(state, args):
             control.should_training_stop = True
+
+
+def given_up(state: TrainerState, training: RunArguments) -> GivenUp | None:
+    """Return the seed of a run if it is given up at the step that it has reached, else None.
+
+    A training until certified may stay at a handful of wrong predictions, whatever it practises, where other first weights
+    are certified within seconds. A seed is given up if none of the last `PATIENCE` checks found fewer wrong predictions than
+    all checks before, and as many steps are left for the next seed. This follows from the log of the Trainer alone, so a run
+    that is repeated, or cut off and resumed, gives up the same seeds at the same steps.
+    """
+    checks = [logs for logs in state.log_history if WRONG in logs]
+    wrong = [logs[WRONG] for logs in checks]
+    if len(wrong) <= PATIENCE or training.max_steps - state.global_step < PATIENCE * training.eval_steps:
+        return None
+    fewest = min(wrong[:-PATIENCE])
+    # A seed that once had nothing wrong lacks wide margins alone, which grow.
+    if fewest == 0 or min(wrong[-PATIENCE:]) < fewest:
+        return None
+    return GivenUp(training.seed, state.global_step, fewest, checks[-1][PREDICTIONS])
+
+
+def following(run: Run, seeds: Sequence[GivenUp]) -> Run:
+    """Return a run as it goes on after seeds that were given up: with the next seed, and the steps that are left.
+
+    So all seeds together take at most `max_steps`. The problems stay those of `data_seed`.
+    """
+    training = copy(run.training)
+    training.seed = (training.seed + len(seeds)) % (LARGEST_SEED + 1)
+    training.max_steps -= sum(one.steps for one in seeds)
+    return replace(run, training=training)
 
 
 def training_batches(run: Run) -> FreshBatches | FixedBatches:
@@ -342,7 +385,7 @@ def check_sizes(run: Run, model: PreTrainedModel) -> None:
 def trainer_of(
     run: Run, model: PreTrainedModel, batches: FreshBatches | FixedBatches, validation: dict[str, EvaluationBatches]
 ) -> BatchTrainer:
-    """Return the Trainer of a model on batches; `resume_certified` and `train()` go on from it.
+    """Return the Trainer of a model on batches; `resume_ended` and `train()` go on from it.
 
     Raises:
         ValueError: optimizer and schedule cannot be made, or no certificate is possible.
@@ -381,14 +424,17 @@ def trainer_of(
     return trainer
 
 
-def resume_certified(trainer: BatchTrainer, run: Run, checkpoint: Path) -> bool:
-    """Whether the run was cut off after its model was certified, so that no step is left. If so, the model is loaded."""
+def resume_ended(trainer: BatchTrainer, checkpoint: Path) -> bool:
+    """Whether a checkpoint is the end of a training: its model is certified, or its seed is given up.
+
+    No step is left then, and the model and the state of the checkpoint are loaded.
+    """
     callbacks = [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, UntilCertified)]
     if not callbacks:
         return False
     trainer._load_from_checkpoint(str(checkpoint))
-    model = trainer.model
-    if not callbacks[0].reached(callbacks[0].check(model)):
+    model, state = trainer.model, TrainerState.load_from_json(str(checkpoint / STATE_FILE))
+    if not given_up(state, trainer.args) and not callbacks[0].reached(callbacks[0].check(model)):
         return False
-    trainer.state = TrainerState.load_from_json(str(checkpoint / STATE_FILE))
+    trainer.state = state
     return True

@@ -1,4 +1,4 @@
-"""How many machines drawn at random the recipe `columns` certifies: a line for each machine.
+"""How many machines drawn at random the recipe `columns` certifies: a line for each machine and seed.
 
 python tests/benchmarks/machines.py --count 100 --minutes 30 --output hub_cards/results/random_machines.jsonl
 
@@ -6,20 +6,22 @@ A machine is drawn by its number: 1 to 3 operands over an alphabet of 2 to 10 sy
 directions. A pass has 1 to 12 states with tables of uniform entries, 2 to 10 symbols that it may write, 0 to 2 columns
 that it flushes, and reads some of the words before it. `layout_of` says whether the machine writes its states. A
 machine with more than `MOST_NEIGHBOURHOODS` neighbourhoods of a pass in both layouts is drawn again. A machine is trained
-by the recipe as it is, on one thread, until it is certified or `SECONDS` of a processor are spent.
+by the recipe as it is, on one thread, once for each of `--seeds`; a row says which seeds of the weights were given up.
 """
 
 import argparse
+import io
 import json
 import tempfile
 import time
 from collections import Counter
+from contextlib import redirect_stdout
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import TrainerCallback
 from transformers.utils import logging
 
 from longhand import train
@@ -29,13 +31,12 @@ from longhand.data.proofs import certify
 from longhand.data.tasks.column_task import tables_of
 from longhand.data.tasks.written_states import STATES, layout_of, task_with_states
 from longhand.hub_cards.training.arguments import parse_run
+from longhand.hub_cards.training.run_folder import read_given_up
+from longhand.hub_cards.training.trainer import WRONG
 
 MOST_NEIGHBOURHOODS = 10_000
 MOST_ENTRIES = 20_000
 """Entries of a pass's table."""
-
-SECONDS = 600
-"""Five minutes of two processors."""
 
 SYMBOLS = "0123456789"
 
@@ -92,25 +93,15 @@ def find_machine(number: int) -> tuple[ColumnTask, ColumnTask, Counter]:
     raise RuntimeError(f"machine {number}: nothing was found")
 
 
-class Stopwatch(TrainerCallback):
-    """Stops a training whose time is up."""
-
-    def __init__(self):
-        self.until = time.process_time() + SECONDS
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if time.process_time() > self.until:
-            control.should_training_stop = True
-
-
-def measure(number: int) -> dict[str, Any]:
-    """Train a machine, and return what came out."""
+def measure(number: int, seed: int) -> dict[str, Any]:
+    """Train a machine with a seed of the weights, and return what came out."""
     began = time.process_time()
     machine, layout, refused = find_machine(number)
     register_task(type(machine))
     searched = time.process_time() - began
     row = {
         "machine": number,
+        "seed": seed,
         "operands": machine.operands,
         "alphabet": len(machine.alphabet),
         "states": [len(own.write) for own in tables_of(machine).passes],
@@ -120,20 +111,23 @@ def measure(number: int) -> dict[str, Any]:
         "length_complexity": layout.length_complexity,
         "refused_before": dict(refused),
     }
-    words = ["columns", "--task", layout.name, "--disable_tqdm", "True", "--use_cpu", "True"]
+    words = ["columns", "--task", layout.name, "--disable_tqdm", "True", "--use_cpu", "True", "--seed", str(seed)]
     with tempfile.TemporaryDirectory() as folder:
         run = parse_run([*words, "--output_dir", folder])
-        trainer = train.make_trainer(run)
-        trainer.add_callback(Stopwatch())
-        trainer.train()
+        beginning = train.Start(given_up=[], checkpoint=None, repo_id=None, complete=False)
+        with redirect_stdout(io.StringIO()):
+            trainer, steps = train.train_seeds(run, train.make_trainer(run), beginning)
         model: Any = trainer.model.eval()
+        given_up = [vars(one) for one in read_given_up(run.folder)]
         certificate = certify(model, layout, anew=False)
     return row | {
         "max_length": run.data.max_length,
         "heads": run.config.num_attention_heads,
         "certified": certificate.certified,
         "wrong": certificate.wrong,
-        "steps": trainer.state.global_step,
+        "steps": steps,
+        "given_up": given_up,
+        "checks": [logs[WRONG] for logs in trainer.state.log_history if WRONG in logs],
         "search_seconds": round(searched, 1),
         "seconds": round(time.process_time() - began, 1),
     }
@@ -143,16 +137,18 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--minutes", type=float, default=30, help="no machine begins after so many minutes of a processor")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     logging.disable_progress_bar()
     columns.MOST_NEIGHBOURHOODS = sights.MOST_NEIGHBOURHOODS = windows.MOST_NEIGHBOURHOODS = MOST_NEIGHBOURHOODS
-    for number in range(options.first, options.first + options.count):
+    machines = range(options.first, options.first + options.count)
+    for number, seed in product(machines, options.seeds):
         if time.process_time() > 60 * options.minutes:
             break
-        measured = measure(number)
+        measured = measure(number, seed)
         print(json.dumps(measured), flush=True)
         if options.output:
             with options.output.open("a") as file:
