@@ -13,19 +13,20 @@
 # limitations under the License.
 """CoupledGPT: a decoder-only transformer over coupled position ids (position coupling, Cho et al., NeurIPS 2024)."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, DynamicCache
+from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-from transformers.utils import can_return_tuple, logging
+from transformers.utils import ADAPTER_CONFIG_NAME, CONFIG_NAME, can_return_tuple, logging
 from transformers.utils.deprecation import deprecate_kwarg
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
@@ -35,7 +36,7 @@ from .coupling import plan_position_ids
 from .generation_coupled_gpt import CoupledGPTGenerationMixin, PlannedGenerationConfig
 from .inputs import check_input_ids, check_mask, check_padding, check_prompts, check_unpacked
 from .position_encodings import POSITION_ENCODINGS, PositionEncoding, PositionTable
-from .pretrained import LonghandPreTrainedModel, attend, eager_attention_forward
+from .pretrained import LonghandPreTrainedModel, attend, eager_attention_forward, read_object
 from .relations import (
     Neighbourhoods,
     Neighbours,
@@ -49,6 +50,7 @@ from .relations import (
     mapped_neighbours,
     with_levels,
 )
+from .stored_names import read_stored_names
 from .structure import (
     PairMask,
     PairShape,
@@ -101,7 +103,15 @@ def kept_tokens(logits_to_keep: int | Tensor) -> Tokens:
 
 
 class CoupledGPTAttention(nn.Module):
-    """Multi-head attention of the kept queries."""
+    """Multi-head attention of the kept queries.
+
+    Attributes:
+        qk_norm: (heads,), by what scores are multiplied whose queries and keys have length 1; with `qk_norm` alone.
+        log_length_norm: (heads,), by what they are multiplied for each unit of the log of the number of keys that a query
+            sees; with the scale `log_length` alone.
+    """
+
+    stored_names: ClassVar[Mapping[str, str]] = {"qk_norm": "qk_norm_factor", "log_length_norm": "log_length_factor"}
 
     def __init__(self, config: CoupledGPTConfig, layer_idx: int):
         super().__init__()
@@ -119,16 +129,17 @@ class CoupledGPTAttention(nn.Module):
         if config.init == "t5" and self.reads_content:
             self.q_proj.initial_std = (config.hidden_size * self.head_dim) ** -0.5
         if config.qk_norm:
-            self.qk_norm_factor = nn.Parameter(torch.empty(config.num_attention_heads))
+            self.qk_norm = nn.Parameter(torch.empty(config.num_attention_heads))
         if config.attention_scale == "log_length":
-            self.log_length_factor = nn.Parameter(torch.empty(config.num_attention_heads))
+            self.log_length_norm = nn.Parameter(torch.empty(config.num_attention_heads))
+        self.register_load_state_dict_pre_hook(read_stored_names)
 
     def init_weights(self) -> None:
         """Set the learned factors of the scores to their initial values."""
         if self.config.qk_norm:
-            init.constant_(self.qk_norm_factor, self.config.qk_norm_init)
+            init.constant_(self.qk_norm, self.config.qk_norm_init)
         if self.config.attention_scale == "log_length":
-            init.constant_(self.log_length_factor, self.config.log_length_init)
+            init.constant_(self.log_length_norm, self.config.log_length_init)
 
     def forward(
         self,
@@ -207,7 +218,7 @@ class CoupledGPTAttention(nn.Module):
             # In float16 squares overflow, and a length of 0, which is divided by, stays 0.
             precise = torch.promote_types(query.dtype, torch.float32)
             query, key = (nn.functional.normalize(states.to(precise), dim=-1).to(states.dtype) for states in (query, key))
-            query = query * (self.qk_norm_factor.unsqueeze(1) / self.scaling)
+            query = query * (self.qk_norm.unsqueeze(1) / self.scaling)
         return query, key, value
 
     def _scale_by_length(self, query: Tensor, visible_keys: Tensor) -> Tensor:
@@ -215,7 +226,7 @@ class CoupledGPTAttention(nn.Module):
         if self.config.attention_scale != "log_length":
             return query
         precise = torch.promote_types(query.dtype, torch.float32)
-        factor = visible_keys.clamp(min=1).to(precise).log().to(query.dtype) * self.log_length_factor
+        factor = visible_keys.clamp(min=1).to(precise).log().to(query.dtype) * self.log_length_norm
         return query * factor.unsqueeze(-1)
 
 
@@ -292,6 +303,29 @@ class CoupledGPTPreTrainedModel(LonghandPreTrainedModel):
     config: CoupledGPTConfig
     _no_split_modules = ["CoupledGPTDecoderLayer"]
     _can_record_outputs = {"hidden_states": CoupledGPTDecoderLayer, "attentions": CoupledGPTAttention}
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *model_args, **kwargs):
+        """Load a model as transformers does, see `LonghandPreTrainedModel.from_pretrained`."""
+        encoding = cls._find_encoding(pretrained_model_name_or_path, kwargs)
+        parts = {"self_attn": CoupledGPTAttention.stored_names, "position_encoding": encoding.stored_names}
+        renamed = {f"{part}.{stored}": f"{part}.{own}" for part, names in parts.items() for own, stored in names.items()}
+        kwargs["key_mapping"] = {**renamed, **(kwargs.get("key_mapping") or {})}
+        return super().from_pretrained(pretrained_model_name_or_path, *model_args, **kwargs)
+
+    @classmethod
+    def _find_encoding(cls, source, options: dict[str, Any]) -> type[PositionEncoding]:
+        """Return the position encoding of a model that is loaded with these options; the base class if none is known."""
+        config = options.get("config") or source
+        if isinstance(config, PreTrainedConfig):
+            named = config.to_dict()
+        else:
+            # A folder with an adapter alone names its model.
+            named = read_object(config, CONFIG_NAME, options) or read_object(
+                read_object(config, ADAPTER_CONFIG_NAME, options).get("base_model_name_or_path"), CONFIG_NAME, options
+            )
+        name: Any = options.get("position_encoding", named.get("position_encoding"))
+        return POSITION_ENCODINGS.get(name, PositionEncoding)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -5,8 +5,8 @@ holds all encodings. A file outside this package adds its own with `position_enc
 """
 
 import math
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from .relations import (
     coupled_pair_map,
     num_coupled_relations,
 )
+from .stored_names import read_stored_names
 from .values import require_range
 
 POSITION_ENCODINGS: dict[str, type["PositionEncoding"]] = {}
@@ -70,9 +71,13 @@ class PositionEncoding(nn.Module):
     largest_id = LARGEST_ID
     """The largest legal position id."""
 
+    stored_names: ClassVar[Mapping[str, str]] = {}
+    """Names in files of parameters that are called otherwise here, see `stored_names.py`."""
+
     def __init__(self, config):
         super().__init__()
         self.config = config
+        self.register_load_state_dict_pre_hook(read_stored_names)
 
     def init_weights(self) -> None:
         """Draw the initial values of the parameters that the encoding itself owns."""
@@ -309,12 +314,13 @@ class FireBias(TokenDistanceBias):
     largest_id = FIRE_IDS - 1
     hidden_units = 32
     first_scale, first_threshold = 0.1, 512.0
+    stored_names = {"bias_scale": "scale", "bias_threshold_factor": "threshold_factor"}
 
     def __init__(self, config):
         super().__init__(config)
         layers = config.num_hidden_layers
-        self.scale = nn.Parameter(torch.empty(layers))
-        self.threshold_factor = nn.Parameter(torch.empty(layers))
+        self.bias_scale = nn.Parameter(torch.empty(layers))
+        self.bias_threshold_factor = nn.Parameter(torch.empty(layers))
         self.hidden_weight = nn.Parameter(torch.empty(layers, self.hidden_units))
         self.hidden_bias = nn.Parameter(torch.empty(layers, self.hidden_units))
         self.output_weight = nn.Parameter(torch.empty(layers, self.hidden_units, config.num_attention_heads))
@@ -322,8 +328,8 @@ class FireBias(TokenDistanceBias):
 
     def init_weights(self):
         """Draw the MLP as torch draws an `nn.Linear`."""
-        init.constant_(self.scale, self.first_scale)
-        init.ones_(self.threshold_factor)
+        init.constant_(self.bias_scale, self.first_scale)
+        init.ones_(self.bias_threshold_factor)
         parameters = (self.hidden_weight, self.hidden_bias, self.output_weight, self.output_bias)
         for parameter, inputs in zip(parameters, (1, 1, self.hidden_units, self.hidden_units), strict=True):
             init.uniform_(parameter, -(inputs**-0.5), inputs**-0.5)
@@ -333,8 +339,9 @@ class FireBias(TokenDistanceBias):
         return query_ids[:, 0].unsqueeze(-1).to(torch.int32) * FIRE_IDS + distance
 
     def bias(self, relations, layer):
-        precise = torch.promote_types(self.scale.dtype, torch.float32)
-        scale, threshold = self.scale[layer].to(precise).abs(), (self.threshold_factor[layer] * self.first_threshold).abs()
+        precise = torch.promote_types(self.bias_scale.dtype, torch.float32)
+        scale = self.bias_scale[layer].to(precise).abs()
+        threshold = (self.bias_threshold_factor[layer] * self.first_threshold).abs()
 
         def psi(x: Tensor) -> Tensor:
             return torch.log(scale * x + 1)

@@ -19,6 +19,7 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import cached_file, logging
 
 from .relations import as_scores, hiding_bias
+from .stored_names import find_stored_names
 from .structure import IGNORED, is_pair_mask
 
 CERTIFICATE_FILE = "certificate.json"
@@ -199,15 +200,35 @@ def _refuse_parts_elsewhere(model: "LonghandPreTrainedModel", _: tuple) -> None:
         raise ValueError(f"{name} cannot be offloaded in parts: give preload_module_classes=[{name!r}], or load it whole")
 
 
-def _says_proved(file: str) -> bool:
-    """Whether a certificate says that something is proved, at least of single lengths. A damaged file does not."""
+def read_object(source: Any, name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the object that a JSON file of a folder or repository holds; an empty one if there is none that can be read.
+
+    Args:
+        source: the folder or repository; None has no files.
+        options: options of `from_pretrained`, of which those are used by which a file is found.
+    """
+    if source is None:
+        return {}
+    file = cached_file(
+        source,
+        name,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+        **{name: options[name] for name in _FILE_OPTIONS if name in options},
+    )
+    if file is None:
+        return {}
     try:
         with open(file, encoding="utf-8") as stream:
             stated = json.load(stream)
     except (OSError, ValueError, RecursionError):
-        return False
-    if not isinstance(stated, dict):
-        return False
+        return {}
+    return stated if isinstance(stated, dict) else {}
+
+
+def _says_proved(stated: dict[str, Any]) -> bool:
+    """Whether a certificate says that something is proved, at least of single lengths."""
     lengths = stated.get("lengths")
     verdicts = [one.get("verdict") for one in lengths if isinstance(one, dict)] if isinstance(lengths, list) else []
     return stated.get("certified") is True or "proved" in verdicts
@@ -279,15 +300,7 @@ class LonghandPreTrainedModel(PreTrainedModel):
             )
         if pretrained_model_name_or_path is None:
             return loaded
-        certificate = cached_file(
-            pretrained_model_name_or_path,
-            CERTIFICATE_FILE,
-            _raise_exceptions_for_gated_repo=False,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-            **{name: kwargs[name] for name in _FILE_OPTIONS if name in kwargs},
-        )
-        if certificate is not None and _says_proved(certificate):
+        if _says_proved(read_object(pretrained_model_name_or_path, CERTIFICATE_FILE, kwargs)):
             model.certified_weights = CertifiedWeights(model)
             model.precision_warning = model.register_forward_pre_hook(_warn_of_other_numbers)
             model.structure_warning = model.register_forward_pre_hook(_warn_of_given_structure, with_kwargs=True)
@@ -316,6 +329,10 @@ class LonghandPreTrainedModel(PreTrainedModel):
                 f"the model is not saved: weights are NaN or infinite ({', '.join(broken[:3])}); go on from the checkpoint "
                 "before, with a lower learning rate"
             )
+        state = kwargs.get("state_dict") or self.state_dict()
+        # Of offloaded weights transformers keeps the names by which they were loaded.
+        if (stored := find_stored_names(self)) and not any(weights.is_meta for weights in state.values()):
+            kwargs["state_dict"] = {stored.get(name, name): weights for name, weights in state.items()}
         super().save_pretrained(save_directory, *args, **kwargs)
 
     def check_loss(self, loss: Tensor, labels: Tensor) -> Tensor:

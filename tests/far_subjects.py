@@ -40,5 +40,5 @@ def small_model(seed=0, order="response_reversed", size=0.1, **settings):
         attention.o_proj.weight *= size
         attention.q_proj.weight *= 0.1
         if settings["qk_norm"]:
-            attention.qk_norm_factor *= 0.05
+            attention.qk_norm *= 0.05
     return model, task

@@ -100,9 +100,9 @@ def build(name="windowed", **options):
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter += 0.1 * torch.randn_like(parameter)
-    if hasattr(encoding := getattr(model.model, "position_encoding", None), "threshold_factor"):
+    if hasattr(encoding := getattr(model.model, "position_encoding", None), "bias_threshold_factor"):
         # Thresholds of about 3 and 10 tokens: short inputs stand on both sides.
-        encoding.threshold_factor.data = torch.tensor([0.006, -0.02])
+        encoding.bias_threshold_factor.data = torch.tensor([0.006, -0.02])
     return model.double().eval()
 
 

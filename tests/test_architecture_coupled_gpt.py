@@ -122,7 +122,7 @@ def test_log_length_scales_scores_by_the_log_of_the_visible_keys(encoding):
         reference.model.position_encoding.relation_bias.data.zero_()
     model.load_state_dict(reference.state_dict(), strict=False)
     factor = torch.tensor([0.0, 0.43, 1.0, 2.0])
-    model.model.layers[0].self_attn.log_length_factor.data = factor
+    model.model.layers[0].self_attn.log_length_norm.data = factor
     real = BATCH.attention_mask.bool()[:, None, :].expand(-1, 4, -1)
     plain = attention_weights(reference)
     exponent = factor.view(-1, 1, 1) * (plain > 0).sum(-1, keepdim=True).log()
@@ -133,7 +133,7 @@ def test_log_length_scales_scores_by_the_log_of_the_visible_keys(encoding):
 @pytest.mark.parametrize("init", [0.43, 1.5])
 def test_log_length_factor_begins_at_its_initial_value(init):
     model = build(attention_scale="log_length", log_length_init=init)
-    assert torch.equal(model.model.layers[0].self_attn.log_length_factor, torch.full((4,), init))
+    assert torch.equal(model.model.layers[0].self_attn.log_length_norm, torch.full((4,), init))
 
 
 @pytest.mark.parametrize("scale", ["sqrt", "none"])

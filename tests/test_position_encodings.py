@@ -91,9 +91,9 @@ def test_t5_bias_is_one_number_per_bucket_and_head_for_all_layers():
 @pytest.mark.parametrize("layer", [0, 1])
 def test_fire_bias_is_the_slow_formula_on_both_sides_of_the_threshold(layer):
     module = encoding_of("fire")
-    torch.nn.init.normal_(module.scale)
-    threshold = abs(module.threshold_factor[layer].item()) * 512
-    scale = abs(module.scale[layer].item())
+    torch.nn.init.normal_(module.bias_scale)
+    threshold = abs(module.bias_threshold_factor[layer].item()) * 512
+    scale = abs(module.bias_scale[layer].item())
     keys = [0, 1, 2, 9, 30]
     queries = [2, 9, 30, 31, 32_000]
     assert sum(i < threshold for i in queries) in (1, 2)
@@ -110,7 +110,7 @@ def test_fire_bias_is_the_slow_formula_on_both_sides_of_the_threshold(layer):
 def test_fire_begins_as_published():
     torch.manual_seed(0)
     module = CoupledGPTForCausalLM(CoupledGPTConfig(**DECODERS["fire"], num_hidden_layers=3)).model.position_encoding
-    assert torch.equal(module.scale, torch.full((3,), 0.1)) and torch.equal(module.threshold_factor, torch.ones(3))
+    assert torch.equal(module.bias_scale, torch.full((3,), 0.1)) and torch.equal(module.bias_threshold_factor, torch.ones(3))
     for parameter, bound in ((module.hidden_weight, 1), (module.output_weight, 32**-0.5)):
         assert 0.9 * bound < parameter.abs().max() <= bound and abs(parameter.mean()) < bound / 4
     # Below 512 tokens only the distance counts, from there on its share of the query's own id.
@@ -125,7 +125,7 @@ def test_fire_learns_its_threshold_from_queries_below_it_only(layer):
     for query, expected in ((2, True), (31, False)):
         module = encoding_of("fire")
         module.bias(module.pair_map(ids(query), ids(1)), layer).sum().backward()
-        assert bool(module.threshold_factor.grad[layer] != 0) == expected
+        assert bool(module.bias_threshold_factor.grad[layer] != 0) == expected
 
 
 def test_relations_of_the_largest_ids_of_fire_fit_into_32_bits():

@@ -175,7 +175,7 @@ def test_bounds_of_boxes_hold_in_the_worst_problems(kind, curved, monkeypatch):
         if curved > 1:
             # Attention that is alike for all tokens: then sums of weights are known, and the rest has little to hide behind.
             attention = model.model.layers[0].self_attn
-            (attention.qk_norm_factor if model.config.qk_norm else attention.q_proj.weight).zero_()
+            (attention.qk_norm if model.config.qk_norm else attention.q_proj.weight).zero_()
     model = model.double()
     prover, length = LengthProver(model, task), 5
     generator = torch.Generator().manual_seed(0)
@@ -229,7 +229,7 @@ def sharp_column(at):
     """A column of a model, untrained and wrong, whose attention is nearly all at few tokens."""
     model, task = small_model(seed=3, **RECIPE)
     with torch.no_grad():
-        model.model.layers[0].self_attn.qk_norm_factor.fill_(300.0)
+        model.model.layers[0].self_attn.qk_norm.fill_(300.0)
     prover = LengthProver(model, task)
     runs = task.text_runs(ordered=True)
     layout = prover.layout(runs, 5)

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, TrainerCallback
 FIRST_SHARE, LAST_SHARE = 0.25, 0.75
 """The factors grow between these shares of the steps; the last quarter is trained with the factors that have grown."""
 
-FACTOR = "qk_norm_factor"
+FACTOR = "qk_norm"
 """The weight (heads,) that holds the factors of a layer; see `qk_norm` of `CoupledGPTConfig`."""
 
 
