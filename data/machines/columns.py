@@ -1,4 +1,4 @@
-"""The columns of a sequential machine, and the graph of its runs.
+"""The columns of a sequential machine with the position ids of their tokens, and the graph of its runs.
 
 A run is a path in a graph. Its vertices are states, and an edge reads and writes one column: the symbols of the operands and
 what each pass writes. Before the first column and after the last one the path waits at a vertex with an empty loop. Vertices
@@ -6,8 +6,8 @@ that no run passes are removed. So every path of w edges is w columns of some ru
 path: a list of all such paths holds each window of w columns that occurs, and no other (`sights.py`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -31,25 +31,86 @@ class TooMany(ValueError):
     """There are more neighbourhoods than a search may find."""
 
 
+Ids = Callable[[int], tuple[int, ...]]
+"""From a column to the position ids of the token there, one for each level; 0 where it has none."""
+
+ANY_COLUMN = 1_000
+"""The id in column 0, far from that of any other column of a window."""
+
+
+def by_column(sign: int, *row: int) -> Ids:
+    """Ids that grow with the column (`sign` 1), or fall (-1), and those of the row, the same in every column."""
+    return lambda column: (ANY_COLUMN + sign * column, *row)
+
+
+def one_token(*ids: int) -> Ids:
+    """The ids of a token that has no column; every column sees it in the same way."""
+    return lambda column: ids
+
+
+class TextLayout(NamedTuple):
+    """How problems of one length are written, for tasks that write all of them alike.
+
+    Attributes:
+        last_first: whether an operand's last column comes first in the text.
+        padding: how many columns an operand has beyond the length.
+        zero_on_top: whether a problem of a length may have 0 as the last symbol of all operands.
+    """
+
+    last_first: bool
+    padding: int = 0
+    zero_on_top: bool = True
+
+
+class Rows(NamedTuple):
+    """Where the tokens of a problem stand: the operands and what each pass writes, one row below the other.
+
+    A coupling rule draws the same ids from a text. From the ids follow what a token sees, and in which relations
+    (`sights_of`).
+
+    Attributes:
+        ids: of each row, in the order of the text. A row whose ids are the same everywhere is one token. A token that begins
+            a row stands in column -1.
+        passes: how many rows, the last ones, are written.
+        backward: of these, the rows that are written from the last column to the first.
+        practised: the words that hold the operands of a problem, ones first or last as `Practised.ones_come_first` says;
+            none if neighbourhoods are practised by themselves.
+        layout: how problems of one length are written; None if that differs from problem to problem.
+    """
+
+    ids: Sequence[Ids]
+    passes: int = 1
+    backward: Collection[int] = ()
+    practised: Sequence[int] = ()
+    layout: TextLayout | None = None
+
+    @property
+    def written(self) -> range:
+        """The rows that are written."""
+        return range(len(self.ids) - self.passes, len(self.ids))
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """The runs of a transducer as paths from vertex 0, whose loop is edge 0, to `end`, whose loop is edge 1.
 
     Attributes:
         source, target: (edges,) vertices.
-        labels: (edges, words) what stands in the column in each word: an operand, or what a pass writes.
+        labels: (edges, words) what stands in the column in each word, see `Columns`.
         end: the vertex in which every run ends.
+        rows: where the tokens stand.
     """
 
     source: np.ndarray
     target: np.ndarray
     labels: np.ndarray
     end: int
+    rows: Rows
 
     def trimmed(self) -> "Graph":
         """Only the edges that some run from vertex 0 to `end` passes."""
         kept = self.reached(0, self.source, self.target) & self.reached(self.end, self.target, self.source)
-        return Graph(self.source[kept], self.target[kept], self.labels[kept], self.end)
+        return replace(self, source=self.source[kept], target=self.target[kept], labels=self.labels[kept])
 
     def reached(self, first: int, source: np.ndarray, target: np.ndarray) -> np.ndarray:
         """(edges,) whether an edge begins where a path from the vertex `first` can be."""
@@ -86,11 +147,12 @@ class Graph:
             steps += 1
             distances[target[found]] = steps
 
-    def problems(self, paths: np.ndarray, operands: int, ones_first: bool = True) -> list[tuple[np.ndarray, np.ndarray]]:
+    def problems(self, paths: np.ndarray, ones_first: bool = True) -> list[tuple[np.ndarray, np.ndarray]]:
         """The shortest problems whose runs hold paths (count, w): digits (count, operands, width) and lengths, by width.
 
-        The first words of the labels are the operands.
+        The operands are the words that `Rows.practised` names.
         """
+        operands = len(self.rows.practised)
         parts = [*paths.T]
         for edges, backward in ((self.shortest(False), False), (self.shortest(True), True)):
             vertex = self.target[paths[:, -1]] if backward else self.source[paths[:, 0]]
@@ -99,7 +161,7 @@ class Graph:
                 parts = [*parts, edge] if backward else [edge, *parts]
                 vertex = np.where(more, (self.target if backward else self.source)[edge], vertex)
         run = np.stack(parts, axis=1)
-        labels = self.labels[run][:, :, :operands]
+        labels = self.labels[run][:, :, list(self.rows.practised)]
         real = (run >= 0) & (self.source[run] != 0) & (self.target[run] != self.end)
         real &= (labels >= 0).any(axis=2)
         widths, found = real.sum(axis=1), []
@@ -112,17 +174,22 @@ class Graph:
 
 
 class Columns(NamedTuple):
-    """The tokens that may stand in the columns of a problem, one after the other: a sequential transducer and its format.
+    """A task as columns with ids: which tokens stand in the columns of a problem, one column after the other, and where.
 
-    Labels are (words,) numbers: what stands in a column in each word, `ABSENT` if nothing does.
+    Labels are (words,) numbers: what stands in a column in each word, `ABSENT` if nothing does. The first words are rows, as
+    tokens see them. The next ones are what each pass writes, where that differs from its row: behind its last column
+    stands the token that comes next, which is not in the row. Without them, the last rows are what passes write. Any further
+    words are what no token sees.
 
     Attributes:
+        rows: where the tokens stand.
         starts: from each state before the first column, hashable, to the labels of the column before the first one.
         symbols: what operands can hold in a column.
         step: from a state and a symbol to the labels of the column and the next state; None if there is no such column.
         ends: from a state behind a column to the labels of the column behind the last one; None if no run ends there.
     """
 
+    rows: Rows
     starts: Mapping[Any, tuple[int, ...]]
     symbols: Sequence[Any]
     step: Callable[[Any, Any], tuple[tuple[int, ...], Any] | None]
@@ -151,10 +218,15 @@ class Columns(NamedTuple):
                 edges.append((number, -1, last))
             if len(edges) > MOST_NEIGHBOURHOODS:
                 raise TooMany(f"there are more than {MOST_NEIGHBOURHOODS:,} pairs of a state and a column")
-        end, waits = len(states) + 1, (ABSENT,) * len(edges[0][2])
-        source, target, labels = zip((0, 0, waits), (end, -1, waits), *edges, strict=True)
-        goes_to = np.array(target)
-        return Graph(np.array(source), np.where(goes_to < 0, end, goes_to), np.array(labels), end).trimmed()
+        end, waits = len(states) + 1, (ABSENT,) * len(self._with_written(edges[0][2]))
+        source, target, words = zip((0, 0, waits), (end, -1, waits), *edges, strict=True)
+        goes_to, table = np.array(target), np.array([self._with_written(own) for own in words])
+        return Graph(np.array(source), np.where(goes_to < 0, end, goes_to), table, end, self.rows).trimmed()
+
+    def _with_written(self, labels: tuple[int, ...]) -> tuple[int, ...]:
+        """Labels with what passes write, if they are those of rows alone."""
+        rows = len(self.rows.ids)
+        return labels if len(labels) > rows else (*labels, *labels[rows - self.rows.passes :])
 
 
 class Number(IntEnum):

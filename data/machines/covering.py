@@ -373,7 +373,7 @@ class CoveringCases(Covering, Listed):
 
 def problems_of(task: Practised, graph: Graph, paths: np.ndarray) -> list[Problems]:
     """The shortest problems whose runs hold some paths."""
-    found = graph.problems(paths, task.operands, task.ones_come_first) if len(paths) else []
+    found = graph.problems(paths, task.ones_come_first) if len(paths) else []
     return [Problems(task, digits, lengths) for digits, lengths in found]
 
 
@@ -421,18 +421,20 @@ def agree(groups: np.ndarray, values: np.ndarray) -> np.ndarray:
     return (least == most)[group]
 
 
-def search_covering(sights: Iterable[Sight], task: Practised | None = None) -> CoveringNeighbourhoods:
+def search_covering(sights: Iterable[Sight], task: Practised) -> CoveringNeighbourhoods:
     """Every neighbourhood, by search; labels are tokens.
 
     Args:
-        task: the task whose short problems are practised; None if neighbourhoods are practised as they are.
+        task: the task whose short problems are practised, where runs hold its operands.
     """
     batches = []
     for sight in sights:
         found = sight.find()
         keys = np.where(found.keys == ABSENT, PAD, found.keys)
         batch = NeighbourhoodBatch(found.tokens, keys, np.array(sight.relations), found.right)
-        batches.append(replace(batch, task=task, graph=sight.graph, paths=found.paths) if task else batch)
+        if sight.graph.rows.practised:
+            batch = replace(batch, task=task, graph=sight.graph, paths=found.paths)
+        batches.append(batch)
     return CoveringNeighbourhoods(batches, SEARCHED)
 
 

@@ -4,14 +4,14 @@ Paths grow edge by edge. Two paths are one if they end at one vertex and look th
 list is finite: at most states x alphabet**columns.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from longhand.data.machines.columns import ABSENT, HERE, MOST_NEIGHBOURHOODS, NEXT, Graph, TooMany
+from longhand.data.machines.columns import ABSENT, HERE, MOST_NEIGHBOURHOODS, NEXT, Graph, Ids, TooMany
 from longhand.modeling.relations import Window, coupled_pair_map
 
 
@@ -47,7 +47,12 @@ class Found(NamedTuple):
 
 
 def find_neighbourhoods(
-    graph: Graph, word: int, sees: Sequence[tuple[int, int]], unordered: Sequence[int] = (), backward: bool = False
+    graph: Graph,
+    word: int,
+    sees: Sequence[tuple[int, int]],
+    unordered: Sequence[Sequence[int]] = (),
+    backward: bool = False,
+    begins: bool | None = None,
 ) -> Found:
     """List the neighbourhoods of the tokens of one word, each once.
 
@@ -55,8 +60,9 @@ def find_neighbourhoods(
         graph: a trimmed one.
         word: the word, a column of `Graph.labels`.
         sees: (column, word) of each slot; columns are counted from the token's own.
-        unordered: words that a token cannot tell apart; their slots in one column are sorted.
+        unordered: groups of words that a token cannot tell apart; their slots in one column are sorted.
         backward: whether the word is written from the end of a path to its beginning; columns count in its direction.
+        begins: whether to list the tokens in the column before the first one, or all others; None for both.
 
     Raises:
         Conflict: one neighbourhood needs two different next tokens.
@@ -64,9 +70,10 @@ def find_neighbourhoods(
     """
     labels, turn = graph.labels, slice(None, None, -1 if backward else 1)
     source, target = (graph.target, graph.source) if backward else (graph.source, graph.target)
-    if len(unordered) > 1:
+    is_begin = (graph.source == 0) & (graph.target != 0)
+    for alike in map(list, unordered):
         labels = labels.copy()
-        labels[:, list(unordered)] = np.sort(labels[:, list(unordered)], axis=1)
+        labels[:, alike] = np.sort(labels[:, alike], axis=1)
     low, high = min(0, *(column for column, _ in sees)), max(1, *(column for column, _ in sees))
     by_source = np.argsort(source, kind="stable")
     first = np.searchsorted(source[by_source], np.arange(target.max() + 2))
@@ -91,6 +98,8 @@ def find_neighbourhoods(
             sizes = sizes[parent]
         if column in (0, 1):
             kept = labels[edges, word] != ABSENT
+            if begins is not None and column == 0:
+                kept &= is_begin[edges] == begins
             edges, parent, sizes = edges[kept], parent[kept], sizes[kept]
         codes, size = _append(codes[parent], size, labels[edges][:, shown[column]])
         last = column == high
@@ -141,66 +150,79 @@ class Sight(NamedTuple):
         word: their word.
         sees: (column, word) of each slot, see `find_neighbourhoods`.
         relations: of each slot, a place in the model's window.
-        unordered: words that a token cannot tell apart.
-        backward: whether the word is written from the end of a run to its beginning.
+        unordered, backward, begins: see `find_neighbourhoods`.
     """
 
     graph: Graph
     word: int
     sees: Sequence[tuple[int, int]]
     relations: Sequence[int]
-    unordered: Sequence[int] = ()
+    unordered: tuple[tuple[int, ...], ...] = ()
     backward: bool = False
+    begins: bool | None = None
 
     def find(self) -> Found:
         """The neighbourhoods, by `find_neighbourhoods`."""
-        return _find(self.graph, self.word, tuple(self.sees), tuple(self.unordered), self.backward)
+        return _find(self.graph, self.word, tuple(self.sees), self.unordered, self.backward, self.begins)
 
 
-Ids = Callable[[int], tuple[int, ...]]
-"""From a column to the position ids of the token there, one for each level; 0 where it has none."""
+class Slot(NamedTuple):
+    """A key that a token sees.
 
-ANY_COLUMN = 1_000
-"""The id of a column far from both ends of a problem."""
+    Attributes:
+        column: counted from the token's own, in the direction in which its row is written.
+        row: a row.
+        relation: a place in the model's window.
+    """
 
-
-def by_column(sign: int, *row: int) -> Ids:
-    """Ids that grow with the column (`sign` 1), or fall (-1), and those of the row, the same in every column."""
-    return lambda column: (ANY_COLUMN + sign * column, *row)
-
-
-def one_token(*ids: int) -> Ids:
-    """The ids of a token that has no column."""
-    return lambda column: ids
+    column: int
+    row: int
+    relation: int
 
 
-def sight_by_ids(
-    graph: Graph, word: int, query: Ids, keys: Mapping[int, Ids], window: Window, written: int | None = None
-) -> Sight:
-    """What tokens of a word see, by the ids of all rows; the relation of two tokens is that of a model with this window.
-
-    Words whose tokens have the same ids cannot be told apart.
+def slots_of(query: Ids, keys: Mapping[int, Ids], columns: range, window: Window, at: int, sign: int = 1) -> list[Slot]:
+    """What a token sees of some rows.
 
     Args:
-        query: the ids of the word's tokens.
-        keys: the ids of the words that stand before it in the text.
-        written: the word that is being written as others see it, of which a token sees itself and what is before; None if
-            its own row is out of its window.
+        query: the ids of the token's row, in which it stands in the column `at`.
+        keys: the ids of the rows that it may see.
+        columns: where it may see them, counted from its own column in the direction `sign`.
+        window: the relation of two tokens is that of a model with this window.
     """
-    rows = dict(keys) if written is None else {**keys, written: query}
-    numbers = np.array([part for part in np.ravel(np.array(window, dtype=object)) if isinstance(part, int)])
-    reach = int(np.abs(numbers).max())
-    slots = []
-    for column in range(-reach, reach + 1):
-        for other, ids in rows.items():
-            # A row whose ids are the same everywhere is one token.
-            if column == HERE or (ids(HERE) != ids(NEXT) and (other != written or column < HERE)):
-                slots.append((column, other))
-    own, others = (torch.tensor(ids).T.unsqueeze(0) for ids in ([query(HERE)], [rows[key](at) for at, key in slots]))
+    # A row whose ids are the same everywhere is one token.
+    places = [(column, row) for column in columns for row, ids in keys.items() if column == HERE or ids(HERE) != ids(NEXT)]
+    seen = [keys[row](at + sign * column) for column, row in places]
+    own, others = (torch.tensor(ids).T.unsqueeze(0) for ids in ([query(at)], seen))
     relations = coupled_pair_map(own, others, window, windowed=True)[0, 0].tolist()
-    related = [(slot, relation) for slot, relation in zip(slots, relations, strict=True) if relation >= 0]
-    alike = [other for other in keys if sum(keys[other](HERE) == ids(HERE) for ids in keys.values()) > 1]
-    return Sight(graph, word, [slot for slot, _ in related], [relation for _, relation in related], tuple(alike))
+    return [Slot(*place, relation) for place, relation in zip(places, relations, strict=True) if relation >= 0]
+
+
+def sights_of(graph: Graph, window: Window) -> list[Sight]:
+    """What the tokens of each pass see in a window, by the ids of all rows.
+
+    A token sees the rows before its own, and of its own row itself and what is written before it. Rows of the same ids
+    cannot be told apart. A token that begins a row may have ids of its own; then it is listed apart.
+    """
+    rows, sights = graph.rows, []
+    # Farther than any window shows.
+    far = 1 + max(abs(entry) for entry in np.ravel(np.array(window, dtype=object)) if isinstance(entry, int))
+    for own in rows.written:
+        before, mine, query = dict(enumerate(rows.ids[:own])), {own: rows.ids[own]}, rows.ids[own]
+        sign = -1 if own in rows.backward else 1
+        inside, begin = (
+            slots_of(query, before, range(-far, far + 1), window, at, sign)
+            + slots_of(query, mine, range(-far, HERE + 1), window, at, sign)
+            for at in (far, -1)
+        )
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for row, ids in before.items():
+            groups.setdefault(ids(HERE), []).append(row)
+        unordered = tuple(tuple(group) for group in groups.values() if len(group) > 1)
+        for slots, begins in [(inside, None)] if inside == begin else [(begin, True), (inside, False)]:
+            slots.sort()
+            sees, relations = [(slot.column, slot.row) for slot in slots], [slot.relation for slot in slots]
+            sights.append(Sight(graph, own + rows.passes, sees, relations, unordered, sign < 0, begins))
+    return sights
 
 
 _find = lru_cache(maxsize=8)(find_neighbourhoods)

@@ -11,8 +11,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longhand.data.machines.columns import ABSENT, MOST_NEIGHBOURHOODS, Columns, Graph, TooMany
-from longhand.data.machines.sights import Conflict, Found, Sight
+from longhand.data.machines.columns import (
+    ABSENT,
+    MOST_NEIGHBOURHOODS,
+    Columns,
+    Graph,
+    Rows,
+    TextLayout,
+    TooMany,
+    by_column,
+)
+from longhand.data.machines.sights import Conflict, Found, Sight, sights_of
 from longhand.data.machines.table import entry_of
 from longhand.modeling.transducer import Pass, Transducer
 from longhand.modeling.vocabulary import EQUALS, GREATER
@@ -78,7 +87,9 @@ def find_narrowest(
         for symmetric in symmetries:
             chosen = replace(own, window=window, symmetric=symmetric)
             try:
-                listed = sight_of(_with_pass(table, place, chosen), graph, place, symmetric).find()
+                # The other passes may not have been searched yet: operands have ids of their own, or not, for this one.
+                others = [replace(each, symmetric=symmetric) for each in _with_pass(table, place, chosen).passes]
+                listed = sight_of(replace(table, passes=tuple(others)), graph, place).find()
                 check_unseeing(listed, unseeing)
             except Conflict as error:
                 conflict = error
@@ -119,7 +130,7 @@ def _explain(name: str, table: Transducer, graph: Graph, place: int, tried: Narr
     ones_first = any(own.direction == "ones_first" for own in table.passes)
     problems = []
     for path, right in zip(tried.conflict.paths, tried.conflict.tokens, strict=True):
-        digits, _ = graph.problems(path[None], table.operands, ones_first)[0]
+        digits, _ = graph.problems(path[None], ones_first)[0]
         problems.append(f"{table.sign.join(words_over(table.alphabet, digits)[0])}= before {table.tokens[right]!r}")
     states = "write the states, in `writes` of this or an earlier pass or by --write_states, which always suffices"
     if least.chosen is not None:
@@ -165,9 +176,7 @@ class ColumnState(NamedTuple):
 def runs_of(table: Transducer, end_token: int) -> Graph:
     """The runs of a table.
 
-    Words: the operands, as places in the alphabet, and then in tokens: the operands, each pass as it is seen, and each pass
-    as it is written. The token behind the last symbol of a pass, the end token or the one that begins the next pass, stands
-    in the last kind of word alone: it is not in the row of the pass.
+    Rows: the operands and each pass. Then come the words that passes write, and the operands as places in the alphabet.
 
     Raises:
         ValueError: as `guessed_passes`.
@@ -179,8 +188,7 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
     follows = [*begins[1:], end_token]
     sizes = [table.sizes(place) for place in range(count)]
     tokens = [[table.tokens.index(symbol) for symbol in own.writes] for own in passes]
-    # The last one stands for `ABSENT`, -1.
-    shown = np.array([*map(table.tokens.index, table.alphabet), ABSENT])
+    shown = [table.tokens.index(symbol) for symbol in table.alphabet]
 
     def column(
         beyond: int, states: Sequence[int], symbols: tuple[int, ...] | None
@@ -201,7 +209,8 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
             written.append(seen[-1] if place in guessed or not last else follows[place])
             following.append(own.next[state][entry] if writes and place not in guessed else state)
         places = symbols[:operands] if symbols else [ABSENT] * operands
-        return (*places, *seen, *written), ColumnState(beyond, tuple(following))
+        read = [shown[place] if place != ABSENT else ABSENT for place in places]
+        return (*read, *seen, *written, *places), ColumnState(beyond, tuple(following))
 
     def step(state: ColumnState, symbols: tuple[int, ...] | None) -> tuple[tuple[int, ...], ColumnState] | None:
         """A column of symbols, all of which come first; without symbols, one of those that are flushed behind them."""
@@ -225,24 +234,29 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
     # In the column below the ones stands what begins a pass, or what follows a pass that comes from the top.
     below = [follows[place] if place in guessed else begin for place, begin in enumerate(begins)]
     seen_below = [ABSENT if place in guessed else begin for place, begin in enumerate(begins)]
-    first = (*[ABSENT] * operands, *seen_below, *below)
+    first = (*[ABSENT] * operands, *seen_below, *below, *[ABSENT] * operands)
     starts = product(*(count if place in guessed else [passes[place].start] for place, count in enumerate(counts)))
-    graph = Columns({ColumnState(-1, states): first for states in starts}, [None, *product(*symbols)], step, ends).graph
-    labels = np.insert(graph.labels, [operands] * operands, shown[graph.labels[:, :operands]], axis=1)
-    return replace(graph, labels=labels)
+    states = {ColumnState(-1, states): first for states in starts}
+    return Columns(rows_of(table), states, [None, *product(*symbols)], step, ends).graph
 
 
-def sight_of(table: Transducer, graph: Graph, place: int, symmetric: bool) -> Sight:
-    """The keys that tokens of one pass see, told apart by operands or not; slots are as in `Transducer.relations_of`."""
-    operands, slots = table.operands, table.relations_of(place)
-    return Sight(
-        graph,
-        word=2 * operands + len(table.passes) + place,
-        sees=tuple((column, operands + source) for _, column, source in slots),
-        relations=[table.relations.index(relation) for relation, _, _ in slots],
-        unordered=range(operands, 2 * operands) if symmetric else (),
-        backward=place in guessed_passes(table),
+def rows_of(table: Transducer) -> Rows:
+    """Where the tokens of a table's problems stand, as the coupling rule `columns` draws it."""
+    operands, passes = table.rows
+    sign = -1 if any(own.direction == "ones_first" for own in table.passes) else 1
+    words = len(operands) + 2 * len(passes)
+    return Rows(
+        [by_column(sign, row) for row in (*operands, *passes)],
+        passes=len(passes),
+        backward=[table.operands + place for place in guessed_passes(table)],
+        practised=range(words, words + len(operands)),
+        layout=TextLayout(last_first=sign < 0),
     )
+
+
+def sight_of(table: Transducer, graph: Graph, place: int) -> Sight:
+    """The keys that tokens of one pass see."""
+    return sights_of(replace(graph, rows=rows_of(table)), table.relations)[place]
 
 
 def columns_needed(table: Transducer, listed: Found) -> np.ndarray:

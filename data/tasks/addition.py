@@ -12,15 +12,11 @@ import pyarrow as pa
 from longhand.data.digits import add_digits, extend_digits, number_lengths
 from longhand.data.formatting import check_longest, lay_out, pad_beyond
 from longhand.data.lengths import LongestOperandLengths
-from longhand.data.machines.columns import ABSENT, ENDING, Columns, Graph, Number, grow
-from longhand.data.machines.covering import search_covering
-from longhand.data.machines.sights import by_column, sight_by_ids
-from longhand.data.machines.texts import TextRuns
+from longhand.data.machines.columns import ABSENT, ENDING, Columns, Graph, Number, Rows, TextLayout, by_column, grow
 from longhand.data.tasks.complexity import cascade_lengths
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import NUMBER, NUMBER_ONES_FIRST, ONES_FIRST, AnswerReader
 from longhand.data.tasks.registry import register_task
-from longhand.data.tasks.task import Task
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, EQUALS, FIRST_HINT, HINTS, PLUS
 
@@ -104,26 +100,17 @@ class Addition(LongestOperandLengths, DecoderTask):
         """Lengths (count, operands) of numbers whose zeros on top count as digits only if numbers are padded."""
         return np.full(digits.shape[:2], digits.shape[2]) if self.zero_padding else number_lengths(digits)
 
-    def covering(self, window, layers):
-        """Every neighbourhood in one layer, by search.
+    known_window = None
 
-        A token sees, in each column of the window, the digits of both operands in any order, and `+` and `=` below the ones;
-        and what is written so far.
-        """
-        self.check_window(window, layers, tuple(window))
+    def runs(self, ordered=False):
+        """A token sees, in each column of the window, the digits of both operands, and what is written so far."""
         if self.order == "plain":
-            raise ValueError("with the order 'plain' the next digit needs a carry from below, which no window can hold")
-        first, second, total = range(3)
-        runs, ids = _runs(2, self.zero_padding, ABSENT, self.end_token), by_column(-1)
-        return search_covering([sight_by_ids(runs, total, ids, {first: ids, second: ids}, window, written=total)], self)
-
-    def text_runs(self, ordered):
-        if not self.zero_padding:
-            raise ValueError("without zero_padding, sums of one length have several layouts")
-        if self.order == "plain":
-            raise ValueError("with the order 'plain' the next digit needs a carry from below, which no few digits decide")
-        runs = _runs(2, True, ABSENT, self.end_token, ordered)
-        return TextRuns(runs, (0, 1), 2, 2, last_first=self.order != "all_reversed", zero_on_top=False)
+            raise ValueError(
+                "with the order 'plain' the next digit needs a carry from below, which no window can hold and no few digits "
+                "decide"
+            )
+        layout = TextLayout(last_first=self.order != "all_reversed", zero_on_top=False) if self.zero_padding else None
+        return (_sums(2, self.zero_padding, ABSENT, self.end_token, ordered, layout),)
 
     def vary(self, generator, digits, max_length):
         """Extend half of the problems by random columns above; the columns below do not see them."""
@@ -134,12 +121,16 @@ class Addition(LongestOperandLengths, DecoderTask):
 
 
 @lru_cache(maxsize=4)
-def _runs(operands: int, zero_padding: bool, beyond: int, end_token: int, ordered: bool = False) -> Graph:
-    """All sums. Words: the operands and the sum. A state is the carry, and what has been read of each operand.
+def _sums(operands: int, zero_padding: bool, beyond: int, end_token: int, ordered: bool, layout: TextLayout | None) -> Graph:
+    """All sums. A state is the carry, and what has been read of each operand.
+
+        $ 6 5 3 + 0 4 9 = 2 0 7 0 $
+        0 2 3 4 5 2 3 4 5 4 3 2 1 0      significance: digits of one column have one id
 
     Args:
         beyond: what padded operands hold in the column above the longest one: 0, or nothing, `ABSENT`.
         ordered: whether the digits in a column of padded operands come in every order.
+        layout: as in `Rows`.
     """
 
     def step(state, digits):
@@ -172,7 +163,8 @@ def _runs(operands: int, zero_padding: bool, beyond: int, end_token: int, ordere
     if zero_padding:
         digits = product(range(10), repeat=operands) if ordered else combinations_with_replacement(range(10), operands)
         columns = [*digits, (ABSENT,) * operands]
-    return Columns(starts, columns, step, ends).graph
+    rows = Rows([by_column(-1)] * (operands + 1), practised=range(operands), layout=layout)
+    return Columns(rows, starts, columns, step, ends).graph
 
 
 @register_task
@@ -263,8 +255,7 @@ class IndexHintedAddition(Addition):
         return replace(examples, tokens=tokens + offset * (tokens >= FIRST_HINT))
 
     # The task numbers its tokens one by one: the longer the operands, the farther apart are digits of one significance.
-    covering = Task.covering
-    text_runs = Task.text_runs
+    runs = DecoderTask.runs
 
 
 @register_task
@@ -311,18 +302,11 @@ class MultiOperandAddition(LongestOperandLengths, DecoderTask):
         query[-1] = EQUALS
         return lay_out([BOS, *query, total, self.end_token], query_parts=len(query) + 1)
 
-    def covering(self, window, layers):
-        """Every neighbourhood, by search. A token sees the digits of a column in any order, so one order is enough."""
-        self.check_window(window, layers, (0, 1))
-        operands, total = range(self.operands), self.operands
-        runs, ids = _runs(self.operands, True, 0, self.end_token), by_column(-1)
-        sight = sight_by_ids(runs, total, ids, dict.fromkeys(operands, ids), window, written=total)
-        return search_covering([sight], self)
+    known_window = (0, 1)
 
-    def text_runs(self, ordered):
-        operands = tuple(range(self.operands))
-        runs = _runs(self.operands, True, 0, self.end_token, ordered)
-        return TextRuns(runs, operands, self.operands, self.operands, last_first=True, padding=1, zero_on_top=False)
+    def runs(self, ordered=False):
+        layout = TextLayout(last_first=True, padding=1, zero_on_top=False)
+        return (_sums(self.operands, True, 0, self.end_token, ordered, layout),)
 
     def vary(self, generator, digits, max_length):
         """Shuffle the digits of every column; half of the time, also extend the problems by random columns above."""

@@ -10,9 +10,7 @@ import numpy as np
 from longhand.data.digits import add_digits
 from longhand.data.formatting import lay_out
 from longhand.data.lengths import AnyNumberOfOperands
-from longhand.data.machines.columns import ABSENT, Columns, Graph
-from longhand.data.machines.covering import search_covering
-from longhand.data.machines.sights import by_column, sight_by_ids
+from longhand.data.machines.columns import ABSENT, Columns, Graph, Rows, by_column
 from longhand.data.splits import problem_keys
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import ONES_FIRST
@@ -115,25 +113,19 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
         response[:, -1, width] = self.end_token
         return lay_out([BOS, query.reshape(count, -1), response.reshape(count, -1)], query_parts=2)
 
-    def covering(self, window, layers):
-        """All 6,156 neighbourhoods, by search.
-
-        The next digit x is the sum of the summands s and o in its column and of a carry. The carry follows from the token
+    def runs(self, ordered=False):
+        """The next digit x is the sum of the summands s and o in its column and of a carry. The carry follows from the token
         itself, t, and the summands in its column.
 
             running sum before  .  s  s  .
             operand             .  o  o  .
             running sum            x  t  .
         """
-        self.check_window(window, layers)
-        before, operand, equals, running_sum = range(4)
-        summands, sign = by_column(-1, 1), by_column(-1, 0)
-        keys = {before: summands, operand: summands, equals: sign}
-        return search_covering([sight_by_ids(_runs(self.end_token), running_sum, by_column(-1, 2), keys, window)])
+        return (_running_sums(self.end_token),)
 
 
 class Row(NamedTuple):
-    """A state of `_runs`.
+    """A state of `_running_sums`.
 
     Attributes:
         carry: from the column before.
@@ -149,8 +141,13 @@ class Row(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def _runs(end_token: int) -> Graph:
-    """All running sums. Words: the running sum before, the operand, `=` of the query, and the running sum."""
+def _running_sums(end_token: int) -> Graph:
+    """All running sums, each by itself: the running sum before, the operand, `=` of the query, and the running sum.
+
+    $ 0 8 + 0 7 + 2 1 = 0 0 > 8 0 > 5 1 > 6 3 $
+    0 2 3 1 2 3 1 2 3 1 3 2 4 3 2 4 3 2 4 3 2 0      significance; signs stand one above the top or one below the ones
+    0 1 1 1 2 2 2 3 3 0 1 1 2 2 2 3 3 3 4 4 4 0      row: a running sum stands one below its two summands
+    """
 
     def step(state: Row, digits: tuple[int, int]):
         before, operand = digits
@@ -174,7 +171,8 @@ def _runs(end_token: int) -> Graph:
         Row(0, 0, 2, False): (GREATER, ABSENT, ABSENT, GREATER),
         Row(0, 0, 2, True): (GREATER, ABSENT, ABSENT, GREATER),
     }
-    return Columns(starts, [*product(range(10), repeat=2)], step, ends).graph
+    rows = Rows([by_column(-1, 1), by_column(-1, 1), by_column(-1, 0), by_column(-1, 2)])
+    return Columns(rows, starts, [*product(range(10), repeat=2)], step, ends).graph
 
 
 def _sum_width(longest: int, operands: int) -> int:

@@ -29,18 +29,11 @@ from longhand.data.digits import uniform_words
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.lengths import LongestOperandLengths
 from longhand.data.machines.columns import Graph
-from longhand.data.machines.covering import SEARCHED, search_covering
-from longhand.data.machines.sights import Sight
+from longhand.data.machines.covering import SEARCHED
+from longhand.data.machines.sights import Sight, sights_of
 from longhand.data.machines.table import step_of, tabulate
-from longhand.data.machines.texts import TextRuns
-from longhand.data.machines.windows import (
-    columns_needed,
-    guessed_passes,
-    runs_of,
-    sight_of,
-    with_windows,
-    words_over,
-)
+from longhand.data.machines.texts import texts_of
+from longhand.data.machines.windows import columns_needed, guessed_passes, rows_of, runs_of, with_windows, words_over
 from longhand.data.splits import PARTITIONED_DIGITS, make_generator
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AnswerReader
@@ -275,24 +268,29 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         words = self.read_question(question)
         return self.sign.join(word.rjust(max(map(len, words)), self.alphabet[0]) for word in words) + "="
 
+    def runs(self, ordered=True):
+        return (_transducer(self)[1],)
+
+    @property
+    def sights(self) -> list[Sight]:
+        """What the tokens of each pass see."""
+        table, graph = _transducer(self)
+        return sights_of(graph, table.relations)
+
     def covering(self, window, layers):
         """Every neighbourhood, by search."""
-        self.check_window(window, layers)
-        return replace(search_covering(sights_of(self), self), argument=_ARGUMENT)
+        return replace(super().covering(window, layers), argument=_ARGUMENT)
 
     def text_runs(self, ordered):
         table, graph = _transducer(self)
         if len(table.passes) > 1:
             raise ValueError(f"the task {self.name!r} makes {len(table.passes)} passes, and a proof of one length knows one")
-        (own,), operands = table.passes, self.operands
-        words = tuple(range(operands, 2 * operands))
-        seen = 2 * operands
-        return TextRuns(graph, words, seen, seen + 1, last_first=own.direction == "ones_first", low=min(0, own.window[0]))
+        return texts_of(graph, graph.rows.layout, low=min(0, table.passes[0].window[0]))
 
     @property
     def columns_needed(self) -> np.ndarray:
         """(neighbourhoods,) columns of a shortest problem that shows each one."""
-        return np.concatenate([columns_needed(self.transducer, sight.find()) for sight in sights_of(self)])
+        return np.concatenate([columns_needed(self.transducer, sight.find()) for sight in self.sights])
 
     @property
     def length_complexity(self) -> int:  # type: ignore[override]
@@ -416,17 +414,11 @@ def tables_of(task: ColumnTask) -> Transducer:
 
 @lru_cache(maxsize=16)
 def _transducer(task: ColumnTask) -> tuple[Transducer, Graph]:
-    """The table of a task, with the least windows that suffice, and its runs."""
+    """The table of a task, with the least windows that suffice, and its runs, with the ids that follow from the windows."""
     table = tables_of(task)
     graph = runs_of(table, task.end_token)
-    return with_windows(task.name, table, graph, [each.window for each in _passes_of(task)]), graph
-
-
-def sights_of(task: ColumnTask) -> list[Sight]:
-    """For each pass, the keys that its tokens see."""
-    table, graph = _transducer(task)
-    symmetric = all(own.symmetric for own in table.passes)
-    return [sight_of(table, graph, place, symmetric) for place in range(len(table.passes))]
+    table = with_windows(task.name, table, graph, [each.window for each in _passes_of(task)])
+    return table, replace(graph, rows=rows_of(table))
 
 
 def task_of_table(name: str, values: Mapping[str, object], learned: Mapping[str, str] | None = None) -> type[ColumnTask]:

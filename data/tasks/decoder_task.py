@@ -10,9 +10,13 @@ import torch
 
 from longhand.data.families import DECODER, Family
 from longhand.data.formatting import Examples
+from longhand.data.machines.columns import Graph
+from longhand.data.machines.covering import search_covering
+from longhand.data.machines.sights import sights_of
+from longhand.data.machines.texts import texts_of
 from longhand.data.tasks.reader import digits_of, read_numbers
 from longhand.data.tasks.task import Task
-from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, Relation, joining_rules
+from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, joining_rules
 from longhand.modeling.relations import Window
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, SEPARATE_EOS, TOKENS, decode
 
@@ -24,11 +28,14 @@ class DecoderTask(Task):
     Attributes:
         vocab_size: tokens of a model's vocabulary, the first ones of `vocabulary.ALL_TOKENS`.
         sign: stands between the numbers of a question; a task of other operands has its own `prompt`.
+        keys_are_alone: whether the tokens that a response sees see nothing but `$`; then the neighbourhoods are known for
+            any number of layers.
     """
 
     family: ClassVar[Family] = DECODER
     vocab_size: ClassVar[int] = len(TOKENS)
     sign: ClassVar[str]
+    keys_are_alone: ClassVar[bool] = False
 
     separate_eos: bool = field(default=False, metadata={"help": "end sequences with a token of their own, not `$`"})
 
@@ -107,10 +114,41 @@ class DecoderTask(Task):
     def rewrite(self, generator, digits, lengths):
         return self.format(digits, lengths)
 
-    def check_window(self, window: Window, layers: int, needed: Sequence[Relation] | None = None) -> None:
-        """Raise ValueError unless there is one layer with the needed window, by default that of the coupling rule."""
-        if tuple(window) != (needed or self.rule.relations) or layers != 1:
+    def runs(self, ordered: bool = False) -> Sequence[Graph]:
+        """The task as columns with ids, see `Columns`; none if its problems are not columns.
+
+        Args:
+            ordered: whether operands of a column that no token can tell apart come in every order, not in one alone.
+
+        Raises:
+            ValueError: no window of columns decides what comes next.
+        """
+        return ()
+
+    @property
+    def known_window(self) -> Window | None:
+        """The window of a model for which neighbourhoods are known; None for every window, no entries for none at all."""
+        return self.rule.relations or ()
+
+    def covering(self, window, layers):
+        """Every neighbourhood, by search, if problems are columns: what a token sees follows from the ids of their rows."""
+        if not (every := self.runs()):
+            return super().covering(window, layers)
+        self.check_window(window, layers)
+        return search_covering([sight for runs in every for sight in sights_of(runs, window)], self)
+
+    def text_runs(self, ordered):
+        every = self.runs(ordered)
+        if len(every) != 1 or every[0].rows.layout is None:
+            return super().text_runs(ordered)
+        return texts_of(every[0], every[0].rows.layout)
+
+    def check_window(self, window: Window, layers: int) -> None:
+        """Raise ValueError unless neighbourhoods are known for this window and so many layers."""
+        known = tuple(window) if self.known_window is None else self.known_window
+        if tuple(window) != known or (layers != 1 and not self.keys_are_alone):
+            depth = "" if self.keys_are_alone else "one layer and "
             raise ValueError(
-                f"the neighbourhoods of {self.name} are known for one layer and the window "
-                f"{list(needed or self.rule.relations or [])} only, not for {layers} layer(s) and {list(window)}"
+                f"the neighbourhoods of {self.name} are known for {depth}the window {list(known)} only, not for {layers} "
+                f"layer(s) and {list(window)}"
             )

@@ -6,9 +6,7 @@ from typing import ClassVar
 
 from longhand.data.digits import divide_digits
 from longhand.data.formatting import lay_out, pad_beyond
-from longhand.data.machines.columns import ABSENT, Columns, Graph
-from longhand.data.machines.covering import search_covering
-from longhand.data.machines.sights import by_column, one_token, sight_by_ids
+from longhand.data.machines.columns import ABSENT, Columns, Graph, Rows, by_column, one_token
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import NUMBER, AnswerReader
 from longhand.data.tasks.registry import register_task
@@ -76,28 +74,18 @@ class Division(DecoderTask):
             raise ValueError(f"the divisor of the question {question!r} must have one digit, 1 to 9, got {divisor}")
         return [dividend, divisor]
 
-    def covering(self, window, layers):
-        """All 5,625 neighbourhoods, by search.
-
-        A token sees the dividend's next digit and the divisor, in another relation in each row. The quotient also sees the
-        remainder of its column.
-        """
-        self.check_window(window, layers)
-        runs = _runs(self.end_token)
-        dividend, divisor, remainder_seen, remainder, quotient = range(5)
-        read = {dividend: by_column(1, 0), divisor: one_token(0, 1)}
-        rows = {**read, remainder_seen: by_column(1, 2)}
-        return search_covering(
-            [
-                sight_by_ids(runs, remainder, by_column(1, 2), read, window),
-                sight_by_ids(runs, quotient, by_column(1, 3), rows, window),
-            ]
-        )
+    def runs(self, ordered=False):
+        """A token sees the dividend's next digit and the divisor; one of the quotient also the remainder of its column."""
+        return (_divisions(self.end_token),)
 
 
 @lru_cache(maxsize=4)
-def _runs(end_token: int) -> Graph:
-    """All divisions. Words: dividend, divisor, the remainders as the quotient sees them, remainders, quotient.
+def _divisions(end_token: int) -> Graph:
+    """All divisions.
+
+        $ 8 7 6 4 / 7 = 1 3 1 0 > 1 2 5 2 $
+        0 2 3 4 5 6 0 1 2 3 4 5 1 2 3 4 5 0      column, from the top; the divisor has none
+        0 0 0 0 0 0 1 2 2 2 2 2 3 3 3 3 3 0      the divisor; the remainders; the quotient
 
     A state is the divisor, the remainder, and whether the dividend begins with a 0, behind which nothing stands. `/` stands
     behind the dividend.
@@ -107,10 +95,11 @@ def _runs(end_token: int) -> Graph:
         divisor, remainder, is_zero = state
         quotient, rest = divmod(10 * remainder + digit, divisor)
         following = (divisor, rest, is_zero is None and digit == 0)
-        return None if is_zero else ((digit, divisor, rest, rest, quotient), following)
+        return None if is_zero else ((digit, divisor, rest, quotient), following)
 
     def ends(state):
-        return DIVIDED_BY, state[0], ABSENT, GREATER, end_token
+        return DIVIDED_BY, state[0], ABSENT, ABSENT, GREATER, end_token
 
-    starts = {(divisor, 0, None): (ABSENT, divisor, EQUALS, EQUALS, GREATER) for divisor in range(1, 10)}
-    return Columns(starts, range(10), step, ends).graph
+    starts = {(divisor, 0, None): (ABSENT, divisor, EQUALS, GREATER) for divisor in range(1, 10)}
+    rows = Rows([by_column(1, 0), one_token(0, 1), by_column(1, 2), by_column(1, 3)], passes=2)
+    return Columns(rows, starts, range(10), step, ends).graph

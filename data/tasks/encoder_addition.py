@@ -7,8 +7,9 @@ import numpy as np
 import pyarrow as pa
 
 from longhand.data.digits import add_digits, shift_digits
+from longhand.data.machines.columns import by_column
 from longhand.data.tasks.complexity import cascade_lengths, draw_carry_runs, draw_cascades
-from longhand.data.tasks.encoder_task import FIRST, SECOND, FieldTask, write_field
+from longhand.data.tasks.encoder_task import FieldTask, write_field
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import FIELD_PAD, PLUS
@@ -49,7 +50,7 @@ class EncoderAddition(FieldTask):
     class_samplings: ClassVar[tuple[str, ...]] = ("cascades", "carry_runs")
     settling_map: ClassVar[str] = "coupled"
     settling_window = (0, 1)
-    settling_slots = ((0, SECOND, 0), (-1, SECOND, 1), (0, FIRST, 0), (-1, FIRST, 1))
+    settling_ids = (by_column(1), by_column(1))
     example_question: ClassVar[str] = "653+49"
     size_names: ClassVar[tuple[str, str]] = ("digits", "length of the cascade or run of carries")
 

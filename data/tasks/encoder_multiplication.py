@@ -7,10 +7,12 @@ import numpy as np
 import pyarrow as pa
 
 from longhand.data.digits import multiply_digits, number_lengths, shift_digits
+from longhand.data.machines.columns import by_column, one_token
 from longhand.data.tasks.complexity import dependency_lengths, draw_dependencies
-from longhand.data.tasks.encoder_task import FACTOR, SECOND, FieldTask, write_field
+from longhand.data.tasks.encoder_task import FieldTask, write_field
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.inputs import PromptFormat
+from longhand.modeling.relations import NEITHER, ONLY_KEY, ONLY_QUERY
 from longhand.modeling.vocabulary import FIELD_PAD, TIMES
 
 
@@ -44,7 +46,9 @@ class EncoderMultiplication(FieldTask):
     every_problem: ClassVar[str] = "a first number of multiplier_length digits and a second number of every length"
     settling_map: ClassVar[str] = "uniform"
     settling_window = (-1, 0)
-    settling_slots = ((0, SECOND, 1), (-1, SECOND, 0), (0, FACTOR, 2))
+    # The multiplier's relations come after those of `settling_window`.
+    settling_relations = ((-1, NEITHER), (0, NEITHER), (ONLY_QUERY, ONLY_KEY))
+    settling_ids = (one_token(0, 1), by_column(-1, 0))
     class_samplings: ClassVar[tuple[str, ...]] = ("dependencies",)
     size_names: ClassVar[tuple[str, str]] = ("digits of the second number", "dependency length")
     sized_problems: ClassVar[tuple[str, str]] = ("second numbers of", "digit")

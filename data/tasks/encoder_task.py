@@ -14,12 +14,13 @@ from longhand.data.digits import number_lengths
 from longhand.data.families import ENCODER
 from longhand.data.formatting import LabelledTokens, close_up
 from longhand.data.lengths import rows_of_groups
-from longhand.data.machines.columns import ABSENT, MARKER, Columns, Graph, Number, grow
+from longhand.data.machines.columns import ABSENT, MARKER, Columns, Graph, Ids, Number, Rows, grow
 from longhand.data.machines.covering import SEARCHED, CoveringCases, agree, hide_labels
-from longhand.data.machines.sights import find_neighbourhoods, number_rows
+from longhand.data.machines.sights import find_neighbourhoods, number_rows, slots_of
 from longhand.data.splits import make_generator, problem_keys
 from longhand.data.tasks.reader import NUMBER, AnswerReader, digits_of, read_numbers
 from longhand.data.tasks.task import Task
+from longhand.modeling.relations import Window
 from longhand.modeling.settling import NO_STATE
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, NOT_KNOWN, PAD, PAD_LABEL, STATES, TIMES
 
@@ -132,14 +133,16 @@ class FieldTask(EncoderTask):
         in_field: the numbers, of the two, that are padded to a field.
         class_samplings: kinds of sampling with classes: the problems of a class, as test sets, are equally hard.
         settling_window: the `relation_range` of encoders with `label_states`.
-        settling_slots: what a token with a label sees: the column, 0 for its own and -1 for the one below; the row, see
-            `_runs`; and the relation. Its own token comes first, then the one with the label below.
+        settling_relations: the window of these encoders in the relations of `settling_ids`; None if it is `settling_window`.
+        settling_ids: ids of the first number, or of the digit m by which is multiplied, and of the second number, as the
+            pair map has them.
     """
 
     in_field: ClassVar[slice] = slice(None)
     class_samplings: ClassVar[tuple[str, ...]] = ()
     settling_window: ClassVar[tuple[int, int]]
-    settling_slots: ClassVar[tuple[tuple[int, int, int], ...]]
+    settling_relations: ClassVar[Window | None] = None
+    settling_ids: ClassVar[tuple[Ids, Ids]]
     reader = AnswerReader(padding="_")
 
     field_width: int | None = field(
@@ -390,31 +393,35 @@ class FieldTask(EncoderTask):
         return f"{to_letters(before)}{first}{to_letters(between)}{sign}{second}{to_letters(after)}"
 
 
-FIRST, SECOND, LABEL, FACTOR, TOTAL = range(2, 7)
-"""Words of `_runs`."""
+FIRST, SECOND, LABEL, WRITTEN, FACTOR, TOTAL = range(6)
+"""Words of `_runs` that a case reads."""
 
 
 @lru_cache(maxsize=4)
 def _covering(task: FieldTask) -> CoveringCases:
     """Every case. The label below is the token of a neighbourhood, and the own one is right next."""
-    graph = _runs(task.operator)
-    sees = [(1 + column, word) for column, word, _ in task.settling_slots]
-    found = find_neighbourhoods(graph, LABEL, [*sees, (1, TOTAL), (0, TOTAL), (1, FACTOR)])
+    graph = _runs(task.operator, task.settling_ids)
+    ids = {SECOND: graph.rows.ids[SECOND], FIRST: graph.rows.ids[FIRST]}
+    slots = slots_of(ids[SECOND], ids, range(0, -2, -1), task.settling_relations or task.settling_window, at=1)
+    # Its own token comes first, then the one with the label below.
+    slots.sort(key=lambda slot: slot.row == FIRST)
+    sees = [(1 + slot.column, slot.row) for slot in slots]
+    found = find_neighbourhoods(graph, WRITTEN, [*sees, (1, TOTAL), (0, TOTAL), (1, FACTOR)])
     keys, (total, *below) = found.keys[:, : len(sees)], found.keys[:, len(sees) :].T
     labels = np.full(keys.shape, NO_STATE)
     labels[:, 0], labels[:, 1] = found.right, np.where(found.tokens == MARKER, NO_STATE, found.tokens)
     # The digits below decide a label if one carry alone comes out of them.
     decided = agree(number_rows(np.stack(below, axis=1)), (found.right - total) % 10)
     about = {"argument": f"{SEARCHED} {KNOWN_OR_NOT}", "ideal": IDEAL, "task": task, "graph": graph, "paths": found.paths}
-    return hide_labels(keys, labels, [relation for _, _, relation in task.settling_slots], decided, NOT_KNOWN, **about)
+    return hide_labels(keys, labels, [slot.relation for slot in slots], decided, NOT_KNOWN, **about)
 
 
-def _runs(operator: int) -> Graph:
+def _runs(operator: int, ids: tuple[Ids, Ids]) -> Graph:
     """All sums, or all products with a digit, in the columns of the second number from the ones to the operator.
 
-    Words: both numbers, as they are practised; the tokens of both in a column; the label; the digit m by which is
-    multiplied, 1 in sums; and m times the digits of a column. A state is m, the carry, and what has been read of each
-    number.
+    Rows: the first number, or the digit m by which is multiplied; the second number; the labels, which are read at it. Then
+    come m, which is 1 in sums; m times the digits of a column; and both numbers, as they are practised. A state is m, the
+    carry, and what has been read of each number.
     """
     numbers, factors = (1, range(10)) if operator == TIMES else (2, [1])
 
@@ -428,19 +435,21 @@ def _runs(operator: int) -> Graph:
         total = factor * sum(max(digit, 0) for digit in digits)
         # 0 is written with one digit.
         is_empty = total + carry == 0 and (max(digits) == ABSENT or (factor == 0 and not is_ones))
-        words = [*digits, *symbols]
+        rows, practised = symbols, digits
         if operator == TIMES:
-            words = [factor if is_ones else ABSENT, *digits, ABSENT, *symbols]
+            rows, practised = (factor, *symbols), [factor if is_ones else ABSENT, *digits]
         label = PAD_LABEL if is_empty else (total + carry) % 10
-        return (*words, label, factor, total), (factor, (total + carry) // 10, following)
+        return (*rows, label, label, factor, total, *practised), (factor, (total + carry) // 10, following)
 
     def ends(state):
         """The operator stands behind the last column of the second number."""
         found = step(state, (*[ABSENT] * (numbers - 1), operator))
         return found and found[0]
 
-    starts = {(factor, 0, (Number.BEFORE,) * numbers): (*[ABSENT] * 4, MARKER, ABSENT, ABSENT) for factor in factors}
-    return Columns(starts, [*product([*range(10), FIELD_PAD], repeat=numbers)], step, ends).graph
+    begin = (ABSENT, ABSENT, MARKER, MARKER, *[ABSENT] * 4)
+    starts = {(factor, 0, (Number.BEFORE,) * numbers): begin for factor in factors}
+    rows = Rows([*ids, ids[1]], practised=(6, 7))
+    return Columns(rows, starts, [*product([*range(10), FIELD_PAD], repeat=numbers)], step, ends).graph
 
 
 def to_letters(text: str) -> str:

@@ -10,9 +10,7 @@ import pyarrow as pa
 
 from longhand.data.digits import multiply_digits
 from longhand.data.formatting import lay_out, pad_beyond
-from longhand.data.machines.columns import ABSENT, Columns, Graph, Number, grow
-from longhand.data.machines.covering import search_covering
-from longhand.data.machines.sights import by_column, one_token, sight_by_ids
+from longhand.data.machines.columns import ABSENT, Columns, Graph, Number, Rows, by_column, grow, one_token
 from longhand.data.tasks.complexity import dependency_lengths
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import NUMBER, ONES_FIRST
@@ -89,25 +87,25 @@ class Multiplication(DecoderTask):
         multiplier = digits[:, 1, : self.multiplier_length]
         return {"dependency_length": pa.array(dependency_lengths(multiplier, digits[:, 0]).astype(np.int32))}
 
-    def covering(self, window, layers):
-        """All 124,740 neighbourhoods for a multiplier of one digit, all 1,720,300 for one of two, for any number of layers.
+    keys_are_alone = True
 
-        The token d sees four digits x of A and both of B, y and z; n comes next:
+    @property
+    def known_window(self):
+        return COUPLING_RULES["multiplication_by_digits"].relations
 
-            A              .  x  x  x  x  .
-            times B                    y  z
-            product           n  d  .  .  .
+    def runs(self, ordered=False):
+        """The token d sees four digits x of A and both of B, y and z; n comes next:
+
+        A              .  x  x  x  x  .
+        times B                    y  z
+        product           n  d  .  .  .
         """
-        relations = COUPLING_RULES["multiplication_by_digits"].relations
-        if tuple(window) != relations or self.multiplier_length > 2:
+        if self.multiplier_length > 2:
             raise ValueError(
-                "the neighbourhoods of multiplication are searched for a multiplier_length of 1 or 2 and the window of the "
-                f"coupling rule 'multiplication_by_digits' only, not for {self.multiplier_length} and {list(window)}"
+                "the neighbourhoods of multiplication are searched for a multiplier_length of 1 or 2 only, not for "
+                f"{self.multiplier_length}"
             )
-        first, ones, tens, product_row = range(4)
-        keys = {first: by_column(-1, 0), ones: one_token(0, 2), tens: one_token(0, 1)}
-        runs = _runs(self.multiplier_length, self.end_token)
-        return search_covering([sight_by_ids(runs, product_row, by_column(-1, 3), keys, window)])
+        return (_multiples(self.multiplier_length, self.end_token),)
 
     def read_question(self, question):
         """Leading zeros are removed; then the second operand is zero-padded to `multiplier_length`."""
@@ -121,7 +119,7 @@ class Multiplication(DecoderTask):
 
 
 class Multiple(NamedTuple):
-    """A state of `_runs`.
+    """A state of `_multiples`.
 
     Attributes:
         ones, tens: digits of B; `ABSENT` for the tens if B has one digit.
@@ -140,8 +138,17 @@ class Multiple(NamedTuple):
 
 
 @lru_cache(maxsize=2)
-def _runs(multiplier_length: int, end_token: int) -> Graph:
-    """All products. Words: A, B's ones, B's tens, and the product."""
+def _multiples(multiplier_length: int, end_token: int) -> Graph:
+    """All products.
+
+    $ 6 5 3 * 4 9 = 7 9 9 1 3 $
+    0 3 4 5 0 0 0 6 5 4 3 2 1 0      significance, for B none
+    0 0 0 0 4 1 2 3 3 3 3 3 3 0      digits of B; the product
+    """
+
+    def seen(state: Multiple) -> tuple[int, ...]:
+        """B in the order of the text."""
+        return (state.tens, state.ones)[-multiplier_length:]
 
     def step(state: Multiple, digit: int):
         number = grow(state.number, digit)
@@ -150,15 +157,14 @@ def _runs(multiplier_length: int, end_token: int) -> Graph:
             return None
         newest = max(digit, 0)
         carry, written = divmod(newest * state.ones + state.newest * max(state.tens, 0) + state.carry, 10)
-        labels = (digit, state.ones, state.tens, written)
-        return labels, Multiple(state.ones, state.tens, newest, carry, number, beyond)
+        return (digit, *seen(state), written), Multiple(state.ones, state.tens, newest, carry, number, beyond)
 
     def ends(state: Multiple):
-        return (ABSENT, state.ones, state.tens, end_token) if state.beyond == multiplier_length else None
+        return (ABSENT, *seen(state), end_token) if state.beyond == multiplier_length else None
 
     factors = product(range(10), range(10) if multiplier_length > 1 else [ABSENT])
-    starts = {
-        Multiple(ones, tens, newest=0, carry=0, number=Number.BEFORE, beyond=0): (ABSENT, ones, tens, EQUALS)
-        for ones, tens in factors
-    }
-    return Columns(starts, range(ABSENT, 10), step, ends).graph
+    states = [Multiple(ones, tens, newest=0, carry=0, number=Number.BEFORE, beyond=0) for ones, tens in factors]
+    starts = {state: (ABSENT, *seen(state), EQUALS) for state in states}
+    second = [one_token(0, 1 + place) for place in range(multiplier_length)]
+    rows = Rows([by_column(-1, 0), *second, by_column(-1, 1 + multiplier_length)])
+    return Columns(rows, starts, range(ABSENT, 10), step, ends).graph

@@ -10,9 +10,18 @@ import numpy as np
 
 from longhand.data.digits import add_digits, multiply_digits, uniform_digits
 from longhand.data.formatting import lay_out
-from longhand.data.machines.columns import ABSENT, HERE, NEXT, Columns, Graph, Number, grow
-from longhand.data.machines.covering import search_covering
-from longhand.data.machines.sights import Sight
+from longhand.data.machines.columns import (
+    ABSENT,
+    ANY_COLUMN,
+    Columns,
+    Graph,
+    Ids,
+    Number,
+    Rows,
+    by_column,
+    grow,
+    one_token,
+)
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import NUMBER, ONES_FIRST
 from longhand.data.tasks.registry import register_task
@@ -83,66 +92,20 @@ class MultiplicationScratchpad(DecoderTask):
             parts += [GREATER if row else EQUALS, sums[:, row]]
         return lay_out([*parts, self.end_token], query_parts=5)
 
-    def covering(self, window, layers):
-        """All neighbourhoods, 98,487 in base 10, by search; the coupling rule says what a token sees."""
-        self.check_window(window, layers)
-        parts, sums = _partial_products(self.radix), _running_sums(self.radix, self.end_token)
-        separator = Sight(
-            parts,
-            word=Part.SEPARATOR,
-            sees=((NEXT, Part.FIRST), (NEXT, Part.FACTOR)),
-            relations=(4, 5),
-        )
-        partial_product = Sight(
-            parts,
-            word=Part.WRITTEN,
-            sees=((HERE, Part.FIRST), (NEXT, Part.FIRST), (HERE, Part.FACTOR), (HERE, Part.NEXT_FACTOR)),
-            relations=range(4),
-        )
-        running_sum = Sight(
-            sums,
-            word=Sum.WRITTEN,
-            sees=(
-                (HERE, Sum.ABOVE),
-                (NEXT, Sum.ABOVE),
-                (HERE, Sum.PARTIAL),
-                (NEXT, Sum.PARTIAL),
-                (HERE, Sum.NEXT_PART),
-                (NEXT, Sum.SIGN),
-            ),
-            relations=range(6, 12),
-        )
-        return search_covering([separator, partial_product, running_sum])
+    def runs(self, ordered=False):
+        return _partial_products(self.radix), _running_sums(self.radix, self.end_token)
 
     def read_question(self, question):
         """Numbers are written without leading zeros, as in training."""
         return [number.lstrip("0") or "0" for number in super().read_question(question)]
 
 
-class Part(IntEnum):
-    """Words of `_partial_products`."""
-
-    FIRST = 0
-    """The first number, A."""
-
-    FACTOR = 1
-    """The digit of B by which A is multiplied."""
-
-    NEXT_FACTOR = 2
-    """The digit of B above it; `ABSENT` if there is none."""
-
-    SEPARATOR = 3
-    """The token before the row, `=` or `+`, and the ones of the partial product."""
-
-    WRITTEN = 4
-    """The partial product, and the token that begins the next row."""
-
-
 class Multiple(NamedTuple):
     """A state of `_partial_products`.
 
     Attributes:
-        factor, next_factor: as in `Part`.
+        factor: the digit of B by which A is multiplied.
+        next_factor: the digit of B above it; `ABSENT` if there is none.
         carry: from the column before.
         number: how far A has been read.
         begins: before the first column, the token that begins the row; None behind this column.
@@ -157,46 +120,37 @@ class Multiple(NamedTuple):
 
 @lru_cache(maxsize=4)
 def _partial_products(base: int) -> Graph:
-    """All partial products; `Part` names the words."""
+    """All partial products, each by itself: A, two digits of B, and the partial product.
+
+    $ 9 4 * 6 8 = 2 5 7 + 4 6 5 =
+    0 2 3 0 0 0 4 3 2 1 4 3 2 1 0      significance in A
+    0 0 0 0 2 1 1 1 1 1 2 2 2 2 1      row
+    0 0 0 1 0 0 0 5 4 3 0 4 3 2 6      significance in the product, in which the token before a row has none
+    """
+
+    def ids_written(column: int) -> tuple[int, ...]:
+        significance = ANY_COLUMN - column
+        return significance, 2, significance if column >= 0 else 0
 
     def step(state: Multiple, digit: int):
         number = grow(state.number, digit)
         if state.number == Number.ENDED or number is None:
             return None
         carry, written = divmod(max(digit, 0) * state.factor + state.carry, base)
-        ones = written if state.number == Number.BEFORE else ABSENT
-        labels = (digit, state.factor, state.next_factor, ones, written)
+        labels = (digit, state.factor, state.next_factor, written)
         return labels, Multiple(state.factor, state.next_factor, carry, number, begins=None)
 
     def ends(state: Multiple):
         if state.number != Number.ENDED:
             return None
-        return ABSENT, ABSENT, ABSENT, ABSENT, EQUALS if state.next_factor == ABSENT else PLUS
+        return ABSENT, state.factor, state.next_factor, EQUALS if state.next_factor == ABSENT else PLUS
 
     starts = {
-        Multiple(factor, next_factor, 0, Number.BEFORE, begins): (ABSENT, ABSENT, ABSENT, begins, ABSENT)
+        Multiple(factor, next_factor, 0, Number.BEFORE, begins): (ABSENT, factor, next_factor, begins)
         for factor, next_factor, begins in product(range(base), range(ABSENT, base), (EQUALS, PLUS))
     }
-    return Columns(starts, range(ABSENT, base), step, ends).graph
-
-
-class Sum(IntEnum):
-    """Words of `_running_sums`."""
-
-    ABOVE = 0
-    """The running sum in the row above, and the token that begins this row; `ABSENT` in the first row."""
-
-    PARTIAL = 1
-    """The partial product that is added."""
-
-    NEXT_PART = 2
-    """`+` of the next partial product, which says that this row is not the last one."""
-
-    SIGN = 3
-    """`*`, behind the first number."""
-
-    WRITTEN = 4
-    """The running sum, and the token behind it."""
+    rows = Rows([by_column(-1, 0, 0), one_token(0, 2, 0), one_token(0, 3, 0), ids_written])
+    return Columns(rows, starts, range(ABSENT, base), step, ends).graph
 
 
 class Where(IntEnum):
@@ -245,7 +199,17 @@ class Row(NamedTuple):
 
 @lru_cache(maxsize=4)
 def _running_sums(base: int, end_token: int) -> Graph:
-    """All running sums; `Sum` names the words. A symbol: the digit of the row above, that of the partial product, `Where`.
+    """All running sums, each by itself. A symbol: the digit of the row above, that of the partial product, `Where`.
+
+    The rows are the running sum above and the token that begins it, which the first running sum has not; the partial product
+    that is added; `+` of the next partial product, which says that this row is not the last one; `*`, behind A; and the
+    running sum.
+
+        $ 9 4 * 6 8 = 2 5 7 + 4 6 5 = 2 5 7 0 > 2 9 3 6 $
+        0 0 0 0 2 1 1 1 1 1 2 2 2 2 1 1 1 1 1 2 2 2 2 2 0      row
+        0 0 0 1 0 0 0 5 4 3 0 4 3 2 6 5 4 3 2 6 5 4 3 2 0      significance in the product
+
+    Of a token's significance in A, a running sum sees whether there is any: 1 stands for all.
 
     Running sum j is less than base^(N + j + 1), where A has N digits: so from the top of a partial product on the row above
     holds 0, and nothing is carried out of the product.
@@ -291,4 +255,10 @@ def _running_sums(base: int, end_token: int) -> Graph:
         )
         for begins, is_last in product((ABSENT, EQUALS, GREATER), (False, True))
     }
-    return Columns(starts, symbols, step, ends).graph
+
+    def ids(significance: int, row: int) -> Ids:
+        """Ids by column of the product."""
+        return lambda column: (significance, row, ANY_COLUMN - column)
+
+    rows = Rows([ids(0, 1), ids(1, 2), one_token(1, 3, 0), ids(0, 0), ids(0, 2)])
+    return Columns(rows, starts, symbols, step, ends).graph

@@ -10,7 +10,7 @@ from longhand.data.families import ENCODER
 from longhand.data.formatting import LabelledTokens, check_longest
 from longhand.data.machines.covering import SEARCHED, CoveringCases, agree, hide_labels
 from longhand.data.machines.sights import number_rows
-from longhand.data.tasks.column_task import ColumnTask, sights_of
+from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.tasks.encoder_task import KNOWN_OR_NOT
 from longhand.modeling.encoder_maps import COLUMNS
 from longhand.modeling.settling import NO_STATE
@@ -107,7 +107,7 @@ class SettlingColumns(ColumnTask):
 @lru_cache(maxsize=4)
 def _covering(task: SettlingColumns) -> CoveringCases:
     """Every case, from the neighbourhoods of a decoder, in which the label before is known; here it may not be known yet."""
-    (sight,) = sights_of(task)
+    (sight,) = task.sights
     found = sight.find()
     number = np.full(len(task.tokens), NO_STATE)
     number[[task.tokens.index(symbol) for symbol in task.labels[:-1]]] = np.arange(len(task.labels) - 1)

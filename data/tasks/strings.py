@@ -9,10 +9,7 @@ import numpy as np
 
 from longhand.data.digits import uniform_words
 from longhand.data.formatting import check_longest, lay_out
-from longhand.data.machines.columns import ABSENT, Columns, Graph
-from longhand.data.machines.covering import search_covering
-from longhand.data.machines.sights import by_column, sight_by_ids
-from longhand.data.machines.texts import TextRuns
+from longhand.data.machines.columns import ABSENT, Columns, Rows, TextLayout, by_column
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AS_WRITTEN, AnswerReader
 from longhand.data.tasks.registry import register_task
@@ -59,15 +56,8 @@ class StringTask(DecoderTask):
         """The token that is written at a symbol, and the next state. The first state is 0."""
         return symbol, 0
 
-    def covering(self, window, layers):
-        """Every neighbourhood, by search: a token sees the symbol that comes next."""
-        self.check_window(window, layers)
-        read, written = range(2)
-        ids = by_column(self.direction)
-        return search_covering([sight_by_ids(self._runs(), written, ids, {read: ids}, window)], self)
-
-    def _runs(self) -> Graph:
-        """All strings. Words: the string and the response."""
+    def runs(self, ordered=False):
+        """All strings. A token sees the symbol that comes next."""
 
         def step(state, symbol):
             symbol_written, following = self.step(state, symbol)
@@ -76,10 +66,9 @@ class StringTask(DecoderTask):
         def ends(state):
             return ABSENT, self.end_token
 
-        return Columns({0: (ABSENT, EQUALS)}, range(self.symbols), step, ends).graph
-
-    def text_runs(self, ordered):
-        return TextRuns(self._runs(), (0,), 1, 1, last_first=not self.ones_come_first)
+        layout = TextLayout(last_first=not self.ones_come_first)
+        rows = Rows([by_column(self.direction)] * 2, practised=[0], layout=layout)
+        return (Columns(rows, {0: (ABSENT, EQUALS)}, range(self.symbols), step, ends).graph,)
 
     def prompt(self, question):
         match = re.fullmatch(rf"\s*([0-{self.symbols - 1}]+)\s*=?\s*", question, flags=re.ASCII)
@@ -148,12 +137,10 @@ class Parity(StringTask):
     def step(self, state, symbol):
         return state ^ symbol, state ^ symbol
 
-    def covering(self, window, layers):
+    def runs(self, ordered=False):
         if not self.scratchpad:
-            raise ValueError("without a scratchpad the parity depends on the whole string, which no window can hold")
-        return super().covering(window, layers)
-
-    def text_runs(self, ordered):
-        if not self.scratchpad:
-            raise ValueError("without a scratchpad the parity depends on the whole string, which no few symbols decide")
-        return super().text_runs(ordered)
+            raise ValueError(
+                "without a scratchpad the parity depends on the whole string, which no window can hold and no few symbols "
+                "decide"
+            )
+        return super().runs(ordered)

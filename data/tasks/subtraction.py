@@ -10,10 +10,7 @@ import numpy as np
 from longhand.data.digits import extend_digits, numbers_below, subtract_digits
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.lengths import LongestOperandLengths
-from longhand.data.machines.columns import ABSENT, Columns, Graph
-from longhand.data.machines.covering import search_covering
-from longhand.data.machines.sights import by_column, sight_by_ids
-from longhand.data.machines.texts import TextRuns
+from longhand.data.machines.columns import ABSENT, Columns, Graph, Rows, TextLayout, by_column
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
@@ -73,15 +70,9 @@ class Subtraction(LongestOperandLengths, DecoderTask):
         difference = subtract_digits(first, second)
         return lay_out([BOS, first[:, ::-1], MINUS, second[:, ::-1], EQUALS, difference, self.end_token], query_parts=5)
 
-    def covering(self, window, layers):
-        """Every neighbourhood, by search. A token sees both digits of its column and of the next, told apart."""
-        self.check_window(window, layers)
-        first, second, difference = range(3)
-        keys = {first: by_column(-1, 1), second: by_column(-1, 2)}
-        return search_covering([sight_by_ids(_runs(self.end_token), difference, by_column(-1, 3), keys, window)], self)
-
-    def text_runs(self, ordered):
-        return TextRuns(_runs(self.end_token), (0, 1), 2, 2, last_first=True, zero_on_top=False)
+    def runs(self, ordered=False):
+        """A token sees both digits of its column and of the next, told apart."""
+        return (_differences(self.end_token),)
 
     def vary(self, generator, digits, max_length):
         """Extend half of the problems by random columns above, in which the first number is not smaller."""
@@ -98,8 +89,13 @@ def _larger_first(digits: np.ndarray) -> np.ndarray:
 
 
 @lru_cache(maxsize=4)
-def _runs(end_token: int) -> Graph:
-    """All differences. Words: two operands and the difference. A state is the borrow."""
+def _differences(end_token: int) -> Graph:
+    """All differences. A state is the borrow.
+
+    $ 6 5 3 - 0 4 9 = 4 0 6 $
+    0 1 2 3 4 1 2 3 4 3 2 1 0      significance
+    0 1 1 1 1 2 2 2 3 3 3 3 0      row: two operands, told apart, and the difference
+    """
 
     def step(borrow, digits):
         rest = digits[0] - digits[1] - borrow
@@ -107,7 +103,9 @@ def _runs(end_token: int) -> Graph:
 
     # Nothing is left to be borrowed at the end, since the first operand is not smaller.
     ends = {0: (ABSENT, ABSENT, end_token)}
-    return Columns({0: (MINUS, ABSENT, EQUALS)}, _PAIRS, step, ends.get).graph
+    ids = [by_column(-1, row) for row in (1, 2, 3)]
+    rows = Rows(ids, practised=(0, 1), layout=TextLayout(last_first=True, zero_on_top=False))
+    return Columns(rows, {0: (MINUS, ABSENT, EQUALS)}, _PAIRS, step, ends.get).graph
 
 
 @register_task
@@ -149,19 +147,12 @@ class SignedSubtraction(LongestOperandLengths, DecoderTask):
         """Leading zeros are removed: numbers are padded to the longer one."""
         return [number.lstrip("0") or "0" for number in super().read_question(question)]
 
-    def covering(self, window, layers):
-        """All 20,528 neighbourhoods, by search: a token of the second row sees the first one in the place of A."""
-        self.check_window(window, layers)
-        first, second, first_row_seen, first_row, second_row = range(5)
-        keys = {first: by_column(-1, 1), second: by_column(-1, 2), first_row_seen: by_column(-1, 3)}
-        not_negative, negative = (_signed_runs(self.end_token, negative=sign) for sign in (False, True))
-        difference = sight_by_ids(not_negative, first_row, by_column(-1, 3), keys, window)
-        missing = sight_by_ids(negative, second_row, by_column(-1, 5), keys, window)
-        return search_covering([difference, missing])
+    def runs(self, ordered=False):
+        return _first_rows(self.end_token), _second_rows(self.end_token)
 
 
 class Borrows(NamedTuple):
-    """A state of `_signed_runs`.
+    """A state of signed differences.
 
     Attributes:
         first_row, second_row: the borrow of each row from the column before.
@@ -175,27 +166,48 @@ class Borrows(NamedTuple):
     is_start: bool
 
 
-@lru_cache(maxsize=4)
-def _signed_runs(end_token: int, negative: bool) -> Graph:
-    """All differences, or the negative ones. Words: A, B, the first row as the second one sees it, both rows.
+_NOTHING = Borrows(0, 0, top_is_zero=False, is_start=True)
 
-    The second row is 0 less the first row.
-    """
+# Significance is that of differences that are not negative. The second row is 0 less the first row, which it sees as that
+# one sees A:
+#
+#     $ 0 4 9 - 6 5 3 = 6 9 3 - 4 0 6 $
+#     0 1 1 1 1 2 2 2 3 3 3 3 5 5 5 5 0
+_SIGNED_IDS = [by_column(-1, row) for row in (1, 2, 3, 5)]
+
+
+def _borrow(state: Borrows, digits: tuple[int, int]) -> tuple[tuple[int, int, int, int], Borrows]:
+    """A column of both operands and of both rows, and the next state."""
+    first, second = digits
+    difference = first - second - state.first_row
+    missing = -(difference % 10) - state.second_row
+    # A column of zeros is the top one in 0-0 alone.
+    top_is_zero = not state.is_start and digits == (0, 0)
+    following = Borrows(int(difference < 0), int(missing < 0), top_is_zero, is_start=False)
+    return (*digits, difference % 10, missing % 10), following
+
+
+@lru_cache(maxsize=4)
+def _first_rows(end_token: int) -> Graph:
+    """All signed differences as far as the first row."""
 
     def step(state: Borrows, digits: tuple[int, int]):
-        first, second = digits
-        difference = first - second - state.first_row
-        missing = -(difference % 10) - state.second_row
-        # A column of zeros is the top one in 0-0 alone.
-        top_is_zero = not state.is_start and digits == (0, 0)
-        following = Borrows(int(difference < 0), int(missing < 0), top_is_zero, is_start=False)
-        return (*digits, difference % 10, difference % 10, missing % 10), following
+        labels, following = _borrow(state, digits)
+        # The second row is not there.
+        return labels[:-1], following._replace(second_row=0)
 
     def ends(state: Borrows):
-        is_negative = state.first_row == 1
-        if state.top_is_zero or (negative and not is_negative):
-            return None
-        return ABSENT, ABSENT, ABSENT, MINUS if is_negative else end_token, end_token
+        return None if state.top_is_zero else (ABSENT, ABSENT, MINUS if state.first_row else end_token)
 
-    starts = {Borrows(0, 0, top_is_zero=False, is_start=True): (MINUS, ABSENT, EQUALS, EQUALS, MINUS)}
-    return Columns(starts, _PAIRS, step, ends).graph
+    return Columns(Rows(_SIGNED_IDS[:-1]), {_NOTHING: (MINUS, ABSENT, EQUALS)}, _PAIRS, step, ends).graph
+
+
+@lru_cache(maxsize=4)
+def _second_rows(end_token: int) -> Graph:
+    """All negative differences, whose second row is written below the first one."""
+
+    def ends(state: Borrows):
+        # The top borrows.
+        return None if state.top_is_zero or not state.first_row else (ABSENT, ABSENT, ABSENT, end_token)
+
+    return Columns(Rows(_SIGNED_IDS), {_NOTHING: (MINUS, ABSENT, EQUALS, MINUS)}, _PAIRS, _borrow, ends).graph

@@ -11,7 +11,7 @@ from string import ascii_lowercase, ascii_uppercase
 
 from longhand.data.machines.states import Layout, Reason, chosen_layout
 from longhand.data.machines.table import pairs_of, step_of
-from longhand.data.tasks.column_task import ColumnPass, ColumnTask, sights_of, tables_of
+from longhand.data.tasks.column_task import ColumnPass, ColumnTask, tables_of
 from longhand.modeling.transducer import RESERVED
 
 STATES = "states_of_"
@@ -110,7 +110,7 @@ def work_of(task: ColumnTask) -> int:
     Raises:
         ValueError: no window suffices.
     """
-    return sum(found.keys.size for found in (sight.find() for sight in sights_of(task)))
+    return sum(found.keys.size for found in (sight.find() for sight in task.sights))
 
 
 def layout_of(plain: ColumnTask, stated: ColumnTask) -> Layout:
