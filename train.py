@@ -114,44 +114,68 @@ def show_help(arguments: list[str]) -> None:
 def train(arguments: list[str]) -> None:
     """Go from a recipe to a trained, certified and evaluated model with a card, and push it."""
     began = time.perf_counter()
-    finished = None
+    note(lacking_processes(os.environ))
     with ExitStack() as held:
-        if note := lacking_processes(os.environ):
-            print(note, file=sys.stderr)
         # Libraries refuse the arguments of a schedule, a reporter or a folder by errors of these types.
         with refusing_in_one_line(TypeError, OSError, RuntimeError, ImportError):
             run = parse_run(arguments)
-            if run.training.device.type == "cuda" and (note := idle_gpus(os.environ, torch.cuda.device_count())):
-                print(note, file=sys.stderr)
+            if run.training.device.type == "cuda":
+                note(idle_gpus(os.environ, torch.cuda.device_count()))
             if run.found and run.training.process_index == 0:
                 print("\n".join(run.found.report.lines))
-            if run.found and run.write_plugin:
-                print(write_task(run.found, Path(run.write_plugin)))
-                return
-            if run.training.dry_run:
-                print(dry_run(run))
+            if without_training := described(run):
+                print(without_training)
                 return
             start = claim_run(run, held)
             trainer = None if start.complete else make_trainer(following(run, start.given_up))
-        if trainer is not None:
-            with stopping_in_one_line(run.folder):
-                trainer, steps = train_seeds(run, trainer, start)
-                if not trainer.is_world_process_zero():
-                    return
-                save(run, trainer)
-                finished = finish(run, began)
-            print(f"trained and evaluated in {time.perf_counter() - began:.0f} seconds")
-            print("\n".join(["", "what next:", *what_next(run)]))
-            if run.training.until_certified and not is_certified(finished):
-                from longhand.hub_cards.training.search_report import describe_rest
-
-                rest = describe_rest(finished.model, run.task.for_evaluation, run.data.max_length)
-                print("\n".join(["", *rest]))
-                print(f"what goes on, twice as long: {going_on(arguments, run)}")
-                later = f"; it was not pushed: {by_hand(run, start.repo_id)} does it all the same" if start.repo_id else ""
-                stop(f"not certified after {steps} steps{later}")
+        finished = train_run(run, trainer, start, began, arguments) if trainer else None
         if start.repo_id and run.training.process_index == 0:
             publish(run, start.repo_id, finished)
+
+
+def note(line: str | None) -> None:
+    """Print a line on stderr, if there is one."""
+    if line:
+        print(line, file=sys.stderr)
+
+
+def described(run: Run) -> str | None:
+    """What a run says that only writes a plugin, or tells what it would do; None if it trains."""
+    if run.found and run.write_plugin:
+        return write_task(run.found, Path(run.write_plugin))
+    return dry_run(run) if run.training.dry_run else None
+
+
+def train_run(run: Run, trainer: BatchTrainer, start: "Start", began: float, arguments: list[str]) -> Checkpoint | None:
+    """Train, save, certify and evaluate a run; the finished checkpoint in the first process, None in others.
+
+    A run that trains until it is certified, and is not, ends here with exit status 1.
+
+    Args:
+        began: when the command began, as `time.perf_counter` counts.
+        arguments: of the command, to say how it goes on.
+    """
+    with stopping_in_one_line(run.folder):
+        trainer, steps = train_seeds(run, trainer, start)
+        if not trainer.is_world_process_zero():
+            return None
+        save(run, trainer)
+        finished = finish(run, began)
+    print(f"trained and evaluated in {time.perf_counter() - began:.0f} seconds")
+    print("\n".join(["", "what next:", *what_next(run)]))
+    if run.training.until_certified and not is_certified(finished):
+        fall_short(run, finished, steps, start, arguments)
+    return finished
+
+
+def fall_short(run: Run, finished: Checkpoint, steps: int, start: "Start", arguments: list[str]) -> NoReturn:
+    """Say what a run that is not certified lacks and how it goes on, and end it with exit status 1."""
+    from longhand.hub_cards.training.search_report import describe_rest
+
+    print("\n".join(["", *describe_rest(finished.model, run.task.for_evaluation, run.data.max_length)]))
+    print(f"what goes on, twice as long: {going_on(arguments, run)}")
+    later = f"; it was not pushed: {by_hand(run, start.repo_id)} does it all the same" if start.repo_id else ""
+    stop(f"not certified after {steps} steps{later}")
 
 
 def write_task(found: "Learned", file: Path) -> str:

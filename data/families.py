@@ -37,8 +37,12 @@ HARMLESS_SETTINGS = ("eos_token_id", "transformers_version", "_from_model_config
 """Settings of generation_config that may have any value; the end token is checked separately."""
 
 HARMLESS_FLAGS = (
-    *("use_cache", "return_dict_in_generate"),
-    *("output_attentions", "output_hidden_states", "output_scores", "output_logits"),
+    "use_cache",
+    "return_dict_in_generate",
+    "output_attentions",
+    "output_hidden_states",
+    "output_scores",
+    "output_logits",
 )
 """Settings that may be True or False: they do not change what greedy decoding writes."""
 

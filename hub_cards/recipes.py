@@ -3,11 +3,14 @@
 import difflib
 import textwrap
 from collections.abc import Mapping
+from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from longhand.data.families import DECODER
 from longhand.data.tasks.registry import find_task, register_table, task_named
 from longhand.hub_cards.commands import one_line, read_object, read_text, write_atomically
 
@@ -25,20 +28,36 @@ def list_recipes() -> dict[str, str]:
     return {file.parent.name: read_recipe(file).get("description", "") for file in files}
 
 
+class RecipeGroup(StrEnum):
+    """The groups of the package's recipes, as lists show them."""
+
+    COMPARED = "decoders compared with each other"
+    ENCODER = "encoders"
+    CERTIFIED = "trained until a certificate proves every answer right"
+    PAPER = "the papers' own sizes, for a GPU"
+
+
+SHOWN_GROUPS = (RecipeGroup.CERTIFIED, RecipeGroup.COMPARED, RecipeGroup.ENCODER, RecipeGroup.PAPER)
+"""In the order in which they are listed."""
+
+
+def group_of(name: str) -> RecipeGroup:
+    """The group of a recipe of the package."""
+    if name.startswith("paper-"):
+        return RecipeGroup.PAPER
+    recipe = load_recipe(name)
+    if recipe.get("until_certified"):
+        return RecipeGroup.CERTIFIED
+    return RecipeGroup.COMPARED if find_task(recipe["task"]).family is DECODER else RecipeGroup.ENCODER
+
+
 def describe_recipes() -> str:
     """Return all recipes with their descriptions, in groups."""
-    certified, compared = "trained until a certificate proves every answer right", "decoders compared with each other"
-    groups: dict[str, list[str]] = {certified: [], compared: [], "encoders": [], "the papers' own sizes, for a GPU": []}
+    lines: dict[RecipeGroup, list[str]] = {group: ["", group] for group in SHOWN_GROUPS}
     for name, description in list_recipes().items():
-        recipe = load_recipe(name)
-        title = compared if find_task(recipe["task"]).family.name == "decoder" else "encoders"
-        if recipe.get("until_certified"):
-            title = certified
-        if name.startswith("paper-"):
-            title = list(groups)[-1]
-        lines = textwrap.wrap(f"  {name:35} {description}", 118, subsequent_indent=" " * 38, break_on_hyphens=False)
-        groups[title] += lines
-    return "\n".join(line for title, lines in groups.items() for line in ("", title, *lines)).lstrip("\n")
+        described = f"  {name:35} {description}"
+        lines[group_of(name)] += textwrap.wrap(described, 118, subsequent_indent=" " * 38, break_on_hyphens=False)
+    return "\n".join(chain.from_iterable(lines.values())).lstrip("\n")
 
 
 def load_recipe(name: str) -> Recipe:

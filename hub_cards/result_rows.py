@@ -40,6 +40,8 @@ NUMBERS: dict[str, float] = {**dict.fromkeys(ACCURACIES, 1), "seconds": LARGEST,
 """Fields of other numbers, from 0 on, and the most that each may be."""
 WORST_TEXTS = ("worst_problem", "worst_answer", "worst_right")
 """Fields of what a search for the worst problem found, text or None; see `Worst` in data/proofs/worst.py."""
+WORST_VERDICTS = ("searched", "proved", "refuted")
+"""What `worst_verdict` may say; rows of earlier versions lack it, see `worst_verdict`."""
 SHOWN = 48
 """Characters of a problem or an answer that tables and cards show; the rows have all of it."""
 OPTIONAL = ("hardware", "weights", "run_seconds", *(metric.name for metric in METRICS if metric.is_optional))
@@ -103,6 +105,8 @@ def _check_result(row: Row) -> None:
             )
         if name in WORST_TEXTS and not (value is None or (isinstance(value, str) and (value.isprintable() or not value))):
             raise ValueError(f"{name} must be text in one line or null, got {repr(value)[:80]}")
+        if name == "worst_verdict" and value not in WORST_VERDICTS:
+            raise ValueError(f"{name} must be one of {', '.join(WORST_VERDICTS)}, got {repr(value)[:80]}")
         if name == "worst_tried" and not (value is None or (type(value) is int and 0 <= value <= LARGEST)):
             raise ValueError(f"{name} must be a whole number or null, got {repr(value)[:80]}")
         if name == "worst_lead" and not (value is None or type(value) in (int, float)):
@@ -162,7 +166,9 @@ def format_table(rows: list[Row]) -> str:
 def format_medians(rows: list[Row]) -> str:
     """A table of the median exact match by length over checkpoints that differ in their seed, for each task."""
     tasks = group_by(rows, itemgetter("task"))
-    return "\n\n".join([*(f"{task}\n" * (len(tasks) > 1) + _format_medians(own) for task, own in tasks.items())])
+    if len(tasks) == 1:
+        return _format_medians(rows)
+    return "\n\n".join(f"{task}\n{_format_medians(own)}" for task, own in tasks.items())
 
 
 def _format_medians(rows: list[Row]) -> str:
@@ -228,13 +234,26 @@ def by_class(rows: list[Row]) -> list[Row]:
     return [{**row, "length": row["length_b"]} for row in rows]
 
 
+def worst_verdict(row: Row) -> str | None:
+    """What is known of the worst problem: one of `WORST_VERDICTS`; None if nothing was searched.
+
+    Rows of earlier versions say it by `worst_tried`, which is null where no problem is wrong by proof.
+    """
+    if "worst_verdict" in row or "worst_tried" not in row:
+        return row.get("worst_verdict")
+    if row.get("worst_answer") is not None:
+        return "refuted"
+    return "proved" if row["worst_tried"] is None else "searched"
+
+
 def describe_worst(row: Row) -> str:
     """The worst problem that a search found, in a few words; empty if there was none."""
-    if "worst_tried" not in row:
+    verdict = worst_verdict(row)
+    if verdict is None:
         return ""
-    if row.get("worst_answer") is not None:
+    if verdict == "refuted":
         return f"wrong: {_shortened(row['worst_problem'])} answered {_shortened(row['worst_answer'])}"
-    if row["worst_tried"] is None:
+    if verdict == "proved":
         return "none, proved"
     lead = "" if row.get("worst_lead") is None else f", lowest lead {row['worst_lead']:.2f}"
     return f"none found in {row['worst_tried']:,}{lead}"

@@ -91,7 +91,8 @@ def check_greedy(
     known = (EosTokenCriteria, MaxLengthCriteria)
     refused += [type(criterion).__name__ for criterion in stopping_criteria if not isinstance(criterion, known)]
     refused += [name for name in OUTPUTS if getattr(generation_config, name)]
-    refused += ["synced_gpus"] * bool(synced_gpus)
+    if synced_gpus:
+        refused.append("synced_gpus")
     if refused:
         raise ValueError(
             "parallel decoding is greedy decoding, with end tokens and a maximum length: "

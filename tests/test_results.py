@@ -14,6 +14,7 @@ from longhand.hub_cards.result_rows import (
     generalizable_length,
     median_interval,
     read_results,
+    worst_verdict,
     write_results,
 )
 
@@ -72,6 +73,7 @@ def test_results_are_read_back_as_written_and_leave_no_partial_file(tmp_path):
         (json.dumps(result(length_b=10**30)), "length_b must be a whole number from 0 to 9007199254740992, got 1000"),
         (json.dumps(result(worst_problem="1\n2")), "worst_problem must be text in one line or null, got '1\\n2'"),
         (json.dumps(result(worst_tried=-1)), "worst_tried must be a whole number or null, got -1"),
+        (json.dumps(result(worst_verdict="none")), "worst_verdict must be one of searched, proved, refuted, got 'none'"),
         (json.dumps(result(worst_lead="low")), "worst_lead must be a number or null, got 'low'"),
         (json.dumps(result(weights="a\nb")), "weights must be text in one line, got 'a\\nb'"),
     ],
@@ -106,6 +108,10 @@ def test_the_table_says_what_a_search_for_the_worst_problem_found():
     none, said, never, unasked = table.splitlines()[1:]
     assert "none found in 640, lowest lead 0.50" in none and "wrong: 1+2= answered 4" in said
     assert "none, proved" in never and "none" not in unasked and "wrong" not in unasked
+    # Rows of earlier versions have no verdict.
+    for older, verdict in ((found, "searched"), (wrong, "refuted"), (proved, "proved")):
+        newer = {**older, "worst_verdict": verdict, "worst_tried": 640}
+        assert describe_worst(newer) == describe_worst(older) and worst_verdict(older) == worst_verdict(newer) == verdict
     long = describe_worst(result(**{**wrong, "worst_problem": "9" * 600 + "="}))
     assert long.startswith("wrong: 999") and len(long) < 120
 

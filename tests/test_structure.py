@@ -172,3 +172,40 @@ def test_a_proof_is_made_of_functions_that_a_reader_can_follow():
     assert not too_long, f"split these functions into lemmas of at most {MOST_LINES} lines: {too_long}"
     short_again = [name for name in LONGER if lengths.get(name, 0) <= MOST_LINES]
     assert not short_again, f"take these functions out of LONGER, they are short: {short_again}"
+
+
+def is_truth(node: ast.expr) -> bool:
+    """Whether an expression is a truth value, as far as its form says."""
+    if isinstance(node, ast.Call):
+        called = node.func
+        name = called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
+        return name in {"bool", "any", "all", "isinstance", "exists", "is_file", "is_dir", "startswith", "endswith"}
+    if isinstance(node, ast.BoolOp):
+        return all(map(is_truth, node.values))
+    return isinstance(node, ast.Compare) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not))
+
+
+def is_text_or_list(node: ast.expr) -> bool:
+    is_text = isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return is_text or isinstance(node, ast.List | ast.Tuple)
+
+
+def dense(node: ast.AST) -> str:
+    """What is denser than plain code in an expression; empty if nothing is."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        for one, other in ((node.left, node.right), (node.right, node.left)):
+            if is_text_or_list(one) and is_truth(other):
+                return "a text or a list times a truth value: write `if`"
+    entries = node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else []
+    if any(isinstance(one, ast.Starred) and isinstance(one.value, ast.Tuple | ast.List) for one in entries):
+        return "a list unpacked into a list: write one entry a line"
+    if isinstance(node, ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        if any(key is None and isinstance(value, ast.Dict) for key, value in pairs):
+            return "a mapping unpacked into a mapping: write one entry a line"
+    return ""
+
+
+def test_code_is_not_made_denser_than_it_has_to_be():
+    found = [f"{file}:{node.lineno}: {why}" for file in FILES for node in ast.walk(FILES[file]) if (why := dense(node))]
+    assert not found, "\n".join(found)

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -41,17 +41,18 @@ TOKENS_AT_ONCE = 4096
 
 @dataclass(frozen=True)
 class Worst:
-    """What a search found at one size.
+    """What a search, or a proof, found at one size.
 
     Attributes:
-        tried: how many problems the model was given, or, of a proof, how many cases were bounded; None if it was proved that
-            no problem is wrong.
+        verdict: "proved" if no problem is wrong, "refuted" if one is, and "searched" if none was found.
+        tried: how many problems the model was given, or, of a proof, how many cases were bounded.
         lead: the lowest lead of a right token, by the logits behind a right beginning; None if it is not known.
         problem: the problem with this lead, as the model reads it; None if it was proved that no problem is wrong.
-        answer, right: what the model writes, and what is right; both None if no problem is wrong.
+        answer, right: what the model writes, and what is right; both None unless a problem is wrong.
     """
 
-    tried: int | None
+    verdict: Literal["searched", "proved", "refuted"]
+    tried: int
     lead: float | None
     problem: str | None
     answer: str | None = None
@@ -61,6 +62,7 @@ class Worst:
     def fields(self) -> dict[str, object]:
         """What a row of results.jsonl holds."""
         return {
+            "worst_verdict": self.verdict,
             "worst_tried": self.tried,
             "worst_lead": self.lead,
             "worst_problem": self.problem,
@@ -175,8 +177,10 @@ class ProblemSearch(ABC):
         return None
 
     def _found(self, digits: np.ndarray, lead: float, said: tuple[str, str] | None) -> Worst:
-        answer, right = said or (None, None)
-        return Worst(self.tried, float(lead) if math.isfinite(lead) else None, self.text(digits), answer, right)
+        known = float(lead) if math.isfinite(lead) else None
+        if said is None:
+            return Worst("searched", self.tried, known, self.text(digits))
+        return Worst("refuted", self.tried, known, self.text(digits), *said)
 
     def go_on(self, digits: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Try some problems more: these, or drawn ones at first, then changes of those that are kept.

@@ -173,7 +173,7 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         last = self.transducer.passes[-1]
         is_number = last.direction == "ones_first" and last.writes[0] == self.alphabet[0]
         return AnswerReader(
-            separators=">" * (len(self.transducer.passes) > 1),
+            separators=">" if len(self.transducer.passes) > 1 else "",
             last=1 if self.answer == "last" else None,
             ones_first=last.direction == "ones_first" and self.answer == "all",
             leading_zeros=not (is_number and self.answer == "all"),

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import product
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -42,6 +42,38 @@ def multiply_in_grid(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray,
         total = first[:, column] * second[:, row] + sums[:, row, column + 2] + carries[:, row + 1, column]
         sums[:, row + 1, column + 1], carries[:, row + 1, column + 1] = total % 10, total // 10
     return sums[:, 1:, 1:-1], carries[:, 1:, 1:-1]
+
+
+class Places(NamedTuple):
+    """Where the tokens of a grid stand in its text. Rows and columns count from 0, from the top and from the left.
+
+    Attributes:
+        first_length: digits of the first number.
+    """
+
+    first_length: int
+
+    @property
+    def columns(self) -> int:
+        """Columns of cells; the first one is headed by the 0 above the first number."""
+        return self.first_length + 1
+
+    def carry(self, row: np.ndarray, column: np.ndarray) -> np.ndarray:
+        """The `-` of a cell."""
+        # Heads and the sign come first; a row has two tokens for each cell, and the digit that ends it.
+        return self.columns + 1 + row * (2 * self.columns + 1) + 2 * column
+
+    def sum_digit(self, row: np.ndarray, column: np.ndarray) -> np.ndarray:
+        """The `_` of a cell."""
+        return self.carry(row, column) + 1
+
+    def head_of_row(self, row: np.ndarray) -> np.ndarray:
+        """The digit of the second number that ends a row."""
+        return self.carry(row, np.array(self.columns))
+
+    def head_of_column(self, column: np.ndarray) -> np.ndarray:
+        """The digit of the first number, or the 0 above it, that heads a column."""
+        return column
 
 
 @register_task
@@ -121,18 +153,24 @@ class EncoderMultiplicationGrid(EncoderTask):
         return LabelledTokens(examples.tokens, chosen_labels.astype(np.int8), states.astype(np.int8))
 
     def write_cases(self, covered: CoveringCases) -> LabelledTokens:
-        """A cell with each case, in grids of 2 x 2 digits in which nothing else is right, for practice."""
+        """A cell with each case, in grids of 2 x 2 digits in which nothing else is right, for practice.
+
+        In the first row no sum digit is above a cell, and in the ones column, the last one, no carry is on its right.
+        """
         cases, every = covered.cases, np.arange(covered.count)
         has_sum, has_carry = (cases.relations[:, 3:] >= 0).numpy().T
-        column = 2 - has_carry
-        row = 4 + 7 * has_sum
-        own = row + 2 * column + (cases.tokens.numpy() == FIELD_PAD)
+        places = Places(first_length=2)
+        row, column = np.where(has_sum, 1, 0), np.where(has_carry, 1, 2)
+        is_sum = cases.tokens.numpy() == FIELD_PAD
+        own = np.where(is_sum, places.sum_digit(row, column), places.carry(row, column))
         examples = self.write(np.zeros((len(every), 2, 2), dtype=np.uint8), 2, 2)
         states, labels = np.where(examples.labels == IGNORED, NO_STATE, NOT_KNOWN), np.full_like(examples.labels, IGNORED)
-        examples.tokens[every, column], examples.tokens[every, row + 6] = cases.keys[:, 1:3].numpy().T
+        heads = places.head_of_column(column), places.head_of_row(row)
+        examples.tokens[every, heads[0]], examples.tokens[every, heads[1]] = cases.keys[:, 1:3].numpy().T
         states[every, own], labels[every, own] = cases.states, covered.right
-        states[has_sum, (row + 2 * column - 8)[has_sum]] = cases.key_states[:, 3][has_sum]
-        states[has_carry, (row + 2 * column + 2)[has_carry]] = cases.key_states[:, 4][has_carry]
+        above, right = places.sum_digit(row - 1, column - 1), places.carry(row, column + 1)
+        states[has_sum, above[has_sum]] = cases.key_states[:, 3][has_sum]
+        states[has_carry, right[has_carry]] = cases.key_states[:, 4][has_carry]
         return LabelledTokens(examples.tokens, labels, states.astype(np.int8))
 
     def rewrite(self, generator, digits, lengths):

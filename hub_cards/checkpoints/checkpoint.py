@@ -30,8 +30,16 @@ RESTARTS_FILE = "restarts.jsonl"
 BEST_FOLDER = "best"
 ADAPTER_CONFIG = "adapter_config.json"
 ANSWER_FILES = (
-    *("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", ADAPTER_CONFIG),
-    *("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "*.py", "custom_generate/*.py"),
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "config.json",
+    "generation_config.json",
+    ADAPTER_CONFIG,
+    "tokenizer*.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "*.py",
+    "custom_generate/*.py",
 )
 """The files of a checkpoint that decide an answer: transformers reads them or runs them."""
 

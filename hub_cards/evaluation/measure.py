@@ -219,8 +219,10 @@ def write_attention(checkpoints: list[Checkpoint], lengths: Lengths, num_samples
             print(f"wrote {file}")
         drawn += own
     write_results(drawn, folder / ATTENTION_MAPS_FILE)
-    sigma = ("sigma",) * all("sigma" in row for row in rows)
-    _write_table(rows, folder / ATTENTION_FILE, format_fields(rows, ("layer", "head", *ATTENTION_KINDS, *sigma)))
+    columns = ["layer", "head", *ATTENTION_KINDS]
+    if all("sigma" in row for row in rows):
+        columns.append("sigma")
+    _write_table(rows, folder / ATTENTION_FILE, format_fields(rows, columns))
 
 
 def shares_of_deciding(maps: torch.Tensor, decides: np.ndarray | None) -> list[dict[str, float]]:

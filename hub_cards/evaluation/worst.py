@@ -47,7 +47,7 @@ def _prove(model: PreTrainedModel, task: Task, operands: tuple[int, ...], second
     except ValueError:
         return None
     if found.verdict == "proved":
-        return Worst(None, found.lead, None)
+        return Worst("proved", found.cases, found.lead, None)
     if found.verdict == "refuted":
-        return Worst(found.cases, found.lead, found.problem, found.answer, found.right)
+        return Worst("refuted", found.cases, found.lead, found.problem, found.answer, found.right)
     return None

@@ -33,28 +33,51 @@ MOST_CODE = 30
 
 LEFT_OUT = (
     "addition-absolute-proved",
-    *("addition-scratchpad", "addition-short", "encoder-multiplication-1-settling"),
-    *("larger-number", "subtraction", "three-summands"),
+    "addition-scratchpad",
+    "addition-short",
+    "encoder-multiplication-1-settling",
+    "larger-number",
+    "subtraction",
+    "three-summands",
 )
 """Checkpoints of the zoo that a page shows only if they are named: with all of them the file would be too large."""
 
 
 RUNS: dict[str, dict[str, list[Any]]] = {
     "coupled_gpt": {
-        **{"num_hidden_layers": [1], "mlp": ["geglu"], "norm": ["rms"], "norm_placement": ["pre", "sandwich"]},
-        **{"final_norm": [None, "rms"], "dtype": ["float32"]},
-        **{"hidden_act": ["gelu_pytorch_tanh"], "attention_scale": ["sqrt", "zero"], "position_encoding": ["pairwise"]},
-        **{"windowed": [True], "qk_norm": [False], "randomized_positions": [False]},
+        "num_hidden_layers": [1],
+        "mlp": ["geglu"],
+        "norm": ["rms"],
+        "norm_placement": ["pre", "sandwich"],
+        "final_norm": [None, "rms"],
+        "dtype": ["float32"],
+        "hidden_act": ["gelu_pytorch_tanh"],
+        "attention_scale": ["sqrt", "zero"],
+        "position_encoding": ["pairwise"],
+        "windowed": [True],
+        "qk_norm": [False],
+        "randomized_positions": [False],
     },
     "dense": {
-        **{"mlp": ["geglu"], "norm": ["rms"], "norm_placement": ["pre", "post", "pre_post", "sandwich"]},
-        **{"final_norm": [None, "rms"], "dtype": ["float32"], "hidden_act": ["gelu_pytorch_tanh"]},
-        **{"attention_scale": ["sqrt", "none", "log_length"], "position_encoding": ["learned", "rotary", "none"]},
-        **{"randomized_positions": [False]},
+        "mlp": ["geglu"],
+        "norm": ["rms"],
+        "norm_placement": ["pre", "post", "pre_post", "sandwich"],
+        "final_norm": [None, "rms"],
+        "dtype": ["float32"],
+        "hidden_act": ["gelu_pytorch_tanh"],
+        "attention_scale": ["sqrt", "none", "log_length"],
+        "position_encoding": ["learned", "rotary", "none"],
+        "randomized_positions": [False],
     },
     "pairwise_bert": {
-        **{"num_hidden_layers": [1], "hidden_act": ["gelu"], "absolute_positions": ["none"], "label_states": [True]},
-        **{"sink": [True], "num_loops": [1], "windowed": [True], "dtype": ["float32"]},
+        "num_hidden_layers": [1],
+        "hidden_act": ["gelu"],
+        "absolute_positions": ["none"],
+        "label_states": [True],
+        "sink": [True],
+        "num_loops": [1],
+        "windowed": [True],
+        "dtype": ["float32"],
     },
 }
 """Fields that decide whether the scripts compute what a model does, and their legal values.
@@ -63,7 +86,9 @@ By type of configuration, or `dense` for decoders whose tokens see all tokens be
 """
 
 COUPLINGS = {
-    **{"parity": "copy", "multiplication": "multiplication_by_digits", "minesweeper": "minesweeper_next_cell"},
+    "parity": "copy",
+    "multiplication": "multiplication_by_digits",
+    "minesweeper": "minesweeper_next_cell",
 }
 """Coupling rules of the page's sheets, by task, where they are not called like the task."""
 
@@ -95,20 +120,37 @@ WORDS = {
 """A person's words for the settings of `RUNS`, and of `FORMAT` behind `task.`."""
 
 FORMAT = {
-    **{"separate_eos": False, "zero_padding": True, "order": "response_reversed", "scratchpad": True},
-    **{"text_tokens": 0, "multiplier_length": 1},
+    "separate_eos": False,
+    "zero_padding": True,
+    "order": "response_reversed",
+    "scratchpad": True,
+    "text_tokens": 0,
+    "multiplier_length": 1,
 }
 """Options of tasks for which sheets.js has the right sheets."""
 
 
 GROUPS = {
     "Sums and differences": (
-        *("addition", "multi_operand_addition", "addition_scratchpad", "base_addition", "plus_one", "encoder_addition"),
-        *("subtraction", "signed_subtraction"),
+        "addition",
+        "multi_operand_addition",
+        "addition_scratchpad",
+        "base_addition",
+        "plus_one",
+        "encoder_addition",
+        "subtraction",
+        "signed_subtraction",
     ),
     "Products and quotients": (
-        *("multiplication", "multiplication_scratchpad", "constant_multiplication", "encoder_multiplication"),
-        *("encoder_multiplication_grid", "division", "remainder", "digit_sum", "modular_arithmetic"),
+        "multiplication",
+        "multiplication_scratchpad",
+        "constant_multiplication",
+        "encoder_multiplication",
+        "encoder_multiplication_grid",
+        "division",
+        "remainder",
+        "digit_sum",
+        "modular_arithmetic",
     ),
     "Calculators": ("calculator", "encoder_calculator"),
     "Numbers side by side": ("bitwise", "comparison", "larger_number", "gray_code"),
@@ -248,7 +290,7 @@ def caption(task: Any) -> str:
     if operands := getattr(task, "operands", None):
         said["operands"] = COUNTS[operands] if operands < len(COUNTS) else operands
     if digits := getattr(task, "multiplier_length", None):
-        said["multiplier_length"] = f"{COUNTS[digits] if digits < len(COUNTS) else digits} digit{'s' * (digits > 1)}"
+        said["multiplier_length"] = f"{COUNTS[digits] if digits < len(COUNTS) else digits} digit{'s' if digits > 1 else ''}"
     return CAPTIONS[task.name].format(**said)
 
 
@@ -289,7 +331,9 @@ def show_code(task: type) -> str:
         return ""
     method = task.passes[0].step if task.passes else task.step
     lines = textwrap.dedent(inspect.getsource(method)).splitlines()
-    return "\n".join(lines[:MOST_CODE] + ["    ..."] * (len(lines) > MOST_CODE))
+    if len(lines) > MOST_CODE:
+        lines[MOST_CODE:] = ["    ..."]
+    return "\n".join(lines)
 
 
 def join_scripts(names: Sequence[str]) -> str:

@@ -37,8 +37,14 @@ from longhand.hub_cards.training.arguments import PRIVATE_ARGUMENTS
 
 BEST_FILES = (*ANSWER_FILES, RECIPE_FILE)
 MODEL_FILES = (
-    *(*BEST_FILES, *(f"{BEST_FOLDER}/{name}" for name in BEST_FILES)),
-    *("*.png", RESULTS_FILE, RESTARTS_FILE, CERTIFICATE_FILE, CERTIFICATES_FILE, CARD_FILE),
+    *BEST_FILES,
+    *(f"{BEST_FOLDER}/{name}" for name in BEST_FILES),
+    "*.png",
+    RESULTS_FILE,
+    RESTARTS_FILE,
+    CERTIFICATE_FILE,
+    CERTIFICATES_FILE,
+    CARD_FILE,
 )
 """The published files of a checkpoint's folder. Training states, pickles and all other files stay."""
 

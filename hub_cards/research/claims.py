@@ -312,7 +312,7 @@ def judge_scale(claim: Claim, paper: Paper, evidence: Evidence) -> Judgement:
             if name not in sizes or size / max(other, 1) < sizes[name][0] / max(sizes[name][1], 1):
                 sizes[name] = size, other
     described = ", ".join(f"{name} {size:,} ({other:,})" for name, (size, other) in sizes.items())
-    setting = f"[`{claim.study}`](research/studies/{claim.study}.yaml){': ' * bool(described)}{described}"
+    setting = f"[`{claim.study}`](research/studies/{claim.study}.yaml){': ' if described else ''}{described}"
     smaller = frozenset(name for name, (size, other) in sizes.items() if size < other)
     return Judgement(NOT_RUN, own_method, setting, smaller=smaller)
 

@@ -211,8 +211,9 @@ def reach(
         reached[name] = max(seeds[name]) if best else generalizable_length(rows)
         ends[name] = reached[name] == max(row["length"] for row in rows)
     ratio, parts = reached[variant] / longest, []
-    found = [f"{'best of ' * best}`{variant}` reaches {reached[variant]}, {ratio:.2f} times {longest}"]
-    found[0] += ", the largest tested size" * ends[variant]
+    at_end = {name: ", the largest tested size" if is_end else "" for name, is_end in ends.items()}
+    of_seeds = "best of " if best else ""
+    found = [f"{of_seeds}`{variant}` reaches {reached[variant]}, {ratio:.2f} times {longest}{at_end[variant]}"]
     if isfinite(at_least):
         few = min(row["num_samples"] for row in evidence.runs(variant)) < ENOUGH_PROBLEMS
         parts.append(True if ratio >= at_least else None if ends[variant] or few else False)
@@ -224,7 +225,7 @@ def reach(
         few = min(len(seeds[variant]), len(seeds[name])) < ENOUGH_SEEDS
         farther = reached[variant] > reached[name] if few else is_higher(seeds[variant], seeds[name])
         parts.append(None if ends[name] or (ends[variant] and not farther) else farther)
-        found.append(f"`{name}` {reached[name]}{', the largest tested size' * ends[name]}")
+        found.append(f"`{name}` {reached[name]}{at_end[name]}")
     asked = f"{bounds(at_least, at_most)} times" if not beyond else f"`{variant}` farther"
     return Finding(all_of(parts), "; ".join(found), asked)
 

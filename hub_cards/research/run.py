@@ -167,7 +167,8 @@ def train(one: StudyRun, folder: Path) -> str:
             subprocess.run([sys.executable, *words], stdout=stream, stderr=stream, env=environment)
 
         if not is_trained(one, folder):
-            start(TRAIN, *one.command(folder), *["--resume"] * (folder / RECIPE_FILE).exists())
+            resumed = ["--resume"] if (folder / RECIPE_FILE).exists() else []
+            start(TRAIN, *one.command(folder), *resumed)
         for evaluation in one.evaluations:
             if is_trained(one, folder) and not evaluation.is_done(folder):
                 start(EVAL, *evaluation.command(folder))

@@ -30,6 +30,7 @@ from longhand.hub_cards.result_rows import (
     last_rows,
     median_interval,
     read_results,
+    worst_verdict,
 )
 
 FITS = 0.95
@@ -309,7 +310,7 @@ def is_refuted(row: Row) -> bool:
 
 def is_proved(row: Row) -> bool:
     """Whether a row says that no problem of its length is wrong."""
-    return row.get("verdict") == "proved" or row.get("worst_tried", 0) is None
+    return row.get("verdict") == "proved" or worst_verdict(row) == "proved"
 
 
 def first_refuted(rows: Sequence[Row]) -> Row | None:

@@ -47,9 +47,11 @@ def run(record: Record) -> None:
 def train_certified(folder: Path, small: bool) -> Row:
     """Train the recipe `addition` until it is certified, and say what its folder says."""
     options = [*SMALL_STEPS, "--use_cpu", "True"] if small else []
+    if folder.exists():
+        options.append("--resume")
     began = time.perf_counter()
     with suppress(SystemExit):
-        train.main(["addition", *options, *["--resume"] * folder.exists(), "--output_dir", str(folder)])
+        train.main(["addition", *options, "--output_dir", str(folder)])
     seconds = time.perf_counter() - began
     stated = json.loads((folder / CERTIFICATE_FILE).read_text(encoding="utf-8"))
     rows = [row for row in read_results(folder / RESULTS_FILE) if row["model"] == folder.name]

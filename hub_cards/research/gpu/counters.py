@@ -20,9 +20,17 @@ PACKAGE = Path(__file__).parents[3]
 
 WAITING = frozenset(
     {
-        *("_local_scalar_dense", "is_nonzero", "item", "equal"),
-        *("nonzero", "nonzero_numpy", "masked_select", "bincount"),
-        *("_unique2", "unique_dim", "unique_consecutive"),
+        "_local_scalar_dense",
+        "is_nonzero",
+        "item",
+        "equal",
+        "nonzero",
+        "nonzero_numpy",
+        "masked_select",
+        "bincount",
+        "_unique2",
+        "unique_dim",
+        "unique_consecutive",
     }
 )
 """Operations that read a value, or whose result has a shape that depends on values: the host waits until it is known."""

@@ -128,7 +128,7 @@ def whole(recipe: str, processes: int, record: Record) -> Path:
     """The folder of a run that nothing stopped."""
     folder = record.output / "processes" / f"{recipe}-{processes}"
     if not (folder / "results.jsonl").exists():
-        resumed = ["--resume"] * (folder / "recipe.yaml").exists()
+        resumed = ["--resume"] if (folder / "recipe.yaml").exists() else []
         start([*words_of(recipe, record), *resumed, "--output_dir", str(folder)], processes)
     return folder
 
