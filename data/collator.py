@@ -1,5 +1,6 @@
 """From formatted examples, or from rows of a dataset, to the inputs of a model: ids, labels, position ids."""
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +17,7 @@ from transformers import PreTrainedModel
 from longhand.data.checks import check_integer
 from longhand.data.formatting import Batch, Examples, LabelledTokens, as_batch, repeat_row
 from longhand.data.machines.covering import NeighbourhoodBatch
+from longhand.data.splits import make_generator
 from longhand.modeling import CoupledGPTConfig
 from longhand.modeling.coupling import (
     CouplingRule,
@@ -26,6 +28,7 @@ from longhand.modeling.coupling import (
     shift_position_ids,
     spread_position_ids,
 )
+from longhand.modeling.inputs import TaskConfig
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
 from longhand.modeling.relations import NOT_RELATED, with_levels
 from longhand.modeling.settling import IGNORED, NO_STATE
@@ -46,6 +49,8 @@ class CollatorOptions(TypedDict, total=False):
     pad_token_id: int
     padding_side: str
     start: int
+    seed: int
+    most_levels: int | None
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,10 @@ class CouplingCollator:
         padding_side: the side of rows on which padding stands.
         training_only: whether a batch of rows keeps the ids as they are, and has the random ones beside them, for a model
             that `for_model` has prepared.
+        seed: of the random ids of rows. They are a function of it and of the rows of a batch in their order, so a run that
+            resumes from a checkpoint draws what an uncut run draws, with any number of processes that load data. Shuffled
+            batches hold other rows in every epoch, and draw other ids; a row that is alone in its batch keeps its own.
+        most_levels: the most ids of a token that the model of the batches reads; None if that is not known.
     """
 
     coupling: str | CouplingRule | None = None
@@ -83,12 +92,15 @@ class CouplingCollator:
     training_only: bool = False
     start: int = 1
     padding_side: str = "right"
+    seed: int = 0
+    most_levels: int | None = None
 
     def __post_init__(self):
         sampling = self.position_sampling
         if sampling not in POSITION_SAMPLINGS:
             raise ValueError(f"position_sampling {sampling!r} is unknown: choose one of {', '.join(POSITION_SAMPLINGS)}")
-        for name in ("max_position_ids", "max_multiplier", "start"):
+        check_integer("seed", self.seed, 0, LARGEST_NUMBER)
+        for name in ("max_position_ids", "max_multiplier", "start", "most_levels"):
             number = getattr(self, name)
             if number is not None:
                 check_integer(name, number, 1, LARGEST_NUMBER)
@@ -156,9 +168,8 @@ class CouplingCollator:
         A batch has both. A hook on the model takes the random ones in training mode and drops them in evaluation mode. So
         evaluation during training, prefetched batches and processes that load data see what they should.
 
-        The ids are drawn when a batch is loaded, one batch or more before its step. So a run that resumes from a checkpoint
-        goes on with other random ids than a run that was not interrupted; both draw them alike. Runs of `train.py` resume
-        bit for bit.
+        Ids of several levels are refused for a model that reads one id a token, as those of transformers do: unnoticed, a
+        Llama may take the levels for its heads. `with_structure(model, levels=...)` lets it read them.
 
         Args:
             model: a model that takes `position_ids`, and the very one that is trained: with `model_init` of Trainer, make
@@ -173,6 +184,7 @@ class CouplingCollator:
         config: Any = model.config
         if getattr(config, "pad_token_id", None) is not None:
             options.setdefault("pad_token_id", config.pad_token_id)
+        options.setdefault("most_levels", _levels_of(model))
         make = partial(cls.for_training, config) if config.model_type == CoupledGPTConfig.model_type else cls
         collator = replace(make(position_sampling=position_sampling, **options), training_only=True)
         model.register_forward_pre_hook(_take_ids, with_kwargs=True)
@@ -245,15 +257,34 @@ class CouplingCollator:
         else:
             planned = plan_position_ids(self.coupling, tokens, tokens.shape[1]).expand(len(rows), -1, -1)
             ids = planned * present.unsqueeze(1)
+        if self.most_levels is not None and ids.shape[1] > self.most_levels:
+            raise ValueError(
+                f"rows have {ids.shape[1]} ids a token, and the model reads {self.most_levels}: give it more levels by "
+                f"longhand.with_structure(model, levels={ids.shape[1]}), or the collator most_levels={ids.shape[1]} if the "
+                "model reads them by itself"
+            )
         if generator is None and self.position_sampling not in ("fixed", "spread"):
-            # Trainer seeds and restores this source, in every process that loads data.
-            generator = np.random.default_rng(int(torch.randint(2**62, ())))
+            generator = self._generator_of(tokens, ids)
         drawn = POSITION_SAMPLINGS[self.position_sampling](self, tokens, ids, len(rows), generator)
         ids, drawn = (each.squeeze(1) if each.shape[1] == 1 else each for each in (ids, drawn))
         batch["position_ids"] = ids if self.training_only else drawn
         if self.training_only:
             batch["drawn_position_ids"] = drawn
         return batch
+
+    def _generator_of(self, tokens: torch.Tensor, ids: torch.Tensor) -> np.random.Generator:
+        """The source of the random ids of rows: a function of `seed`, and of what the rows hold in their order."""
+        # A collator does not know its step: batches are made ahead of it, in other processes, and skipped by a resumption.
+        held = [hashlib.sha256(each.contiguous().view(torch.uint8).numpy()).hexdigest() for each in (tokens, ids)]
+        return make_generator(self.seed, "rows", *held)
+
+
+def _levels_of(model: PreTrainedModel) -> int | None:
+    """The most ids of a token that a model reads; None for a model of this package, which refuses others by itself."""
+    if isinstance(model.config, TaskConfig):
+        return None
+    structure = getattr(model, "structure_config", None)
+    return 1 if structure is None else structure.levels or 1
 
 
 def _take_ids(model: nn.Module, arguments: tuple, named: dict[str, object]) -> tuple[tuple, dict[str, object]]:

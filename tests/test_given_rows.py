@@ -3,7 +3,18 @@
 import numpy as np
 import pytest
 import torch
-from transformers import Trainer, TrainingArguments, set_seed
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    set_seed,
+)
 
 import longhand
 from longhand.data import SPLITS, TASKS, Addition, build_task, load_task_dataset
@@ -200,16 +211,110 @@ LEARNED = {"position_encoding": "learned", "max_position_ids": 50}
 def test_a_collator_moves_the_ids_of_each_row_to_random_starts(given):
     rows = rows_of("addition_scratchpad" if given else "addition", 200, position_ids=given)
     collator = longhand.CouplingCollator(None if given else "addition", 60, "random_start")
-    torch.manual_seed(3)
     fixed, batch = longhand.CouplingCollator(collator.coupling)(rows), collator(rows)
-    torch.manual_seed(3)
-    assert torch.equal(collator(rows)["position_ids"], batch["position_ids"])
     ids, moved = fixed["position_ids"], batch["position_ids"]
     assert ((ids > 0) == (moved > 0)).all() and moved.max() <= 60
     # At every level, one number a row.
     offset = (moved - ids).where(ids > 0, 0).amax(-1, keepdim=True)
     assert torch.equal(moved, (ids + offset).where(ids > 0, 0)) and offset.unique().numel() > 40
     assert (offset.flatten(1).amin(0) == 0).all()
+
+
+def test_random_ids_are_a_function_of_the_seed_and_of_the_rows_in_their_order():
+    rows = rows_of("addition", 20)
+    ids = {}
+    for name, seed, chosen in [
+        ("batch", 0, rows),
+        ("again", 0, rows),
+        ("seed", 1, rows),
+        ("order", 0, rows[::-1]),
+        ("others", 0, rows[:19]),
+    ]:
+        # Other draws of the process, as in a resumed one, change nothing.
+        torch.rand(3)
+        collator = longhand.CouplingCollator("addition", 200, "random_start", seed=seed)
+        ids[name] = collator(chosen)["position_ids"].amax(1)
+    assert torch.equal(ids["batch"], ids["again"])
+    others = {"seed": ids["seed"], "order": ids["order"].flip(0), "others": ids["others"]}
+    for name, own in others.items():
+        assert (own != ids["batch"][: len(own)]).float().mean() > 0.8, name
+    # Alone in its batch, each row has a start of its own.
+    alone = [int(longhand.CouplingCollator("addition", 200, "random_start")([row])["position_ids"].amax()) for row in rows]
+    assert len(set(alone)) > 15
+
+
+class Killed(Exception):
+    pass
+
+
+class KilledAt(TrainerCallback):
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            raise Killed
+
+
+@pytest.mark.parametrize("kind", ["map", "map in two workers", "stream"])
+def test_a_plain_trainer_with_random_starts_that_is_killed_resumes_bit_for_bit(kind, tmp_path):
+    streaming = kind == "stream"
+    workers = 2 if kind == "map in two workers" else 0
+
+    def trainer_into(name, killed_at=None):
+        model = model_of(build_task("addition"), **LEARNED)
+        # A map is met twice, and the run is killed in the second epoch. Trainer skips no whole epoch of a stream.
+        count = 64 if streaming else 16
+        rows = load_task_dataset("addition", max_length=5, num_samples=count, streaming=streaming, cache_dir=tmp_path)
+        arguments = TrainingArguments(
+            tmp_path / name, max_steps=8, per_device_train_batch_size=4, learning_rate=0.01, save_steps=5, use_cpu=True,
+            report_to="none", disable_tqdm=True, dataloader_num_workers=workers,
+        )  # fmt: skip
+        collator = longhand.CouplingCollator.for_model(model)
+        callbacks = [KilledAt(killed_at)] if killed_at else None
+        return Trainer(model, arguments, train_dataset=rows, data_collator=collator, callbacks=callbacks)
+
+    whole = trainer_into("whole")
+    whole.train()
+    with pytest.raises(Killed):
+        trainer_into("cut", killed_at=7).train()
+    resumed = trainer_into("cut")
+    resumed.train(resume_from_checkpoint=True)
+    for name, weights in whole.model.state_dict().items():
+        assert torch.equal(weights, resumed.model.state_dict()[name]), name
+
+
+OTHERS = {
+    # As many heads as levels: unnoticed, this one takes each level for a head, if its batch has one row.
+    "llama": lambda: LlamaForCausalLM(
+        LlamaConfig(vocab_size=40, num_key_value_heads=2, max_position_embeddings=64, **SMALL)
+    ),
+    "gpt2": lambda: GPT2LMHeadModel(
+        GPT2Config(vocab_size=40, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
+    ),
+    "bert": lambda: BertForMaskedLM(BertConfig(vocab_size=40, max_position_embeddings=64, **SMALL)),
+}
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("sampling", ["fixed", "random_start"])
+@pytest.mark.parametrize("name", OTHERS)
+def test_rows_of_two_levels_are_refused_for_a_model_of_others_until_it_has_them(name, sampling, count):
+    rows = rows_of("subtraction", count, position_ids=True)
+    one_level = rows_of("addition", count, position_ids=True)
+    model = OTHERS[name]()
+    options = {} if sampling == "fixed" else {"max_position_ids": 40}
+    collator = longhand.CouplingCollator.for_model(model, sampling, **options)
+    assert torch.isfinite(model(**collator(one_level)).loss)
+    with pytest.raises(
+        ValueError, match=r"rows have 2 ids a token, and the model reads 1: .*with_structure\(model, levels=2\)"
+    ):
+        collator(rows)
+    structured = longhand.with_structure(OTHERS[name](), levels=2)
+    collator = longhand.CouplingCollator.for_model(structured, sampling, **options)
+    assert torch.isfinite(structured(**collator(rows)).loss)
+    with pytest.raises(ValueError, match="rows have 3 ids a token, and the model reads 2"):
+        collator([row | {"position_ids": [*row["position_ids"], row["position_ids"][0]]} for row in rows])
 
 
 def test_random_ids_are_taken_in_training_alone():
