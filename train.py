@@ -72,6 +72,7 @@ python train.py --list                              all recipes
 examples
   python train.py                                   the main job: the recipe "addition"
   python train.py addition-absolute --learning_rate 2e-3
+  python train.py copy-absolute --encoding fire     another position encoding, with what has to change with it
   python train.py addition --push_to_hub            publish the finished run as USER/addition (--hub_model_id USER/NAME)
   python train.py columns --function "lambda a, b: a + b"       the machine behind a function is found, then trained
   python train.py columns --function my_rule.py                 or behind the one function of a file, or FILE.py:NAME
@@ -82,9 +83,10 @@ examples
 """
 
 EPILOG = f"""Every recipe also takes --plugin FILE [...], Python files of your own that register tasks, coupling rules or
-position encodings; the run's folder gets copies. A recipe of a column task takes --write_states: the task writes its
-states too, with which any step has a window. Unasked it does so if that leaves less than half to learn, and never with
---write_states False. The value {UNSET} takes back what the recipe gives."""
+position encodings; the run's folder gets copies. A decoder's recipe takes --encoding NAME: a position encoding, with all
+arguments that have to change with it; what else is given wins. A recipe of a column task takes --write_states: the task
+writes its states too, with which any step has a window. Unasked it does so if that leaves less than half to learn, and
+never with --write_states False. The value {UNSET} takes back what the recipe gives."""
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -38,6 +38,10 @@ LARGEST_NUMBER = 2**31 - 1
 """Ids, multipliers and tokens above this are refused: sums and products of two of them fit into 64 bits."""
 
 
+RING_SAMPLINGS = ("random_start", "batch_start")
+"""Ways to vary ids that may continue at 1 after the largest."""
+
+
 class CollatorOptions(TypedDict, total=False):
     """Attributes of a `CouplingCollator` that may take the place of a configuration's."""
 
@@ -135,18 +139,8 @@ class CouplingCollator:
         Raises:
             ValueError: the sampling does not fit the configuration.
         """
-        encoding = config.position_encoding
-        legal = POSITION_ENCODINGS[encoding].position_samplings
-        if position_sampling not in legal:
-            raise ValueError(
-                f"position_sampling {position_sampling!r} is not for position_encoding {encoding!r}: choose one of "
-                f"{', '.join(legal)}"
-            )
-        if config.wrap_position_ids and position_sampling not in ("random_start", "batch_start"):
-            raise ValueError(
-                f"wrap_position_ids is for position_sampling 'random_start' or 'batch_start', got it with "
-                f"{position_sampling!r}"
-            )
+        if faults := sampling_faults(config.position_encoding, position_sampling, config.wrap_position_ids):
+            raise ValueError("; ".join(faults))
         levels = options.get("level_position_ids")
         if levels is not None and (len(levels) != config.rule.levels or max(levels) > config.max_position_ids):
             legal_levels = f"{config.rule.levels} numbers from 1 to {config.max_position_ids}"
@@ -550,6 +544,27 @@ def _stack_column(
         row = int(smallest.argmin())
         raise ValueError(f"{shown} must be {column.smallest} or above, got {int(smallest[row])} in row {row} of the batch")
     return stacked.unsqueeze(1) if column.needs_outer and not outer else stacked
+
+
+def sampling_faults(position_encoding: str, position_sampling: str, wraps: bool) -> list[str]:
+    """What does not fit of the way in which ids vary in training, a line for each fault.
+
+    Args:
+        position_encoding: a name of `POSITION_ENCODINGS`.
+        wraps: whether ids wrap around a ring.
+    """
+    faults = []
+    legal = POSITION_ENCODINGS[position_encoding].position_samplings
+    if position_sampling not in legal:
+        faults.append(
+            f"position_sampling {position_sampling!r} is not for position_encoding {position_encoding!r}: choose one of "
+            f"{', '.join(legal)}"
+        )
+    ring = [sampling for sampling in RING_SAMPLINGS if sampling in legal]
+    if wraps and (not ring or (position_sampling in legal and position_sampling not in ring)):
+        got = f"got it with {position_sampling!r}" if ring else f"which are not for position_encoding {position_encoding!r}"
+        faults.append(f"wrap_position_ids is for position_sampling {' or '.join(map(repr, RING_SAMPLINGS))}, {got}")
+    return faults
 
 
 def _check_room(collator: CouplingCollator, needed: int, ids: int) -> None:

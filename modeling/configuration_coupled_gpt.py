@@ -158,13 +158,14 @@ class CoupledGPTConfig(PluginConfig):
         if self.head_dim is None:
             check_heads(self, ": choose one that is, or give head_dim")
             self.head_dim = self.hidden_size // self.num_attention_heads
-        if self.relation_range is not None and not self.is_of_file:
-            self._check_reads_relations()
+        unread = None if self.is_of_file else self._unread_relation_range()
         if self.transducer or self.coupling in (GIVEN, *COUPLING_RULES):
             if self.position_levels is None:
                 self.position_levels = self.rule.levels
             if self.relation_range is None and not self.rule.relations and not self.num_relations:
                 self.relation_range = [0, 1]
+        if unread:
+            raise ValueError("; ".join([unread, *self._faults_of_ids()]))
         # The map names every head class, because saving adds only the class that is saved (transformers' custom models).
         self.auto_map = dict(self.own_code)
         super().__post_init__(**kwargs)
@@ -208,64 +209,72 @@ class CoupledGPTConfig(PluginConfig):
             )
         if self.transducer is not None:
             read_transducer(self.transducer).check_tables()
-        self._check_ids()
-        self._check_relation_range()
-        if self.attention_scale == "zero" and (self.qk_norm or not POSITION_ENCODINGS[self.position_encoding].uses_pair_map):
-            raise ValueError(
-                "attention_scale 'zero' leaves scores to the biases of a position encoding, without qk_norm: got "
-                f"position_encoding {self.position_encoding!r} and qk_norm {self.qk_norm}"
-            )
+        # All that does not fit is told at once: one thing mended would only lead to the next refusal.
+        if faults := [*self._faults_of_ids(), *self._faults_of_relations()]:
+            raise ValueError("; ".join(faults))
         if self.eos_token_id not in (BOS, SEPARATE_EOS) and not self.takes_structure:
             raise ValueError(f"eos_token_id must be {BOS} ('$') or {SEPARATE_EOS} ('<eos>'), got {self.eos_token_id}")
 
-    def _check_ids(self):
-        """Check that the position encoding can read the ids that the coupling rule and the options give."""
-        encoding = POSITION_ENCODINGS[self.position_encoding]
+    def _faults_of_ids(self) -> list[str]:
+        """Why the position encoding cannot read the ids that the coupling rule and the options give."""
+        encoding = POSITION_ENCODINGS.get(self.position_encoding)
+        if encoding is None:
+            return []
+        faults = []
         if encoding.reads_token_distances and self.coupling not in ("sequential", GIVEN):
-            raise ValueError(
+            faults.append(
                 f"position_encoding {self.position_encoding!r} reads distances in tokens, which only the coupling rule "
                 f"'sequential' gives, got {self.coupling!r}"
             )
         if self.randomized_positions and "randomized" not in encoding.position_samplings:
-            raise ValueError(f"position_encoding {self.position_encoding!r} cannot read randomized_positions")
+            faults.append(f"position_encoding {self.position_encoding!r} cannot read randomized_positions")
         levels = self.rule.levels
-        if levels > 1 and encoding.reads_token_distances:
-            raise ValueError(f"position_levels must be 1 for position_encoding {self.position_encoding!r}, got {levels}")
+        if levels > 1 and encoding.reads_token_distances and self.coupling in ("sequential", GIVEN):
+            faults.append(f"position_levels must be 1 for position_encoding {self.position_encoding!r}, got {levels}")
         if self.num_relations and (self.coupling, self.position_encoding) != (GIVEN, "pairwise"):
-            raise ValueError(
+            faults.append(
                 f"num_relations is for coupling 'given' and position_encoding 'pairwise', got {self.coupling!r} and "
                 f"{self.position_encoding!r}"
             )
         if self.position_levels != levels:
-            raise ValueError(
+            faults.append(
                 f"coupling {self.coupling!r} has {levels} level(s), got position_levels={self.position_levels}: "
                 "a saved model keeps its number of levels"
             )
-
-    def _check_reads_relations(self):
-        """Raise ValueError for a `relation_range` that the position encoding does not read; files may name the default."""
-        encoding = POSITION_ENCODINGS.get(self.position_encoding)
-        if encoding is not None and (encoding.reads_token_distances or not encoding.uses_pair_map):
-            raise ValueError(
-                f"relation_range is for relations of ids, as position_encoding 'pairwise' reads them: "
-                f"{self.position_encoding!r} reads none, got {self.relation_range}"
+        if self.attention_scale == "zero" and (self.qk_norm or not encoding.uses_pair_map):
+            faults.append(
+                "attention_scale 'zero' leaves scores to the biases of a position encoding, without qk_norm: got "
+                f"position_encoding {self.position_encoding!r} and qk_norm {self.qk_norm}"
             )
+        return faults
 
-    def _check_relation_range(self):
+    def _unread_relation_range(self) -> str | None:
+        """Why the position encoding does not read the `relation_range`, if it does not; files may name the default."""
+        encoding = POSITION_ENCODINGS.get(self.position_encoding)
+        if self.relation_range is None or encoding is None:
+            return None
+        if encoding.uses_pair_map and not encoding.reads_token_distances:
+            return None
+        return (
+            f"relation_range is for relations of ids, as position_encoding 'pairwise' reads them: "
+            f"{self.position_encoding!r} reads none, got {self.relation_range}"
+        )
+
+    def _faults_of_relations(self) -> list[str]:
+        """Why the relations are not those of the rule's levels, of a window or of given maps."""
         levels, bounds = self.position_levels, self.relation_range
         if self.num_relations:
-            if bounds is not None:
-                raise ValueError(f"num_relations counts relations of given maps, which have no relation_range, got {bounds}")
-        elif bounds is None:
+            given = f"num_relations counts relations of given maps, which have no relation_range, got {bounds}"
+            return [] if bounds is None else [given]
+        if bounds is None:
             if self.position_encoding == "pairwise" and not self.windowed:
-                raise ValueError(
+                return [
                     f"the coupling rule {self.coupling!r} names only the relations of a window: give relation_range, or "
                     "set windowed"
-                )
+                ]
         elif len(bounds) not in (2, 2 * levels) or any(low > high for low, high in level_ranges(bounds, levels)):
-            raise ValueError(
-                f"relation_range must be two integers, low <= high, or two for each of {levels} level(s), got {bounds}"
-            )
+            return [f"relation_range must be two integers, low <= high, or two for each of {levels} level(s), got {bounds}"]
+        return []
 
 
 CoupledGPTConfig.register_for_auto_class()

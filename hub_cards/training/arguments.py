@@ -22,6 +22,7 @@ from transformers.hf_argparser import string_to_bool
 from transformers.trainer_utils import IntervalStrategy
 from transformers.utils.chat_template_utils import parse_google_format_docstring
 
+from longhand.data.families import PositionArguments
 from longhand.data.formatting import Batch
 from longhand.data.proofs.certificate import LARGEST_RATIO, ROUNDING_FACTOR
 from longhand.data.tasks.column_task import MEANING, ColumnTask
@@ -33,6 +34,7 @@ from longhand.data.tasks.written_states import STATES, own_layout
 from longhand.hub_cards.checkpoints.load import fetch_recipe, learned_facts
 from longhand.hub_cards.commands import OneLineParser, one_line
 from longhand.hub_cards.recipes import Recipe, know_table, load_recipe
+from longhand.hub_cards.training.encodings import encoding_faults, fit_encoding, hint
 from longhand.hub_cards.training.launcher import (
     DIVIDING_ARGUMENTS,
     join_launched,
@@ -336,13 +338,15 @@ class Parser(OneLineParser, HfArgumentParser):
                 refuse_dividing(dividing)
             close = difflib.get_close_matches(name, self._option_string_actions, n=3)
             raise ValueError(f"unknown argument {name!r}" + (f": did you mean {' or '.join(close)}?" if close else ""))
-        values = vars(given)
+        values, faults = vars(given), []
         for option in self.fields.values():
             _check_bounds(option, values[option.name])
             for name, value in option.metadata.get("needs", {}).items():
                 if values[option.name] and values[name] != value:
                     needed = UNSET if value is None else value
-                    raise ValueError(f"{option.name} needs {name} {needed}, got {values[name]}")
+                    faults.append(f"{option.name} needs {name} {needed}, got {values[name]}")
+        if faults:
+            raise ValueError("; ".join(faults))
         return values
 
     def make(self, kind: type, values: dict[str, Any]) -> Any:
@@ -424,6 +428,7 @@ def read_arguments(arguments: list[str]) -> Given:
     first.add_argument("--plugin", nargs="+", action="extend", default=[])
     first.add_argument("--task")
     first.add_argument("--write_states", nargs="?", const=True, type=truth_value)
+    first.add_argument("--encoding")
     chosen, words = first.parse_known_args(arguments)
     plugins = [load_plugin(file) for file in chosen.plugin]
     recipe = load_recipe(source)
@@ -483,6 +488,13 @@ def read_arguments(arguments: list[str]) -> Given:
     # Values of the recipe win over those that the task's search suggests.
     suggested = parser.make(task, parser.read(words)).suggested_arguments
     parser.set_defaults(**{name: value for name, value in suggested.items() if name not in recipe})
+    if chosen.encoding is not None:
+        if task.family.training_arguments is not PositionArguments:
+            raise ValueError(f"--encoding is for decoders, and {name} is a recipe of the family {task.family.name}")
+        if any(word.partition("=")[0] == "--position_encoding" for word in words):
+            raise ValueError("--encoding sets position_encoding and what goes with it: leave out --position_encoding")
+        values = parser.read(words)
+        parser.set_defaults(**fit_encoding(chosen.encoding, parser.make(task, values), values))
     values = join_launched(parser.read(words), launched_arguments(os.environ), recipe, words) | {"task": task.name}
     given_range = any(word.startswith("--relation_range") for word in words)
     if "relation_range" in values and not given_range and not _reads_relations(values.get("position_encoding")):
@@ -611,12 +623,16 @@ def parse_run(arguments: list[str]) -> Run:
         part.check_worked_examples()
     family = task.family
     positions = family.training_arguments and make(family.training_arguments, values)
+    faults, fitting = [], ""
+    if isinstance(positions, PositionArguments):
+        faults, fitting = encoding_faults(task, values), hint(task, values)
     try:
         config = family.model_class.config_class(**{**vars(model), **family.config_options(task, positions)})
-    except StrictDataclassFieldValidationError as error:
-        raise ValueError(one_line(error)) from error
-    except StrictDataclassError as error:
-        raise ValueError(one_line(error.__cause__ or error)) from error
+    except (StrictDataclassError, ValueError) as error:
+        own_words = isinstance(error, StrictDataclassFieldValidationError)
+        faults.insert(0, one_line(error if own_words else error.__cause__ or error))
+    if faults:
+        raise ValueError("; ".join(faults) + fitting)
     recorded = {
         option.name: values[option.name]
         for option in fields(RunArguments)
