@@ -29,7 +29,7 @@ from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, 
 from longhand.hub_cards.checkpoints.checkpoint import CARD_FILE, CERTIFICATE_FILE, Checkpoint, checkpoint_name, file_name
 from longhand.hub_cards.checkpoints.load import OtherModel, describe_zoo, is_in_zoo, load_checkpoint, locate
 from longhand.hub_cards.checkpoints.solver import answers_of
-from longhand.hub_cards.commands import OneLineParser, holding, interruptible, refusing_in_one_line
+from longhand.hub_cards.commands import OneLineParser, holding, interruptible, read_numbers, refusing_in_one_line
 from longhand.hub_cards.recipes import RECIPE_FILE
 from longhand.hub_cards.result_rows import CERTIFICATES_FILE, LARGEST, RESULTS_FILE, Row, write_results
 
@@ -207,22 +207,13 @@ def parse_lengths(text: str, least: int = 1) -> list[int]:
     Raises:
         ValueError: the text is neither, or a length is below `least`.
     """
-    lengths: Sequence[int]
-    try:
-        if ":" in text:
-            start, stop, *step = map(int, text.split(":"))
-            check_integer("STEP", min(step, default=1), 1)
-            lengths = range(start, stop + 1, *step)
-        else:
-            lengths = [int(part) for part in text.split(",")]
-    except (TypeError, ValueError):
-        lengths = []
-    if not 0 < len(lengths) <= MOST_LENGTHS or min(lengths) < least:
+    lengths = read_numbers(text, least, MOST_LENGTHS)
+    if not lengths:
         raise ValueError(
             f"lengths {text!r}: give START:STOP:STEP such as 10:200:10, or a list such as 30,60,100, of {least} and more, "
             f"{MOST_LENGTHS:,} lengths at most"
         )
-    return list(lengths)
+    return lengths
 
 
 def check_options(options: Options) -> None:

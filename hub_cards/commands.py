@@ -41,6 +41,27 @@ def one_line(error: BaseException) -> str:
     return line if len(line) <= MOST_CHARACTERS else f"{line[:kept]} [...] {line[-kept:]}"
 
 
+def read_numbers(text: str, least: int, most: int) -> list[int]:
+    """Return `"10:200:10"` (both ends included) or `"30,60,100"` as a list; an empty one if the text is neither.
+
+    Args:
+        least: the least number that is legal.
+        most: how many numbers are legal.
+    """
+    numbers: range | list[int]
+    try:
+        if ":" in text:
+            start, stop, *step = map(int, text.split(":"))
+            numbers = range(start, stop + 1, *step)
+            if numbers.step < 1:
+                return []
+        else:
+            numbers = [int(part) for part in text.split(",")]
+    except (TypeError, ValueError):
+        return []
+    return list(numbers) if 0 < len(numbers) <= most and min(numbers) >= least else []
+
+
 @contextmanager
 def refusing_in_one_line(*more: type[Exception]) -> Iterator[None]:
     """End the program with one line on stderr and exit status 2 on a ValueError, or on one of `more`."""

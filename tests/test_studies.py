@@ -12,6 +12,7 @@ from test_commands import held_elsewhere
 
 from longhand.data.proofs.check import coverings
 from longhand.eval import check_options, parse_arguments
+from longhand.hub_cards.evaluation import plots
 from longhand.hub_cards.evaluation.plots import WIDTH
 from longhand.hub_cards.recipes import list_recipes, load_recipe, write_recipe
 from longhand.hub_cards.research import pages as documents
@@ -143,15 +144,16 @@ def cells(table):
     return {line[0]: dict(zip(header, line, strict=True)) for line in lines}
 
 
-def test_a_table_shows_what_fits_and_names_what_does_not():
+def test_a_table_shows_everything_and_marks_what_does_not_fit():
     rows = [measured(f"{name}-seed{seed}", size, 0.9 if name == "nope" and size == 1 else 1.0 - seed / 2)
             for name in ("nope", "coupled") for size in (1, 3) for seed in (0, 0.01)]  # fmt: skip
     table = study_table(TINY, rows)
-    assert list(cells(table)) == ["coupled"] and "`nope`" in table.splitlines()[-1] and "0.900" not in table
+    assert list(cells(table)) == ["nope", "coupled"] and "In italics" in table.splitlines()[-1]
     assert cells(table)["coupled"] | {"seeds that fit": "2 of 2", "reach": ">= 3", "steps": "4"} == cells(table)["coupled"]
-    nothing = study_table(TINY, rows[:4])
-    assert "|" not in nothing and "`nope`" in nothing
-    assert list(cells(study_table(TINY, rows, measure="token_accuracy"))) == ["nope", "coupled"]
+    poor = {"1": "*0.900*", "3": "*0.998*", "reach": "not fitted"}
+    assert cells(table)["nope"] | poor == cells(table)["nope"]
+    assert list(cells(study_table(TINY, rows[:4]))) == ["nope"], "a table of nothing that fits is a table"
+    assert "*" not in study_table(TINY, rows, measure="token_accuracy")
 
 
 def test_a_line_for_each_run_has_no_mixture_of_tasks(tmp_path):
@@ -178,16 +180,13 @@ def test_a_table_of_seeds_counts_those_above_the_same_seed_of_the_first_variant(
     }
 
 
-def test_checkpoints_of_what_does_not_fit_are_not_drawn(tmp_path, monkeypatch):
+def test_checkpoints_of_what_does_not_fit_are_drawn_and_named_so(tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(study_pages, "plot_checkpoints", lambda runs, *_: drawn.append([*runs]))
     tests = [measured(f"{name}-seed0", 1, value) for name, value in (("nope", 0.5), ("coupled", 1.0))]
     rows = [{**row, "step": step} for row in tests for step in (1, 2)]
-    draw_checkpoints(TINY, rows, file := tmp_path / "checkpoints.png", tests)
-    assert drawn == [["coupled"]]
-    file.write_bytes(b"old")
-    draw_checkpoints(TINY, rows, file, [*tests[:1], {**tests[1], "exact_match": 0.9}])
-    assert not file.exists() and len(drawn) == 1
+    draw_checkpoints(TINY, rows, tmp_path / "checkpoints.png", tests)
+    assert drawn == [["nope (not fitted)", "coupled"]]
 
 
 def test_a_class_of_sums_is_no_trained_size(tmp_path):
@@ -198,14 +197,26 @@ def test_a_class_of_sums_is_no_trained_size(tmp_path):
     write_results(tests, tmp_path / "results.jsonl")
     write_results(classes, tmp_path / "cascades" / "results.jsonl")
     table = study_block(TINY, tmp_path, "cascades")
-    assert list(cells(table)) == ["coupled"] and cells(table)["coupled"]["2"] == "0.100" and "`nope`" in table
+    assert {name: line["2"] for name, line in cells(table).items()} == {"nope": "*0.100*", "coupled": "0.100"}
     assert len(cells(study_block(TINY, tmp_path, "cascades", "runs"))) == 2
     draw_study(TINY, classes, tmp_path / "classes.png", tests)
     draw_study(TINY, [measured("nope-seed0", a, 0.5, length_b=b) for a in (1, 3) for b in (2, 4)], tmp_path / "grid.png")
     for name in ("grid.png", "classes.png"):
         assert Image.open(tmp_path / name).width == WIDTH * 150, "drawn in the house style"
-    draw_study(TINY, tests[1:], tmp_path / "classes.png")
-    assert not (tmp_path / "classes.png").exists(), "a picture of nothing that fits"
+    draw_study(TINY, tests[1:], tmp_path / "poor.png")
+    assert Image.open(tmp_path / "poor.png").width == WIDTH * 150, "a picture of nothing that fits"
+
+
+def test_a_picture_shows_what_does_not_fit_in_grey(tmp_path, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(plots, "save_figure", lambda figure, file: drawn.update({file: figure}))
+    rows = [measured(f"{name}-seed0", size, value) for name, value in (("nope", 0.5), ("coupled", 1.0)) for size in (1, 3)]
+    draw_study(TINY, rows, tmp_path / "both.png")
+    lines = {line.get_label(): line for line in drawn[tmp_path / "both.png"].axes[0].lines}
+    assert {name: line.get_color() == plots.GREY for name, line in lines.items()} == {
+        "coupled": False, "nope (not fitted)": True
+    }  # fmt: skip
+    assert list(lines["nope (not fitted)"].get_ydata()) == [0.5, 0.5]
 
 
 def test_a_table_says_what_certificates_say_of_all_runs():

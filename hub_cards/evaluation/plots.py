@@ -110,13 +110,24 @@ def merge_equal(lines: Iterable[Line]) -> list[Line]:
     return [own[0]._replace(label=",\n".join(line.label for line in own)) for own in groups.values()]
 
 
-def draw_lines(axes: Axes, lines: Iterable[Line]) -> None:
-    """Draw lines with markers and bands, and name them beside the axes; lines through the same points are drawn once."""
+NOT_FITTED = "not fitted"
+"""What is said of a model that is not right at the sizes that it was trained on."""
+
+
+def draw_lines(axes: Axes, lines: Iterable[Line], poor: Iterable[Line] = ()) -> None:
+    """Draw lines with markers and bands, and name them beside the axes; lines through the same points are drawn once.
+
+    Args:
+        poor: lines of what does not fit its trained lengths, in thin grey.
+    """
     for number, line in enumerate(merge_equal(lines)):
         colour, style = COLOURS[number % len(COLOURS)], ("-", "--", ":")[number // len(COLOURS) % 3]
         axes.plot(line.x, line.y, style, color=colour, marker=MARKERS[number % len(MARKERS)], label=line.label)
         if len(line.low):
             axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
+    for number, line in enumerate(merge_equal(poor)):
+        marker, label = MARKERS[number % len(MARKERS)], f"{line.label} ({NOT_FITTED})"
+        axes.plot(line.x, line.y, color=GREY, alpha=0.6, linewidth=1, marker=marker, markersize=3, label=label, zorder=1)
     name_lines(axes)
 
 
@@ -185,20 +196,23 @@ def plot_lines(
     xlabel: str,
     title: str = "",
     behind: Sequence[Line] = (),
+    poor: Sequence[Line] = (),
 ) -> None:
     """Draw exact match against length, the trained lengths shaded.
 
     Args:
         behind: lines in thin grey, without a name.
+        poor: as of `draw_lines`.
     """
-    figure, ((axes,),) = new_figure(max(3.7, 0.2 * len(lines) + 1))
-    scale_lengths(axes, [x for line in (*lines, *behind) for x in line.x], trained_lengths[1] if trained_lengths else None)
+    figure, ((axes,),) = new_figure(max(3.7, 0.2 * len([*lines, *poor]) + 1))
+    shown = [x for line in (*lines, *behind, *poor) for x in line.x]
+    scale_lengths(axes, shown, trained_lengths[1] if trained_lengths else None)
     axes.set(xlabel=xlabel, ylabel="exact match", ylim=(-0.04, 1.04))
     axes.set_title(title, pad=18 if trained_lengths else 6)
     shade_trained(axes, trained_lengths)
     for line in behind:
         axes.plot(line.x, line.y, color=GREY, alpha=0.5, linewidth=1)
-    draw_lines(axes, lines)
+    draw_lines(axes, lines, poor)
     save_figure(figure, file)
 
 

@@ -1,6 +1,6 @@
 """Run a study: python -m longhand.hub_cards.research NAME ..., or list the studies: --list
 
-NAME --help says what a study does and which options it takes.
+NAME --help says what a study does and which options it takes. A file, my-study.yaml, is a study of one's own.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from typing import Any
 from transformers.utils import logging
 
 from longhand.hub_cards.commands import OneLineParser, interruptible, refusing_in_one_line
-from longhand.hub_cards.research.study import list_studies, load_study
+from longhand.hub_cards.research.study import is_file, list_studies, load_study
 
 THEORIES = (
     "answers",
@@ -61,8 +61,10 @@ def main(arguments: list[str] | None = None) -> None:
             print(describe_studies() if name == "--list" else f"{__doc__}\n{describe_studies()}")
             return
         names = [*STUDIES, GPU, *list_studies()]
-        if name not in names:
-            raise ValueError(f"study {name!r} is unknown: choose from {', '.join(names)}")
+        if name not in names and not is_file(name):
+            raise ValueError(
+                f"study {name!r} is unknown: choose from {', '.join(names)}, or give a file such as my-study.yaml"
+            )
         code = load_code(name)
         prog, style = f"python -m longhand.hub_cards.research {name}", argparse.RawTextHelpFormatter
         parser = OneLineParser(prog=prog, description=code.__doc__, formatter_class=style)

@@ -1,35 +1,44 @@
 """Train what a study compares, measure it, and gather the results.
 
+    python -m longhand.hub_cards.research my-study.yaml --output outputs/mine --seeds 0:3 --jobs 2
     python -m longhand.hub_cards.research NAME --jobs 2
 
 Only the missing runs are trained. A run that was cut off goes on from its last checkpoint. The results of a finished run are
-copied to hub_cards/results/studies/NAME, so its folder may be removed. Results of runs that the study no longer has, or has
-changed since, are removed. `python -m longhand.hub_cards.research.pages` shows the results.
+copied, so its folder may be removed. Results of runs that the study no longer has, or has changed since, are removed.
+
+A study of one's own is a YAML file anywhere. Everything of it goes into the folder --output: runs, results, and at the end
+table.md and accuracy.png. A study of this package, NAME, goes there too if --output is given. Otherwise its results are
+those of the pages: they go to hub_cards/results/studies/NAME, and `python -m longhand.hub_cards.research.pages` shows them.
 """
 
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from longhand.eval import check_options, parse_arguments
 from longhand.hub_cards.checkpoints.certificate_file import certificate_row
-from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE
-from longhand.hub_cards.commands import holding, one_line
+from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, PLOT_FILE
+from longhand.hub_cards.commands import holding, one_line, read_numbers, write_atomically
 from longhand.hub_cards.recipes import RECIPE_FILE, differences, read_recipe
-from longhand.hub_cards.research.study import RUNS_FILE, STUDY_RESULTS, Study, StudyRun, load_study
-from longhand.hub_cards.research.study_pages import CERTIFICATES
+from longhand.hub_cards.research.study import RUNS_FILE, STUDY_RESULTS, Study, StudyRun, is_file, load_study
+from longhand.hub_cards.research.study_pages import CERTIFICATES, draw_study, study_block
 from longhand.hub_cards.result_rows import RESULTS_FILE, VALIDATION_FILE, Row, read_results, write_results
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.run_folder import is_complete
 
 TRAIN, EVAL = (Path(__file__).parents[2] / name for name in ("train.py", "eval.py"))
+TABLE_FILE = "table.md"
+MOST_SEEDS = 10_000
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -38,24 +47,103 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--jobs", type=int, default=1, help="runs at a time, of one thread each (default: %(default)s)")
     add("--only", nargs="+", metavar="VARIANT", help="train only these variants")
     add("--output_dir", type=Path, default=Path("outputs", "studies"), help="folder of the runs (default: %(default)s)")
+    described = "folder of runs, results, table and picture (default, for a file of one's own: OUTPUT_DIR/NAME)"
+    add("--output", type=Path, metavar="FOLDER", help=described)
+    described = "seeds in place of the study's own, as START:STOP, both included, or a list; with --output or a file"
+    add("--seeds", help=described)
+    described = "print a command for each run, such as for a cluster, and train nothing; the same command without it gathers"
+    add("--print", dest="is_printed", action="store_true", help=described)
 
 
-def run(name: str, jobs: int, only: list[str] | None, output_dir: Path) -> None:
-    """Train the missing runs of a study in its order, and gather the results that exist.
+def run(
+    name: str,
+    jobs: int,
+    only: list[str] | None,
+    output_dir: Path,
+    output: Path | None = None,
+    seeds: str | None = None,
+    is_printed: bool = False,
+) -> None:
+    """Train the missing runs of a study in its order, gather the results that exist, and show those of one's own folder.
+
+    Args:
+        name: of a study of this package, or the file of another one.
 
     Raises:
-        ValueError: another process holds the folder of the study's runs.
+        ValueError: a run or an argument is not legal, or another process holds the folder of the study's runs.
     """
     study = load_study(name)
-    results, folder = STUDY_RESULTS / name, output_dir / name
+    own = output or (output_dir / study.name if is_file(name) else None)
+    if seeds is not None:
+        if own is None:
+            raise ValueError("--seeds would remove results of other seeds from this package: give --output too")
+        study = replace(study, seeds=read_numbers(seeds, 0, MOST_SEEDS))
+        if not study.seeds:
+            raise ValueError(f"--seeds {seeds}: give START:STOP such as 0:3, or a list such as 0,1,2")
+    if unknown := [variant for variant in only or () if variant not in study.variants]:
+        raise ValueError(f"--only: {unknown[0]!r} is no variant of {study.name}: these are {', '.join(study.variants)}")
+    check_runs(study)
+    folder, results = (own / "runs", own / "results") if own else (output_dir / name, STUDY_RESULTS / name)
+    chosen = [one for one in study.runs if only is None or one.name.rpartition("-seed")[0] in only]
+    if is_printed:
+        for one in chosen:
+            print(command_of(one, folder / one.name))
+        return
     with holding(folder):
         gather(study, folder, results)
-        missing = [one for one in missing_runs(study, results) if only is None or one.name.rpartition("-seed")[0] in only]
-        print(f"{name}: {len(study.runs)} runs, {len(missing)} to train, {jobs} at a time", flush=True)
+        missing = [one for one in missing_runs(study, results) if one in chosen]
+        print(f"{study.name}: {len(study.runs)} runs, {len(missing)} to train, {jobs} at a time", flush=True)
         failed = train_all(missing, folder, jobs, partial(gather, study, folder, results))
-    print(f"results are in {results}; python -m longhand.hub_cards.research.pages shows them")
+    if own:
+        show(study, results, own)
+    else:
+        print(f"results are in {results}; python -m longhand.hub_cards.research.pages shows them")
     if failed:
         raise SystemExit(1)
+
+
+def check_runs(study: Study) -> None:
+    """Raise ValueError, which names each variant and its fault, if a run of a study or a measurement is not legal."""
+    faults = []
+    for one in study.runs[: len(study.variants)]:
+        variant = one.name.rpartition("-seed")[0]
+        try:
+            data = study.parse(variant).data
+            if min(data.test_lengths) > data.max_length:
+                raise ValueError(
+                    f"test_lengths must hold a trained size, {data.max_length} at most: it says whether a variant fits; "
+                    f"got {data.test_lengths}"
+                )
+            for evaluation in one.evaluations:
+                check_options(parse_arguments(evaluation.command(Path("run"))))
+        except ValueError as error:
+            faults.append(f"{variant}: {one_line(error)}")
+    if faults:
+        raise ValueError("; ".join(faults))
+
+
+def command_of(one: StudyRun, folder: Path) -> str:
+    """The command of a shell that trains a run and measures it."""
+    words = [["longhand.train", *one.command(folder)]]
+    words += [["longhand.eval", *evaluation.command(folder)] for evaluation in one.evaluations]
+    return " && ".join(shlex.join(["python", "-m", *own]) for own in words)
+
+
+def show(study: Study, results: Path, folder: Path) -> None:
+    """Print and write the table of a study, and draw its picture, if a run of it has finished."""
+    if not (results / RESULTS_FILE).is_file():
+        print(f"no run of {study.name} has finished, so there is nothing to compare")
+        return
+    tables = [study_block(study, results)]
+    for name in study.evaluate:
+        if (results / name / RESULTS_FILE).is_file():
+            tables.append(f"## {name}\n\n{study_block(study, results, name)}")
+    heading = f"# {study.name}\n\n" + (f"{study.question}\n\n" if study.question else "")
+    text = heading + "\n".join(tables)
+    print(f"\n{text}")
+    write_atomically(folder / TABLE_FILE, text)
+    draw_study(study, read_results(results / RESULTS_FILE), folder / PLOT_FILE)
+    print(f"wrote {folder / TABLE_FILE} and {folder / PLOT_FILE}")
 
 
 def missing_runs(study: Study, results: Path) -> list[StudyRun]:

@@ -1,6 +1,6 @@
 """Studies as data: which runs are compared, from one YAML file for each study.
 
-A file `hub_cards/research/studies/NAME.yaml` holds:
+A file `hub_cards/research/studies/NAME.yaml`, or a file of one's own anywhere, holds:
 
     question: what the study asks, in one sentence
     recipe: the recipe that all runs begin with
@@ -13,11 +13,14 @@ A file `hub_cards/research/studies/NAME.yaml` holds:
     xlabel: what the sizes are, for the picture
     lengths: the sizes that the table shows; without them, all sizes
     validations: true keeps what the validations of the runs measured, for a picture of accuracy over checkpoints
+
+`recipe` and `variants` are needed. Files that `recipe` and `plugin` name are looked for beside the study's file first.
 """
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+import re
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from pathlib import Path
 
@@ -57,10 +60,12 @@ class Evaluation:
     Attributes:
         name: several measurements may share it; their rows make one table.
         options: of eval.py.
+        plugins: files that the run needs.
     """
 
     name: str
     options: Recipe
+    plugins: tuple[str, ...] = ()
 
     def command(self, run_folder: Path) -> list[str]:
         """Return the words that follow `python eval.py`."""
@@ -68,6 +73,7 @@ class Evaluation:
         for name, value in self.options.items():
             text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
             words += [f"--{name}"] if value is True else [f"--{name}", text]
+        words += ["--plugin", *self.plugins] if self.plugins else []
         return [str(run_folder), *words, "--output_dir", str(self.folder(run_folder))]
 
     def folder(self, run_folder: Path) -> Path:
@@ -119,9 +125,9 @@ class Study:
     """A study as its file describes it; the module's docstring says what the fields mean."""
 
     name: str
-    question: str
     recipe: str
     variants: dict[str, Recipe]
+    question: str = ""
     arguments: Recipe = field(default_factory=dict)
     seeds: list[int] = field(default_factory=lambda: [0])
     evaluate: dict[str, list[Recipe]] = field(default_factory=dict)
@@ -137,8 +143,11 @@ class Study:
     def _run(self, variant: str, seed: int) -> StudyRun:
         arguments = {**self.arguments, **self.variants[variant], "seed": seed, "data_seed": seed}
         recipe = arguments.pop("recipe", self.recipe)
+        plugins = tuple(arguments.get("plugin", ()))
         evaluations = [
-            Evaluation(name, {option: value for option, value in one.items() if option not in ("variants", "seeds")})
+            Evaluation(
+                name, {option: value for option, value in one.items() if option not in ("variants", "seeds")}, plugins
+            )
             for name, measurements in self.evaluate.items()
             for one in measurements
             if variant in one.get("variants", self.variants) and seed in one.get("seeds", self.seeds)
@@ -195,10 +204,57 @@ def list_studies() -> list[str]:
     return sorted(file.stem for file in STUDIES_FOLDER.glob("*.yaml"))
 
 
+def is_file(source: str) -> bool:
+    """Whether a study is a file of one's own, and not one of this package."""
+    return Path(source).suffix in (".yaml", ".yml")
+
+
 @cache
-def load_study(name: str) -> Study:
-    """Return the study of that name."""
-    values = read_settings(STUDIES_FOLDER / f"{name}.yaml")
-    values["variants"] = {variant: changes or {} for variant, changes in values["variants"].items()}
-    evaluate = {key: one if isinstance(one, list) else [one] for key, one in values.pop("evaluate", {}).items()}
-    return Study(name=name, evaluate=evaluate, **values)
+def load_study(source: str) -> Study:
+    """Return the study of that name, or in that file.
+
+    Raises:
+        ValueError: the file cannot be read, or a field of it is missing, unknown or of another type.
+    """
+    file = Path(source) if is_file(source) else STUDIES_FOLDER / f"{source}.yaml"
+    values = read_settings(file)
+    legal = [option for option in fields(Study) if option.name != "name"]
+    needed = [option.name for option in legal if option.default is MISSING and option.default_factory is MISSING]
+    if faults := [*(name for name in values if name not in {one.name for one in legal})]:
+        raise ValueError(f"{file}: {faults[0]} is no field of a study: these are {', '.join(one.name for one in legal)}")
+    if missing := [name for name in needed if not values.get(name)]:
+        raise ValueError(f"{file}: {' and '.join(missing)} must be given")
+    mappings = {name: values.get(name) or {} for name in ("variants", "arguments", "evaluate")}
+    if wrong := [name for name, value in mappings.items() if not isinstance(value, dict)]:
+        raise ValueError(f"{file}: {wrong[0]} must map names to values, got {mappings[wrong[0]]!r}")
+    variants = {str(name): beside(file, changes or {}) for name, changes in mappings["variants"].items()}
+    if wrong := [name for name in variants if not re.fullmatch(r"[^\s/\\]+", name) or "-seed" in name]:
+        raise ValueError(f"{file}: a variant names a folder, so {wrong[0]!r} must have no space, no slash and no '-seed'")
+    seeds = values.get("seeds", [0])
+    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds):
+        raise ValueError(f"{file}: seeds must be a list of whole numbers from 0 on, got {seeds!r}")
+    values |= {"variants": variants, "arguments": beside(file, mappings["arguments"])}
+    evaluate = {key: one if isinstance(one, list) else [one] for key, one in mappings["evaluate"].items()}
+    recipe = beside(file, {"recipe": values["recipe"]})["recipe"]
+    return Study(name=file.stem, **{**values, "evaluate": evaluate, "recipe": recipe})
+
+
+def beside(file: Path, arguments: Recipe) -> Recipe:
+    """Arguments whose recipe and plugins are the files beside a study's file, if there are such files there.
+
+    Raises:
+        ValueError: the arguments do not map names to values.
+    """
+    if not isinstance(arguments, dict):
+        raise ValueError(f"{file}: arguments must map names to values, got {arguments!r}")
+
+    def found(name: object) -> str:
+        near = file.parent / str(name)
+        return str(near) if near.is_file() else str(name)
+
+    placed = {**arguments}
+    if "recipe" in placed:
+        placed["recipe"] = found(placed["recipe"])
+    if plugins := placed.get("plugin"):
+        placed["plugin"] = [found(name) for name in (plugins if isinstance(plugins, list) else [plugins])]
+    return placed

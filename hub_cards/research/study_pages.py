@@ -1,7 +1,7 @@
 """Tables and pictures of studies (`hub_cards/research/studies/NAME.yaml`).
 
 A method's reach counts only if the method fits the sizes that it was trained on. Otherwise a low score says nothing about
-generalization.
+generalization: such a method is shown in italics, or in grey, and has no reach.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,14 @@ from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE
 from longhand.hub_cards.checkpoints.length_certificate import ranges
 from longhand.hub_cards.checkpoints.load import zoo
 from longhand.hub_cards.commands import read_object
-from longhand.hub_cards.evaluation.plots import describe_sizes, median_line, plot_checkpoints, plot_lines, plot_results
+from longhand.hub_cards.evaluation.plots import (
+    NOT_FITTED,
+    describe_sizes,
+    median_line,
+    plot_checkpoints,
+    plot_lines,
+    plot_results,
+)
 from longhand.hub_cards.research.study import STUDY_RESULTS, Study, load_study
 from longhand.hub_cards.research.tables import TABLES, TableLine, filled_table, render_table
 from longhand.hub_cards.result_rows import (
@@ -91,7 +98,7 @@ def seeds_that_fit(rows: list[Row], sizes: tuple[int, int]) -> tuple[int, int]:
 
 def fitted_reach(rows: list[Row], sizes: tuple[int, int]) -> str:
     """Return the generalizable length of a variant that fits its trained sizes, with >= if nothing longer was tested."""
-    return describe_reach(rows) if fits(rows, sizes) else "not fitted"
+    return describe_reach(rows) if fits(rows, sizes) else NOT_FITTED
 
 
 def describe_reach(rows: Sequence[Row]) -> str:
@@ -193,8 +200,8 @@ def study_table(
 ) -> str:
     """Return a line for each variant with results, in the order of the study.
 
-    Last checkpoints are shown; best ones only if there are no others. Variants that do not fit their trained sizes have no
-    line: the note names them. Where the measure is not exact match, they have one.
+    Last checkpoints are shown; best ones only if there are no others. The numbers of variants that do not fit their trained
+    sizes are in italics.
 
     Args:
         certificates: of the variants that can be certified.
@@ -209,9 +216,16 @@ def study_table(
     last, best, checks = group_variants(shown), group_variants(best_rows(rows)), group_variants(list(certificates))
     lengths = sorted({row["length"] for row in shown}) if study.lengths is None or not is_usual else study.lengths
     lines = []
-    for variant in (name for name in study.variants if name in last and name not in poor):
+    for variant in (name for name in study.variants if name in last):
         own, sizes = last[variant], study.trained_sizes(variant)
-        line = {"variant": variant, "trained on": describe_sizes(sizes), **median_cells(own, lengths, measure)}
+        cells = median_cells(own, lengths, measure)
+        if variant in poor:
+            cells = {size: f"*{cell}*" if cell else "" for size, cell in cells.items()}
+        if poor and not lengths:
+            # Sizes of different tasks make no columns.
+            match = trained_match(own, sizes)
+            cells["at trained sizes"] = "" if match is None else f"*{match:.3f}*" if variant in poor else f"{match:.3f}"
+        line = {"variant": variant, "trained on": describe_sizes(sizes), **cells}
         if is_usual:
             line |= {"seeds that fit": "{} of {}".format(*seeds_that_fit(own, sizes)), "reach": fitted_reach(own, sizes)}
             line |= {"of the best checkpoint": fitted_reach(best[variant], sizes) if variant in best else ""} if best else {}
@@ -219,7 +233,9 @@ def study_table(
             line["steps"] = f"{study.parse(variant).training.max_steps:,}"
         lines.append({**line, "seconds": f"{median(row['run_seconds'] for row in own):.0f}"})
     if poor:
-        note += f" Left out, since exact match at a trained size is below {FITS}: {', '.join(f'`{name}`' for name in poor)}."
+        note += (
+            f" In italics: exact match at a trained size is below {FITS}, so that longer sizes say nothing of the variant."
+        )
     return render_table(lines, note) if lines else f"{note}\n"
 
 
@@ -242,7 +258,7 @@ def certificate_cells(study: Study, variant: str, tests: list[Row], rows: list[R
 def draw_study(study: Study, rows: list[Row], file: Path, tests: list[Row] | None = None) -> None:
     """Draw exact match against size or class, a line for each variant: medians over seeds. Two sizes make a grid.
 
-    Variants that do not fit their trained sizes are left out; if none fits, there is no picture.
+    Variants that do not fit their trained sizes are grey.
 
     Args:
         tests: rows that say what fits; None means `rows`.
@@ -256,11 +272,10 @@ def draw_study(study: Study, rows: list[Row], file: Path, tests: list[Row] | Non
         plot_results(shown, file, sizes, find_task(shown[0]["task"]))
         return
     poor = unfitted(study, shown if tests is None else tests)
-    if drawn := {name: variants[name] for name in study.variants if name in variants and name not in poor}:
-        lines = [median_line(name, own) for name, own in drawn.items()]
-        plot_lines(lines, file, sizes, find_task(shown[0]["task"]).size_names[1] if classes else study.xlabel)
-    else:
-        file.unlink(missing_ok=True)
+    drawn = {name: median_line(name, variants[name]) for name in study.variants if name in variants}
+    fitted = [line for name, line in drawn.items() if name not in poor]
+    xlabel = find_task(shown[0]["task"]).size_names[1] if classes else study.xlabel
+    plot_lines(fitted, file, sizes, xlabel, poor=[line for name, line in drawn.items() if name in poor])
 
 
 def draw_checkpoints(study: Study, rows: list[Row], file: Path, tests: list[Row]) -> None:
@@ -268,15 +283,14 @@ def draw_checkpoints(study: Study, rows: list[Row], file: Path, tests: list[Row]
 
     Args:
         rows: of `VALIDATION_FILE`.
-        tests: rows that say what fits; variants that do not fit their trained sizes are left out.
+        tests: rows that say what fits; the title of a variant that does not fit its trained sizes says so.
     """
     poor = unfitted(study, tests)
-    firsts = {name: f"{name}-seed{study.seeds[0]}" for name in study.variants if name not in poor}
-    runs = {name: [row for row in rows if row["model"] == model] for name, model in firsts.items()}
-    if drawn := {name: own for name, own in runs.items() if own}:
-        plot_checkpoints(drawn, file, {name: study.trained_sizes(name) for name in drawn}, study.xlabel)
-    else:
-        file.unlink(missing_ok=True)
+    titles = {name: f"{name} ({NOT_FITTED})" if name in poor else name for name in study.variants}
+    runs = {name: [row for row in rows if row["model"] == f"{name}-seed{study.seeds[0]}"] for name in study.variants}
+    if drawn := [name for name, own in runs.items() if own]:
+        sizes = {titles[name]: study.trained_sizes(name) for name in drawn}
+        plot_checkpoints({titles[name]: runs[name] for name in drawn}, file, sizes, study.xlabel)
 
 
 def is_by_class(rows: list[Row]) -> bool:

@@ -6,6 +6,7 @@ They are read by the module of Python that compiles them, which has no public na
 import random
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -70,9 +71,12 @@ def text_of_pattern(tree: Any, generator: random.Random) -> str:
 
 def _class_of(name: str, value: Any) -> Sequence[str]:
     """The symbols that one part of a regular expression stands for."""
-    if name == "LITERAL":
-        return [chr(value)]
-    items = value if name == "IN" else [(name, value)]
+    return [chr(value)] if name == "LITERAL" else _symbols_in(tuple(value) if name == "IN" else ((name, value),))
+
+
+@lru_cache(maxsize=1024)
+def _symbols_in(items: tuple[tuple[object, Any], ...]) -> Sequence[str]:
+    """The symbols that the items of a class stand for together."""
     if any(str(operation) == "ANY" for operation, _ in items):
         return PRINTABLE
     text = ""

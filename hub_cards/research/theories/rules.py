@@ -1,30 +1,38 @@
-"""Rules that people check: the machine of each, compared with another implementation on random texts and near misses.
+"""Rules that people check: from each function a verified model, and its table compared with another implementation.
 
-python -m longhand.hub_cards.research rules --cases 1000000 --trained outputs/luhn outputs/roman
+python -m longhand.hub_cards.research rules --output outputs/rules
+
+Each rule is trained by `train.py columns --function`, verified by `verify_certificate.py`, and its table is compared on
+random texts and near misses. Its row is written before the next rule begins: the same command goes on with the rules that
+lack one.
 """
 
 import argparse
 import calendar
 import datetime
 import ipaddress
+import os
 import random
 import re
+import shlex
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from longhand.data.learning.learn import learn_task
-from longhand.data.learning.questions.functions import Refused
 from longhand.data.learning.questions.patterns import read_pattern, text_of_pattern
-from longhand.data.learning.report import Learned
+from longhand.data.proofs import verify_certificate
 from longhand.data.tasks.column_task import ColumnTask
+from longhand.hub_cards.checkpoints.checkpoint import Checkpoint
 from longhand.hub_cards.checkpoints.load import read_checkpoint
+from longhand.hub_cards.checkpoints.solver import Solver
 from longhand.hub_cards.research.theories import checked_rules
 from longhand.hub_cards.result_rows import Row, hardware, read_results, write_results
 
@@ -33,6 +41,12 @@ DIGITS = "0123456789"
 CASES = 1_000_000
 BATCH = 50_000
 """Texts that are compared at once."""
+
+RIGHT_TEXTS = 1000
+"""Texts that the other implementation accepts, of each of which all near misses are tried."""
+
+ASKED = 1000
+"""Texts that the model itself is asked, besides its table."""
 
 VIN_SYMBOLS = "0123456789ABCDEFGHJKLMNPRSTUVWXYZ"
 
@@ -165,6 +179,26 @@ def is_password(text: str) -> bool:
     return re.fullmatch("(?=.*a)(?=.*A)(?=.*1).{8,}", text) is not None
 
 
+VIN_NUMBERS = str.maketrans(
+    {
+        symbol: str(value)
+        for value, own in enumerate(("", "AJ", "BKS", "CLT", "DMU", "ENV", "FW", "GPX", "HY", "RZ"))
+        for symbol in own
+    }
+)
+
+
+def is_vin(text: str) -> bool:
+    """Whether the weighted sum of a vehicle's number, without its ninth symbol, leaves that symbol."""
+    values = [int(symbol) for symbol in text.translate(VIN_NUMBERS)]
+    if len(values) != 17:
+        return False
+    # The weights fall from 8 to 2, jump to 10, and fall from 9 to 2 behind the ninth symbol.
+    total = sum((8 - place) * value for place, value in enumerate(values[:7])) + 10 * values[7]
+    total += sum((9 - place) * value for place, value in enumerate(values[9:]))
+    return text[8] == ("X" if total % 11 == 10 else str(total % 11))
+
+
 @dataclass(frozen=True)
 class Rule:
     """A rule of `checked_rules`.
@@ -207,7 +241,7 @@ RULES: dict[str, Rule] = {
     "from_gray": Rule("Gray code to binary", "01", "[01]{1,4}|[01]{30}", lambda: from_gray, OURS),
     "bcd": Rule("BCD digits", "01", "(0[01]{3}|100[01]){1,6}", lambda: is_bcd, OURS),
     "thousands": Rule("thousands separators", DIGITS + ",", "[1-9][0-9]{0,2}(,[0-9]{3})*", lambda: has_separators, PYTHON),
-    "vin": Rule("check digit of a VIN", VIN_SYMBOLS, "[0-9A-HJ-NPR-Z]{17}", lambda: checked_rules.vin, "none"),
+    "vin": Rule("check digit of a VIN", VIN_SYMBOLS, "[0-9A-HJ-NPR-Z]{8}[0-9X][0-9A-HJ-NPR-Z]{8}", lambda: is_vin, OURS),
     "password": Rule("password policy", "aA1", "[aA1]{7,10}", lambda: is_password, OURS),
 }
 
@@ -225,20 +259,32 @@ def draw(rule: Rule, count: int, generator: random.Random) -> Iterator[str]:
         yield text
 
 
-def machine_answers(learned: Learned, texts: Sequence[str]) -> list[str]:
-    """What the machine answers to texts, as the function would."""
-    task: ColumnTask = learned.task
-    writes = task.transducer.passes[-1].writes
+def near_misses(text: str, alphabet: str) -> Iterator[str]:
+    """All texts that differ from a text by one symbol, or by two neighbours that are swapped."""
+    for place, symbol in enumerate(text):
+        for other in alphabet:
+            if other != symbol:
+                yield text[:place] + other + text[place + 1 :]
+    for place, (first, second) in enumerate(pairwise(text)):
+        if first != second:
+            yield text[:place] + second + first + text[place + 2 :]
+
+
+def table_answers(task: ColumnTask, texts: Sequence[str]) -> list[str]:
+    """What the table of a task with one operand answers to texts over its alphabet, in its own symbols."""
+    writes = np.array([ord(symbol) for symbol in task.transducer.passes[-1].writes], dtype=np.uint32)
+    places = np.zeros(max(map(ord, task.alphabet)) + 1, dtype=np.uint8)
+    places[[ord(symbol) for symbol in task.alphabet]] = np.arange(len(task.alphabet))
     answers = [""] * len(texts)
-    places = {symbol: place for place, symbol in enumerate(task.alphabet)}
     for width in {len(text) for text in texts}:
         rows = [row for row, text in enumerate(texts) if len(text) == width]
-        digits = np.array([[places[symbol] for symbol in reversed(texts[row])] for row in rows], dtype=np.uint8)[:, None]
-        written = task.solve(digits)[-1]
-        for row, symbols in zip(rows, written.tolist(), strict=True):
-            kept = symbols[-1:] if task.answer == "last" else symbols
-            answer = "".join(writes[symbol] for symbol in kept)
-            answers[row] = learned.report.legend.get(answer, answer)
+        symbols = np.array([list(map(ord, texts[row])) for row in rows])
+        # The table takes the last symbol first.
+        written = task.solve(places[symbols[:, ::-1]][:, None])[-1]
+        kept = writes[written[:, -1:] if task.answer == "last" else written]
+        whole = np.ascontiguousarray(kept).view(f"<U{kept.shape[1]}")[:, 0]
+        for row, answer in zip(rows, whole.tolist(), strict=True):
+            answers[row] = answer
     return answers
 
 
@@ -247,55 +293,173 @@ def as_text(value: bool | str) -> str:
     return value if isinstance(value, str) else str(int(value))
 
 
-def rule_row(name: str, cases: int) -> Row:
-    """The machine of a rule, and how many texts another implementation answers otherwise."""
-    rule, function = RULES[name], getattr(checked_rules, name)
+@dataclass
+class Comparison:
+    """Texts that two implementations were asked.
+
+    Attributes:
+        cases: how many.
+        right: those to which the other one says yes.
+        wrong: those that were answered otherwise.
+        example: the first of them, with both answers; empty if there is none.
+    """
+
+    cases: int = 0
+    right: int = 0
+    wrong: int = 0
+    example: str = ""
+
+    def add(self, texts: Sequence[str], answers: Sequence[str], expected: Sequence[str]) -> None:
+        """Count texts, what was answered, and what the other implementation says."""
+        self.cases += len(texts)
+        self.right += expected.count("1")
+        if answers != expected:
+            differing = [row for row, answer in enumerate(answers) if answer != expected[row]]
+            self.wrong += len(differing)
+            first = differing[0]
+            self.example = self.example or f"{texts[first]}: {answers[first]}, not {expected[first]}"
+
+
+def compare(rule: Rule, task: ColumnTask, cases: int) -> tuple[Comparison, Comparison, list[str]]:
+    """Compare the table of a task with the other implementation of its rule.
+
+    Args:
+        cases: random texts.
+
+    Returns:
+        The comparisons on random texts, and on all near misses of `RIGHT_TEXTS` texts that are right; and the first texts.
+    """
+    generator, other = random.Random(0), rule.other()
+    answers_numbers = isinstance(other(next(draw(rule, 1, generator))), str)
+    at_random, near, right, first = Comparison(), Comparison(), dict[str, None](), []
+
+    def count(comparison: Comparison, texts: Sequence[str]) -> list[str]:
+        expected = [as_text(other(text)) for text in texts]
+        comparison.add(texts, table_answers(task, texts), expected)
+        return expected
+
+    drawn = draw(rule, cases, generator)
+    while texts := list(islice(drawn, BATCH)):
+        expected = count(at_random, texts)
+        accepted = (text for text, answer in zip(texts, expected, strict=True) if answers_numbers or answer == "1")
+        right |= dict.fromkeys(list(accepted)[: RIGHT_TEXTS - len(right)])
+        first = first or texts[:ASKED]
+    missed = (text for one in right for text in near_misses(one, rule.alphabet or DIGITS))
+    while texts := list(islice(missed, BATCH)):
+        count(near, texts)
+    return at_random, near, first
+
+
+def train_command(name: str, folder: Path, seconds: float | None = None) -> list[str]:
+    """The arguments of `train.py` that make a model of a rule.
+
+    Args:
+        seconds: of the search for its machine; None leaves the usual ones.
+    """
+    rule = RULES[name]
+    chosen = [] if rule.alphabet is None else ["--alphabet", rule.alphabet]
+    chosen += [] if seconds is None else ["--seconds", str(seconds)]
+    return [
+        "columns",
+        "--function",
+        f"{checked_rules.__file__}:{name}",
+        *chosen,
+        "--name",
+        name,
+        "--output_dir",
+        str(folder),
+    ]
+
+
+def timed(command: Sequence[str]) -> tuple[float, float, subprocess.CompletedProcess[str]]:
+    """Run a command; the seconds that it took by the clock and of processors."""
+    began, before = time.perf_counter(), os.times()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    after = os.times()
+    used = after.children_user + after.children_system - before.children_user - before.children_system
+    return time.perf_counter() - began, used, done
+
+
+def rule_row(name: str, cases: int, folder: Path, seconds: float | None = None) -> Row:
+    """The model of a rule: what it took to make and verify it, and how many texts another implementation answers otherwise.
+
+    Args:
+        cases: random texts.
+        folder: of the run, which goes on if it has begun.
+        seconds: as of `train_command`.
+    """
+    rule, command = RULES[name], train_command(name, folder, seconds)
     row: Row = {"kind": "rule", "name": name, "title": rule.title, "hardware": hardware(torch.device("cpu"))}
-    began = time.process_time()
-    try:
-        learned = learn_task(function, alphabet=rule.alphabet, name=name, source=name)
-    except Refused as error:
-        return row | {"kind": "refused", "reason": str(error).partition(";")[0]}
-    row |= {"seconds": time.process_time() - began, "states": learned.report.found.partition(" state")[0]}
-    row |= {"neighbourhoods": learned.task.covering(learned.task.rule.relations, 1).count, "other": rule.named}
-    generator, other, wrong, right = random.Random(0), rule.other(), 0, 0
-    for first in range(0, cases, BATCH):
-        texts = list(draw(rule, min(BATCH, cases - first), generator))
-        for text, answer in zip(texts, machine_answers(learned, texts), strict=True):
-            expected = as_text(other(text))
-            wrong += answer != expected
-            right += expected == "1"
-    return row | {"cases": cases, "wrong": wrong, "right": right}
-
-
-def trained_row(folder: Path) -> Row:
-    """What a run of a rule has reached."""
+    if not (folder / "results.jsonl").is_file():
+        resumed = ["--resume"] if (folder / "recipe.yaml").is_file() else []
+        clock, used, done = timed([sys.executable, "-m", "longhand.train", *command, *resumed])
+        if done.returncode:
+            return row | {"kind": "refused", "reason": (done.stderr.strip().splitlines() or ["no reason"])[-1]}
+        write_results([{"seconds": clock, "processor": used}], folder / TIMES)
+    row |= read_results(folder / TIMES)[0]
+    clock, used, done = timed([sys.executable, str(verify_certificate.__file__), str(folder)])
+    row |= {"verified": done.returncode == 0, "verify_seconds": used}
     checkpoint = read_checkpoint(folder)
-    certificate = checkpoint.certificate
-    assert certificate is not None, f"{folder} has no certificate"
-    facts = {"certified": certificate["certified"], "run_seconds": checkpoint.run_seconds}
-    return {"kind": "trained", "name": checkpoint.name, **facts}
+    return row | facts_of(checkpoint) | compared(rule, checkpoint, cases)
+
+
+TIMES = "times.jsonl"
+"""The seconds of a run, beside it."""
+
+
+def facts_of(checkpoint: Checkpoint) -> Row:
+    """What a run has found and reached."""
+    task, certificate = checkpoint.task, checkpoint.certificate
+    assert isinstance(task, ColumnTask), f"{checkpoint.folder} is no model of a rule"
+    assert certificate is not None, f"{checkpoint.folder} has no certificate"
+    return {
+        "states": str(checkpoint.recipe["learned"]["machine"]).partition(" state")[0],
+        "neighbourhoods": task.covering(task.rule.relations, 1).count,
+        "parameters": sum(parameter.numel() for parameter in checkpoint.model.parameters()),
+        "certified": certificate["certified"],
+        "ratio": certificate["ratio"],
+    }
+
+
+def compared(rule: Rule, checkpoint: Checkpoint, cases: int) -> Row:
+    """The comparisons of a model's table, and of the model itself, with the other implementation of its rule."""
+    began = time.process_time()
+    assert isinstance(checkpoint.task, ColumnTask)
+    at_random, near, first = compare(rule, checkpoint.task, cases)
+    seconds = time.process_time() - began
+    asked, other = Comparison(), rule.other()
+    asked.add(first, Solver(checkpoint)(first), [as_text(other(text)) for text in first])
+    row: Row = {"other": rule.named, "cases": at_random.cases, "right": at_random.right, "wrong": at_random.wrong}
+    row |= {"near_misses": near.cases, "near_wrong": near.wrong, "compare_seconds": seconds}
+    row |= {"asked": asked.cases, "asked_wrong": asked.wrong}
+    return row | {"example": at_random.example or near.example or asked.example}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the number of texts, and the folders of runs."""
+    """Add what is run, and where."""
     parser.add_argument(
-        "--cases", type=int, default=CASES, help="texts by which each machine is compared (default: %(default)s)"
+        "--output", type=Path, default=Path("outputs/rules"), help="folder of the runs (default: %(default)s)"
+    )
+    parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES), metavar="RULE", help="(default: all)")
+    parser.add_argument("--cases", type=int, default=CASES, help="random texts of each comparison (default: %(default)s)")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file of the rows (default: the package's own)")
+    parser.add_argument(
+        "--seconds", type=float, help="of each search for a machine, on a busy computer (default: as train.py)"
     )
     parser.add_argument(
-        "--trained", nargs="*", type=Path, default=[], metavar="FOLDER", help="folders of runs of these rules"
+        "--print", dest="is_printed", action="store_true", help="print the commands of all runs, and do nothing"
     )
 
 
-def run(cases: int, trained: list[Path]) -> None:
-    """Find and compare all machines. Rows of trained rules stay, unless `trained` measures them again."""
-    measured = {row["name"]: row for row in read_results(RESULTS) if row["kind"] == "trained"} if RESULTS.is_file() else {}
-    measured |= {row["name"]: row for row in map(trained_row, trained)}
-    rows = []
-    for name in RULES:
-        row = rule_row(name, cases)
-        reached = measured.get(name, {})
-        row |= {"certified": reached.get("certified", "not trained"), "run_seconds": reached.get("run_seconds", "")}
-        print(row)
-        rows.append(row)
-    write_results([*rows, *measured.values()], RESULTS)
+def run(output: Path, rules: list[str], cases: int, results: Path, seconds: float | None, is_printed: bool) -> None:
+    """Train, verify and compare all rules that have no row of so many cases yet, and write each row when it is known."""
+    if is_printed:
+        for name in rules:
+            print(shlex.join(["python", "-m", "longhand.train", *train_command(name, output / name, seconds)]))
+        return
+    rows = {row["name"]: row for row in read_results(results)} if results.is_file() else {}
+    for name in rules:
+        if rows.get(name, {}).get("verified") is None or rows[name]["cases"] < cases:
+            rows[name] = rule_row(name, cases, output / name, seconds)
+            print(rows[name], flush=True)
+            write_results([rows[known] for known in RULES if known in rows], results)
