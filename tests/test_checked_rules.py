@@ -1,12 +1,15 @@
-"""Rules that people check: the functions agree with other implementations, and the machines with the functions."""
+"""Rules that people check: the functions agree with other implementations, and the models' tables with both."""
 
 import random
 
+import numpy as np
 import pytest
 
 from longhand.data import learn_task
 from longhand.hub_cards.research.theories import checked_rules
-from longhand.hub_cards.research.theories.rules import RULES, as_text, draw, machine_answers
+from longhand.hub_cards.research.theories import rules as study
+from longhand.hub_cards.research.theories.rules import RULES, as_text, compare, draw, near_misses, table_answers
+from longhand.hub_cards.result_rows import read_results, write_results
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -15,17 +18,81 @@ def test_a_rule_agrees_with_another_implementation(name):
     if rule.named == "python-stdnum":
         pytest.importorskip("stdnum")
     other = rule.other()
+    assert other is not function
+    drawn = list(draw(rule, 3000, random.Random(1)))
+    right = [text for text in drawn if as_text(other(text)) == "1"] or drawn
+    close = [text for one in right[:20] for text in near_misses(one, rule.alphabet or "0123456789")]
     answers = set()
-    for text in draw(rule, 3000, random.Random(1)):
+    for text in [*drawn, *close]:
         answers.add(as_text(function(int(text) if rule.alphabet is None else text)))
         assert as_text(function(int(text) if rule.alphabet is None else text)) == as_text(other(text)), text
     assert len(answers) > 1
 
 
+def test_near_misses_are_all_changes_of_one_symbol_and_all_swaps_of_neighbours():
+    changed, swapped = ["bba", "cba", "aaa", "aca", "abb", "abc"], ["baa", "aab"]
+    assert list(near_misses("aba", "abc")) == changed + swapped
+    assert list(near_misses("", "ab")) == []
+
+
 @pytest.mark.parametrize("name", ["leap_year", "roman", "time_of_day", "from_gray", "password"])
-def test_the_machine_of_a_rule_agrees_with_another_implementation(name):
+def test_the_table_of_a_rule_agrees_with_another_implementation(name):
     rule = RULES[name]
     learned = learn_task(getattr(checked_rules, name), alphabet=rule.alphabet, name=f"rule_{name}")
-    texts = list(draw(rule, 3000, random.Random(2)))
-    other = rule.other()
-    assert machine_answers(learned, texts) == [as_text(other(text)) for text in texts]
+    at_random, near, first = compare(rule, learned.task, 3000)
+    assert (at_random.cases, at_random.wrong, near.wrong) == (3000, 0, 0) and near.cases > 1000 and len(first) == 1000
+
+
+def test_a_table_that_is_wrong_somewhere_is_found_out():
+    """The comparison is of the table that a checkpoint holds: an entry that is changed is counted, with an example."""
+    rule = RULES["time_of_day"]
+    learned = learn_task(lambda text: checked_rules.time_of_day(text) or text == "24:00", alphabet=rule.alphabet, name="off")
+    at_random, near, _ = compare(rule, learned.task, 30_000)
+    assert at_random.wrong + near.wrong > 0 and "24:00: 1, not 0" in (at_random.example, near.example)
+
+
+def test_answers_of_a_table_are_those_that_the_task_gives_to_questions():
+    for name in ("from_gray", "leap_year", "hex_color"):
+        rule = RULES[name]
+        task = learn_task(getattr(checked_rules, name), alphabet=rule.alphabet, name=f"asked_{name}").task
+        texts = list(draw(rule, 60, random.Random(3)))
+        answers = table_answers(task, texts)
+        assert answers == [task.answer_to(text) for text in texts], name
+        assert np.unique(answers).size > 1
+
+
+def test_the_study_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    made = []
+
+    def row(name, cases, folder, seconds):
+        made.append(name)
+        if name == "bcd":
+            raise KeyboardInterrupt
+        return {"kind": "rule", "name": name, "verified": name != "roman", "cases": cases}
+
+    monkeypatch.setattr(study, "rule_row", row)
+    options = {"output": tmp_path, "cases": 10, "results": tmp_path / "rules.jsonl", "seconds": None, "is_printed": False}
+    with pytest.raises(KeyboardInterrupt):
+        study.run(rules=["roman", "vin", "bcd"], **options)
+    assert [row["name"] for row in read_results(tmp_path / "rules.jsonl")] == ["roman", "vin"]
+    with pytest.raises(KeyboardInterrupt):
+        study.run(rules=["roman", "vin", "bcd"], **options)
+    assert made == ["roman", "vin", "bcd", "bcd"]
+    # A row that says why a rule was refused, or of fewer texts, is made again.
+    write_results([{"kind": "refused", "name": "vin"}], tmp_path / "rules.jsonl")
+    study.run(rules=["vin"], **options)
+    study.run(rules=["vin"], **{**options, "cases": 11})
+    assert made[4:] == ["vin", "vin"]
+
+
+def test_the_commands_of_all_rules_are_printed(tmp_path, capsys):
+    study.run(tmp_path, list(RULES), 10, tmp_path / "rules.jsonl", None, is_printed=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(RULES) == 21 and all("longhand.train columns --function" in line for line in lines)
+
+
+@pytest.mark.thorough
+def test_a_rule_becomes_a_verified_model(tmp_path):
+    study.run(tmp_path, ["leap_year"], 2000, tmp_path / "rules.jsonl", 600.0, is_printed=False)
+    (row,) = read_results(tmp_path / "rules.jsonl")
+    assert row["certified"] and row["verified"] and row["wrong"] == row["near_wrong"] == row["asked_wrong"] == 0
