@@ -623,16 +623,15 @@ def parse_run(arguments: list[str]) -> Run:
         part.check_worked_examples()
     family = task.family
     positions = family.training_arguments and make(family.training_arguments, values)
-    faults, fitting = [], ""
-    if isinstance(positions, PositionArguments):
-        faults, fitting = encoding_faults(task, values), hint(task, values)
+    is_decoder = isinstance(positions, PositionArguments)
+    faults = encoding_faults(task, values) if is_decoder else []
     try:
         config = family.model_class.config_class(**{**vars(model), **family.config_options(task, positions)})
     except (StrictDataclassError, ValueError) as error:
         own_words = isinstance(error, StrictDataclassFieldValidationError)
         faults.insert(0, one_line(error if own_words else error.__cause__ or error))
     if faults:
-        raise ValueError("; ".join(faults) + fitting)
+        raise ValueError("; ".join(faults) + (hint(task, values) if is_decoder else ""))
     recorded = {
         option.name: values[option.name]
         for option in fields(RunArguments)
