@@ -343,7 +343,7 @@ def certify(checkpoints: list[Checkpoint], options: Options) -> None:
         model = checkpoint.model
         try:
             if options.lengths is not None:
-                from longhand.data.proofs.lengths.up_to_length import LengthProver
+                from longhand.data.proofs.lengths.prover import LengthProver
 
                 LengthProver(model, checkpoint.task)
             else:
@@ -388,7 +388,7 @@ def is_proved(row: Row) -> bool:
 def by_length(checkpoint: Checkpoint, options: Options) -> str:
     """Return that lengths of a checkpoint can be proved one by one, if that was not asked and is so."""
     if options.lengths is None:
-        from longhand.data.proofs.lengths.up_to_length import LengthProver
+        from longhand.data.proofs.lengths.prover import LengthProver
 
         with suppress(CannotCertify):
             LengthProver(checkpoint.model, checkpoint.task)

@@ -5,6 +5,8 @@ name in a model. In files it has its earlier name, so that files, and what was p
 with such parameters has `stored_names`: the names in files by its own.
 """
 
+import copy
+from functools import cache
 from typing import Any
 
 from torch import Tensor, nn
@@ -25,3 +27,23 @@ def read_stored_names(module: Any, state_dict: dict[str, Tensor], prefix: str, *
     for own, stored in module.stored_names.items():
         if prefix + stored in state_dict:
             state_dict[prefix + own] = state_dict.pop(prefix + stored)
+
+
+def read_as_stored(model: Any) -> Any:
+    """Return a view of a model, which shares everything with it, whose `state_dict()` has the names of files."""
+    if not find_stored_names(model):
+        return model
+    view = copy.copy(model)
+    view.__class__ = _stored_class(type(model))
+    return view
+
+
+@cache
+def _stored_class(own: Any) -> Any:
+    """Return the subclass of a model's class whose `state_dict()` has the names of files."""
+
+    def state_dict(self: Any, *arguments: Any, **options: Any) -> dict[str, Tensor]:
+        stored = find_stored_names(self)
+        return {stored.get(name, name): weights for name, weights in own.state_dict(self, *arguments, **options).items()}
+
+    return type(own.__name__, (own,), {"state_dict": state_dict, "__module__": own.__module__, "__doc__": own.__doc__})

@@ -222,7 +222,7 @@ class Toy:
         ones, scale = torch.ones(self.hidden, dtype=torch.float64), "log_length" if self.site == "length" else "none"
         layer.config = SimpleNamespace(hidden_act=self.activation, norm_eps=EPS, attention_scale=scale)
         factor = torch.full((self.heads,), 1 / math.log(self.seen), dtype=torch.float64)
-        layer.weights = {"model.layers.0.self_attn.log_length_norm": factor}
+        layer.weights = {"model.layers.0.self_attn.log_length_factor": factor}
         layer.gamma = self._gamma()
         layer.unit = {"bias": 1, "exponent": 1, "product": 1, "activation": 1 / 24}.get(self.site, 0) * self.size
         layer.heads, layer.width, layer.scaling, layer.units = self.heads, self.width, 1.0, self.units

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longhand.data.machines.columns import Graph, TextLayout
+from longhand.data.machines.columns import Graph
 
 
 class TextRuns(NamedTuple):
@@ -18,7 +18,9 @@ class TextRuns(NamedTuple):
         operands: the words of the operands, in the order of the text.
         response: the word of the response as it is seen; in the column before the first one it holds `=`.
         following: the word that holds the right next tokens, the end token among them.
-        last_first, padding, zero_on_top: see `TextLayout`.
+        last_first: whether an operand's last column comes first in the text.
+        padding: how many columns an operand has beyond the length.
+        zero_on_top: whether a problem of a length may have 0 as the last symbol of all operands.
         low: the first column, counted from a token's own, that decides the right next token; the last one is 1.
     """
 
@@ -63,14 +65,3 @@ class TextRuns(NamedTuple):
         for place in range(len(layers) - 2, -1, -1):
             layers[place] = layers[place][np.isin(target[layers[place]], source[layers[place + 1]])]
         return layers
-
-
-def texts_of(graph: Graph, layout: TextLayout, low: int = 0) -> TextRuns:
-    """The runs as texts of one length: of rows, of which one is written, all others are operands.
-
-    Args:
-        low: as in `TextRuns`.
-    """
-    (response,) = graph.rows.written
-    operands, following = tuple(range(response)), response + graph.rows.passes
-    return TextRuns(graph, operands, response, following, *layout, low)

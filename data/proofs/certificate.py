@@ -25,7 +25,7 @@ from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.task import Task
 from longhand.modeling.coupling import plan_position_ids
 from longhand.modeling.pretrained import find_not_finite
-from longhand.modeling.stored_names import find_stored_names
+from longhand.modeling.stored_names import read_as_stored
 
 ROUNDING_FACTOR = 10
 """How many times every lead must exceed the bound of its rounding error."""
@@ -346,8 +346,7 @@ def hash_weights(model: PreTrainedModel) -> str:
     if model.can_generate():
         own["generation_eos_token_id"] = model.generation_config.eos_token_id
     digest = hashlib.sha256(json.dumps(own, sort_keys=True, default=str).encode())
-    stored = find_stored_names(model)
-    for name, tensor in sorted((stored.get(name, name), tensor) for name, tensor in model.state_dict().items()):
+    for name, tensor in sorted(read_as_stored(model).state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

@@ -32,10 +32,9 @@ from longhand.data.machines.columns import Graph
 from longhand.data.machines.covering import SEARCHED
 from longhand.data.machines.sights import Sight, sights_of
 from longhand.data.machines.table import step_of, tabulate
-from longhand.data.machines.texts import texts_of
 from longhand.data.machines.windows import columns_needed, guessed_passes, rows_of, runs_of, with_windows, words_over
 from longhand.data.splits import PARTITIONED_DIGITS, make_generator
-from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.decoder_task import DecoderTask, texts_of
 from longhand.data.tasks.reader import AnswerReader
 from longhand.modeling.transducer import Pass, Transducer, read_transducer, table_of
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER

@@ -10,10 +10,10 @@ import torch
 
 from longhand.data.families import DECODER, Family
 from longhand.data.formatting import Examples
-from longhand.data.machines.columns import Graph
+from longhand.data.machines.columns import Graph, TextLayout
 from longhand.data.machines.covering import search_covering
 from longhand.data.machines.sights import sights_of
-from longhand.data.machines.texts import texts_of
+from longhand.data.machines.texts import TextRuns
 from longhand.data.tasks.reader import digits_of, read_numbers
 from longhand.data.tasks.task import Task
 from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, joining_rules
@@ -152,3 +152,14 @@ class DecoderTask(Task):
                 f"the neighbourhoods of {self.name} are known for {depth}the window {list(known)} only, not for {layers} "
                 f"layer(s) and {list(window)}"
             )
+
+
+def texts_of(graph: Graph, layout: TextLayout, low: int = 0) -> TextRuns:
+    """The runs as texts of one length: of rows, of which one is written, all others are operands.
+
+    Args:
+        low: as in `TextRuns`.
+    """
+    (response,) = graph.rows.written
+    operands, following = tuple(range(response)), response + graph.rows.passes
+    return TextRuns(graph, operands, response, following, *layout, low)

@@ -18,7 +18,8 @@ from longhand.data.batches import check_lengths
 from longhand.data.checks import check_integer
 from longhand.data.proofs.certificate import Certificate, hash_weights
 from longhand.data.proofs.check import Failure
-from longhand.data.proofs.lengths.up_to_length import LengthProver, LengthVerdict, hash_bound
+from longhand.data.proofs.lengths.prover import LengthProver
+from longhand.data.proofs.lengths.up_to_length import LengthVerdict, hash_bound
 from longhand.data.proofs.worst import find_wrong
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint, hash_files
 from longhand.hub_cards.commands import one_line, read_object, write_atomically

@@ -272,7 +272,7 @@ class AttendedLayer:
             for name in "qkv"
         )
         if self.config.qk_norm:
-            factor = self.weights[f"{layer}self_attn.qk_norm"].unsqueeze(1) / self.scaling
+            factor = self.weights[f"{layer}self_attn.qk_norm_factor"].unsqueeze(1) / self.scaling
             query, key = self._to_unit_length(query, factor), self._to_unit_length(key, torch.ones_like(factor))
         if self.config.position_encoding == "rotary":
             query, key = self._rotated(query, ids), self._rotated(key, ids)
@@ -505,7 +505,7 @@ class QueryPlace:
         factor = torch.ones((), dtype=torch.float64)
         query, radius = (part[place] for part in tables.query)
         if layer.config.attention_scale == "log_length":
-            by_head = layer.weights["model.layers.0.self_attn.log_length_norm"].unsqueeze(1)
+            by_head = layer.weights["model.layers.0.self_attn.log_length_factor"].unsqueeze(1)
             factor = torch.tensor(float(self.seen), dtype=torch.float64).log() * by_head
             # A query may be rotated after its product with the factor.
             longest = ((query.abs() + radius) * factor).norm(dim=-1, keepdim=True)
