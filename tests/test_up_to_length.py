@@ -1,5 +1,8 @@
 """Proofs up to a length: the bounds hold in problems, constructions are proved, and nothing that is wrong is."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -10,8 +13,8 @@ from longhand.data.proofs import CannotCertify, LengthProver
 from longhand.data.proofs.lengths import far_boxes, up_to_length
 from longhand.data.proofs.lengths.attention_error import changes_of_inverse_root
 from longhand.data.proofs.lengths.far_boxes import VALUES, Boxes, extreme_sums, far_boxes_of, fit, least_of_form
-from longhand.data.proofs.lengths.up_to_length import Column
-from longhand.hub_cards.checkpoints.load import load_checkpoint, zoo
+from longhand.data.proofs.lengths.up_to_length import Column, hash_bound
+from longhand.hub_cards.checkpoints.load import list_zoo, load_checkpoint, zoo
 from longhand.hub_cards.research.theories.constructions import construct_addition
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.vocabulary import EQUALS
@@ -504,3 +507,11 @@ def test_models_without_a_bound_are_refused():
     model, _ = small_model(order="plain", **RECIPE)
     with pytest.raises(CannotCertify, match="plain"):
         LengthProver(model, task)
+
+
+def test_shipped_verdicts_were_found_by_the_code_that_stands_here():
+    """Whoever changes a file of the bound proves the shipped lengths again, or leaves its bytes as they are."""
+    files = [Path(zoo(name), "certificate.json") for name in list_zoo()]
+    certificates = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
+    codes = {verdict["code"] for certificate in certificates for verdict in certificate.get("lengths") or []}
+    assert codes == {hash_bound()}
