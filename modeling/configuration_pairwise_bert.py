@@ -78,8 +78,8 @@ class PairwiseBertConfig(PluginConfig):
         num_loops: how often the layers are applied, each time to the last state plus the embeddings; in training, a random
             number of times from half of it up.
         settle_weight: weight of the mean squared change of the state in the last loop, as a term of the training loss.
-        settle_tolerance: if given, evaluation applies the layers until no entry of the state changes by more, at most as
-            often as there are tokens plus `num_loops`.
+        settle_tolerance: if given, evaluation applies the layers to each text until no entry of its state changes by more,
+            at most as often as it has tokens plus `num_loops`.
         label_states: whether the layer is applied again and again, each time to the tokens and the labels that it gave to
             them before, until no label changes; see `settling.py`. At first every label is not known yet.
         sink: whether every token also sees a key of zeros, which has a relation of its own. Without a sink a token cannot

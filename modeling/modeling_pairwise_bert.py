@@ -399,22 +399,33 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
     def _loop(self, embeddings: Tensor, hidden: Tensor | None, **kwargs) -> PairwiseBertModelOutput:
         """Apply the layers in a loop to the last state plus the embeddings (batch, tokens, hidden), until it settles.
 
+        A text that has settled keeps its state, so that its output does not depend on the other texts of its batch.
+
         Args:
             hidden: (batch, tokens), True for padding, whose change does not count.
         """
-        state = torch.zeros_like(embeddings)
+        state = change = torch.zeros_like(embeddings)
         most, tolerance = self.config.num_loops, None if self.training else self.config.settle_tolerance
         if self.training and most > 1:
             most = int(torch.randint((most + 1) // 2, most + 1, ()))
         if tolerance is not None:
+            tokens = embeddings.shape[1] if hidden is None else (~hidden).sum(1).view(-1, 1, 1)
+            own_most = most + tokens
             most += embeddings.shape[1]
+            goes_on = torch.ones_like(embeddings[:, :1, :1], dtype=torch.bool)
         for loop in range(1, most + 1):
             before, state = state, state + embeddings
             for layer in self.layers:
                 state = layer(state, **kwargs)
-            change = state - before if hidden is None else (state - before).masked_fill(hidden.unsqueeze(-1), 0.0)
-            if loop == most or (tolerance is not None and (change.abs() <= tolerance).all()):
-                break
+            last, change = (
+                change,
+                state - before if hidden is None else (state - before).masked_fill(hidden.unsqueeze(-1), 0.0),
+            )
+            if tolerance is not None:
+                state, change = torch.where(goes_on, state, before), torch.where(goes_on, change, last)
+                goes_on = goes_on & (change.abs().amax((1, 2), keepdim=True) > tolerance) & (loop < own_most)
+                if not goes_on.any():
+                    break
         shown = change.numel() if hidden is None else (~hidden).sum() * change.shape[-1]
         precise = torch.promote_types(change.dtype, torch.float32)
         mean = change.square().sum(dtype=precise) / shown

@@ -1,5 +1,6 @@
 """Loops of PairwiseBert: their number, what the loss adds for them, and when they stop."""
 
+from functools import partial
 from itertools import cycle, pairwise
 
 import pytest
@@ -80,11 +81,24 @@ def test_loops_stop_when_the_state_has_settled_and_more_of_them_change_nothing(t
     model = contraction(num_loops=2, settle_tolerance=tolerance)
     settled = model.model(input_ids)
     states = contraction(num_loops=40).model(input_ids, output_hidden_states=True).hidden_states[1:]
-    changes = [(after - before).abs().max() for before, after in pairwise(states)]
-    expected = next(loops for loops, change in enumerate(changes, 2) if change <= tolerance)
-    assert settled.num_loops == expected < input_ids.shape[1] + 2
-    assert_close(settled.last_hidden_state, states[expected - 1])
+    changes = torch.stack([(after - before).abs().amax((1, 2)) for before, after in pairwise(states)])
+    loops = [next(loop for loop, change in enumerate(own, 2) if change <= tolerance) for own in changes.T]
+    assert settled.num_loops == max(loops) < input_ids.shape[1] + 2
+    for row, loop in enumerate(loops):
+        assert_close(settled.last_hidden_state[row], states[loop - 1][row])
     torch.testing.assert_close(settled.last_hidden_state, states[-1], rtol=0, atol=10 * tolerance)
+
+
+@pytest.mark.parametrize("tolerance", [1e-300, 1e-3, 0.1, 1.0])
+@pytest.mark.parametrize("build_model", [contraction, partial(build, "coupled window", num_hidden_layers=1)])
+def test_a_text_settles_as_if_it_were_alone(build_model, tolerance):
+    texts = ["1+5", "_12+_95", "__123+__956", "___9999+______1"]
+    model = build_model(num_loops=2, settle_tolerance=tolerance)
+    together = model.model(**(inputs := encode("loops", *texts)))
+    alone = [model.model(tokens_of(text)) for text in texts]
+    assert together.num_loops == max(own.num_loops for own in alone)
+    for row, own in enumerate(alone):
+        assert_close(together.last_hidden_state[row][inputs.attention_mask[row] > 0], own.last_hidden_state[0])
 
 
 def test_padding_need_not_settle():
