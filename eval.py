@@ -31,7 +31,7 @@ from longhand.hub_cards.checkpoints.load import OtherModel, describe_zoo, is_in_
 from longhand.hub_cards.checkpoints.solver import answers_of
 from longhand.hub_cards.commands import OneLineParser, holding, interruptible, read_numbers, refusing_in_one_line
 from longhand.hub_cards.recipes import RECIPE_FILE
-from longhand.hub_cards.result_rows import CERTIFICATES_FILE, LARGEST, RESULTS_FILE, Row, write_results
+from longhand.hub_cards.result_rows import CERTIFICATES_FILE, LARGEST, RESULTS_FILE, Row, read_results, write_results
 
 EXAMPLES = """examples
   python eval.py addition --ask "653+49"
@@ -40,7 +40,8 @@ EXAMPLES = """examples
   python eval.py user/name --ask "653+49"
   python eval.py outputs/addition --certify
   python eval.py outputs/addition-absolute --certify --lengths 1:30
-  python eval.py outputs/seed-0 outputs/seed-1 outputs/seed-2 --lengths 30,100
+  python eval.py outputs/seed-0 outputs/seed-1 outputs/seed-2 --lengths 30,100      their medians
+  python eval.py addition addition-tiny outputs/mine --lengths 30,100               different models, compared by name
   python eval.py outputs/maximum --plugin my_task.py --ask "35>17"
   python eval.py Qwen/Qwen3-0.6B --lengths 1:20    prints how lm-evaluation-harness measures a model of others
   python eval.py Qwen/Qwen3-0.6B --lengths 1:20 --worst 30      searches for a sum of each size that it gets wrong
@@ -48,6 +49,8 @@ EXAMPLES = """examples
 
 LENGTHS = "10:100:10"
 MOST_LENGTHS = 10_000
+MOST_NAMES = 3
+"""Models whose names the default folder of an evaluation has."""
 
 
 MEASURES = {"measures": True}
@@ -125,7 +128,10 @@ def parse_arguments(arguments: list[str] | None) -> Options:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="python eval.py MODEL [MODEL ...] [OPTIONS]",
     )
-    described = "a folder, a Hub id, or a name of --list; several checkpoints count as seeds of one model"
+    described = (
+        "a folder, a Hub id, or a name of --list; several are compared by name, and those whose recipes differ in their "
+        "seeds alone by their median"
+    )
     parser.add_argument("checkpoints", nargs="+", metavar="MODEL", help=described)
     parser.add_argument("--list", action=ListZoo, nargs=0, help="list the certified checkpoints that come with the package")
     add = parser.add_argument_group("what to do, if not to measure accuracy").add_argument
@@ -174,7 +180,8 @@ def parse_arguments(arguments: list[str] | None) -> Options:
         help="also draw an encoder's pairwise vectors, and measure how dispersed they are",
     )
     add = parser.add_argument_group("output").add_argument
-    add("--output_dir", type=Path, help="folder to write to (default: outputs/evaluation/NAME)")
+    described = "folder to write to (default: outputs/evaluation/NAME, or NAME-2 ... beside results of another evaluation)"
+    add("--output_dir", type=Path, help=described)
     group = parser.add_argument_group("checkpoints")
     group.add_argument("--revision", help="branch, tag or commit on the Hub (default: main)")
     group.add_argument("--task", help="task of a checkpoint that names none, or one of several tasks")
@@ -253,8 +260,62 @@ def check_options(options: Options) -> None:
 
 
 def output_folder(options: Options) -> Path:
-    """Return the folder of an evaluation. Results of an earlier one in it are replaced."""
-    return options.output_dir or Path("outputs", "evaluation", file_name(checkpoint_name(options.checkpoints[0])))
+    """Return the folder of an evaluation, where there is no other one yet; see `free_folder`."""
+    if options.output_dir:
+        return options.output_dir
+    names = [file_name(checkpoint_name(source)) for source in options.checkpoints]
+    shown = names if len(names) <= MOST_NAMES else [*names[:MOST_NAMES], f"{len(names) - MOST_NAMES}-more"]
+    return Path("outputs", "evaluation", "+".join(shown))
+
+
+def free_folder(options: Options, checkpoints: Sequence[Checkpoint]) -> Path:
+    """Return the folder of an evaluation in which no results of another one are: only the same one again replaces them.
+
+    Raises:
+        ValueError: the folder that is asked for has results of another evaluation.
+    """
+    folder, number = output_folder(options), 1
+    while is_of_other(folder, options, checkpoints):
+        if options.output_dir:
+            raise ValueError(
+                f"--output_dir {folder} has results of another evaluation, which would be lost: choose another folder"
+            )
+        number += 1
+        folder = output_folder(options).with_name(f"{output_folder(options).name}-{number}")
+    return folder
+
+
+def is_of_other(folder: Path, options: Options, checkpoints: Sequence[Checkpoint]) -> bool:
+    """Whether a folder has results of other models, sizes or options; a file that cannot be read is of another one."""
+    file = folder / (CERTIFICATES_FILE if options.certify else RESULTS_FILE)
+    if not file.is_file():
+        return False
+    try:
+        rows = read_results(file)
+    except ValueError:
+        return True
+    own = {checkpoint.name: checkpoint.weights for checkpoint in checkpoints}
+    if {row.get("model"): row.get("weights") for row in rows} != own:
+        return True
+    if options.certify:
+        return False
+    tasks = [part.task for checkpoint in checkpoints for part in checkpoint.by_part()]
+    sizes = {task.size(task.operand_lengths(*size)) for task in tasks for size in options.sizes}
+    how = (options.num_samples, options.seed, options.decode, options.worst is not None)
+    before = {(row["num_samples"], row["seed"], row["decode"], "worst_tried" in row) for row in rows}
+    same_sizes = {(row["length"], row["length_b"]) for row in rows} == sizes
+    # Rows do not say with which ids, and how drawn, their problems were.
+    return before != {how} or not same_sizes or options.start != 1 or options.sampling is not None
+
+
+def counted_once(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """Return the checkpoints without those that have the weights, and the task, of one before; say which these are."""
+    kept: dict[tuple[str, str], Checkpoint] = {}
+    for checkpoint in checkpoints:
+        first = kept.setdefault((checkpoint.weights, checkpoint.task.name), checkpoint)
+        if first is not checkpoint:
+            print(f"{checkpoint.name} has the weights of {first.name}: it counts once")
+    return list(kept.values())
 
 
 def load_checkpoints(options: Options) -> list[Checkpoint]:
@@ -333,8 +394,11 @@ def ask(checkpoints: list[Checkpoint], questions: list[str]) -> None:
                 print("its certificate says: exact at every length; --certify checks that", file=sys.stderr)
 
 
-def certify(checkpoints: list[Checkpoint], options: Options) -> None:
+def certify(checkpoints: list[Checkpoint], options: Options, folder: Path | None = None) -> None:
     """Print and write what is proved. Exit with status 1 if a checkpoint is not certified.
+
+    Args:
+        folder: see `free_folder`.
 
     Raises:
         ValueError: no certificate is possible for a checkpoint.
@@ -358,7 +422,7 @@ def certify(checkpoints: list[Checkpoint], options: Options) -> None:
         if options.lengths is not None:
             sizes = [checkpoint.task.operand_lengths(length) for length in options.lengths]
             check_lengths(model, checkpoint.task, sizes)
-    folder = output_folder(options)
+    folder = folder or output_folder(options)
     say_earlier(folder / CERTIFICATES_FILE)
     rows, single = [], len(checkpoints) == 1
     for checkpoint in checkpoints:
@@ -411,8 +475,11 @@ def stale_card(folder: Path | None) -> str:
     return f": {card} still says Certified, python -m longhand.hub_cards.push card {folder} writes it anew"
 
 
-def evaluate(checkpoints: list[Checkpoint], options: Options) -> None:
+def evaluate(checkpoints: list[Checkpoint], options: Options, folder: Path | None = None) -> None:
     """Measure accuracy, and what else is asked for.
+
+    Args:
+        folder: see `free_folder`.
 
     Raises:
         ValueError: the checkpoints are of several tasks, cannot take the lengths or cannot decode so. Nothing is measured or
@@ -421,6 +488,7 @@ def evaluate(checkpoints: list[Checkpoint], options: Options) -> None:
     from longhand.hub_cards.evaluation.measure import (
         evaluate_lengths,
         report,
+        seed_groups,
         write_attention,
         write_places,
         write_position_maps,
@@ -428,7 +496,7 @@ def evaluate(checkpoints: list[Checkpoint], options: Options) -> None:
 
     lengths = operand_lengths(checkpoints, options)
     tested = [part for checkpoint in checkpoints for part in checkpoint.by_part()]
-    folder = output_folder(options)
+    folder = folder or output_folder(options)
     say_earlier(folder / RESULTS_FILE)
     rows: list[Row] = []
     num_samples, seed = options.num_samples, options.seed
@@ -442,8 +510,9 @@ def evaluate(checkpoints: list[Checkpoint], options: Options) -> None:
             worst=options.worst,
             start=options.start,
         )
-    trained = next((checkpoint.trained_lengths for checkpoint in checkpoints if checkpoint.trained_lengths), None)
-    report(rows, folder, trained, seeds=len(checkpoints) > 1)
+    # Models that were trained on other lengths have no shade in common.
+    trained = {checkpoint.trained_lengths for checkpoint in checkpoints if checkpoint.trained_lengths}
+    report(rows, folder, trained.pop() if len(trained) == 1 else None, seed_groups(checkpoints))
     if options.output_places:
         write_places(tested, lengths, num_samples, seed, folder)
     if options.position_maps:
@@ -501,11 +570,14 @@ def run(options: Options) -> None:
         if options.ask is not None:
             ask(checkpoints, sys.stdin.read().strip("\n").split("\n") if options.ask == "-" else [options.ask])
             return
-        held.enter_context(holding(output_folder(options)))
+        if not options.certify:
+            checkpoints = counted_once(checkpoints)
+        folder = free_folder(options, checkpoints)
+        held.enter_context(holding(folder))
         if options.certify:
-            certify(checkpoints, options)
+            certify(checkpoints, options, folder)
         else:
-            evaluate(checkpoints, options)
+            evaluate(checkpoints, options, folder)
 
 
 def main(arguments: list[str] | None = None) -> None:

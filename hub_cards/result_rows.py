@@ -2,7 +2,7 @@
 
 import json
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 from pathlib import Path
 from statistics import median
@@ -177,6 +177,28 @@ def _format_medians(rows: list[Row]) -> str:
     columns = {"size": list(runs), "median exact match": [f"{median(values):.4f}" for values in runs.values()]}
     columns["95% interval of the median"] = [f"{low:.4f} to {high:.4f}" for low, high in ends]
     return align({**columns, "checkpoints": [str(len(values)) for values in runs.values()]})
+
+
+def format_comparison(rows: list[Row], groups: Mapping[str, str]) -> str:
+    """A table of exact match with a column for each group of models, and a line for each size, for each task.
+
+    Args:
+        groups: the group of each model by its name; of several models, the median is shown.
+    """
+    tasks = group_by(rows, itemgetter("task"))
+    tables = [_format_comparison(own, groups) for own in tasks.values()]
+    return tables[0] if len(tables) == 1 else "\n\n".join(map("{}\n{}".format, tasks, tables))
+
+
+def _format_comparison(rows: list[Row], groups: Mapping[str, str]) -> str:
+    sizes = list(group_by(rows, describe_length))
+    columns = {"size": sizes}
+    for group, own in group_by(rows, lambda row: groups[row["model"]]).items():
+        values = group_by(own, describe_length)
+        columns[group] = [
+            f"{median(row['exact_match'] for row in values[size]):.4f}" if size in values else "" for size in sizes
+        ]
+    return align(columns)
 
 
 def format_places(rows: list[Row]) -> str:

@@ -2,6 +2,7 @@ import errno
 import io
 import json
 import os
+import re
 import shutil
 from functools import partial
 from pathlib import Path
@@ -20,9 +21,10 @@ from longhand.data.batches import check_lengths
 from longhand.eval import parse_lengths
 from longhand.hub_cards.checkpoints import load as loading
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint
+from longhand.hub_cards.checkpoints.load import zoo
 from longhand.hub_cards.evaluation import budget
 from longhand.hub_cards.evaluation import measure as measuring
-from longhand.hub_cards.recipes import write_recipe
+from longhand.hub_cards.recipes import read_recipe, write_recipe
 from longhand.hub_cards.research.__main__ import main as run_study
 from longhand.hub_cards.result_rows import read_results
 from longhand.modeling import (
@@ -114,12 +116,71 @@ def test_unequal_lengths_give_a_grid(main_job, tmp_path):
     assert (tmp_path / "accuracy.png").exists()
 
 
-def test_several_checkpoints_give_a_median(main_job, tmp_path, capsys):
-    evaluation.main(
-        [str(main_job), str(main_job / "best"), "--lengths", "40", "--num_samples", "5", "--output_dir", str(tmp_path)]
-    )
-    assert "median exact match" in capsys.readouterr().out
-    assert [row["model"] for row in read_results(tmp_path / "results.jsonl")] == ["addition", "addition/best"]
+def variant_of_tiny(folder, noise=0.0, **changes):
+    """A copy of the smallest shipped model, with other weights and another recipe."""
+    shutil.copytree(zoo("addition-tiny"), folder)
+    (folder / "certificate.json").unlink()
+    if noise:
+        weights = load_file(folder / "model.safetensors")
+        torch.manual_seed(0)
+        for name in weights:
+            weights[name] = weights[name] + noise * torch.randn_like(weights[name])
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    recipe = read_recipe(folder / "recipe.yaml")
+    write_recipe({**recipe, **changes}, folder / "recipe.yaml")
+    return str(folder)
+
+
+MEASURED = ("--lengths", "3,4", "--num_samples", "5")
+
+
+def test_checkpoints_that_differ_in_their_seeds_alone_give_a_median(tmp_path, capsys):
+    folders = [variant_of_tiny(tmp_path / f"tiny-seed{seed}", 0.01 * seed, seed=seed, data_seed=seed) for seed in (0, 1, 2)]
+    evaluation.main([*folders, *MEASURED, "--output_dir", str(tmp_path / "out")])
+    assert re.search(r"median exact match .*checkpoints\n3 .* 3\n4 .* 3\n", capsys.readouterr().out)
+    assert len({row["model"] for row in read_results(tmp_path / "out" / "results.jsonl")}) == 3
+
+
+def test_different_models_are_compared_by_name(tmp_path, capsys):
+    folders = [variant_of_tiny(tmp_path / f"tiny-seed{seed}", 1e-4 * seed, seed=seed, data_seed=seed) for seed in (0, 1)]
+    other = variant_of_tiny(tmp_path / "broken", 3.0, learning_rate=0.5)
+    evaluation.main([*folders, other, *MEASURED, "--output_dir", str(tmp_path / "out")])
+    printed = capsys.readouterr().out
+    header, *lines = printed.partition("\n\n")[2].splitlines()[:3]
+    assert re.split(r"  +", header.strip()) == ["size", "tiny (median of 2)", "broken"]
+    assert [line.split() for line in lines] == [["3", "1.0000", "0.0000"], ["4", "1.0000", "0.0000"]]
+    assert "median exact match" not in printed, "the median of different models says nothing"
+
+
+def test_equal_weights_count_once(tmp_path, capsys):
+    folders = [variant_of_tiny(tmp_path / name, noise) for name, noise in (("one", 0), ("same", 0), ("other", 0.01))]
+    evaluation.main([*folders, *MEASURED, "--output_dir", str(tmp_path / "out")])
+    assert "same has the weights of one: it counts once" in capsys.readouterr().out
+    assert {row["model"] for row in read_results(tmp_path / "out" / "results.jsonl")} == {"one", "other"}
+
+
+def test_evaluations_do_not_replace_each_others_results(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    one, other = variant_of_tiny(tmp_path / "one"), variant_of_tiny(tmp_path / "other", 0.01)
+    for words in ([one], [one], [one, "--seed", "3"], [one, "--lengths", "5"], [one, other], [one, "--decode", "generate"]):
+        evaluation.main([*words[:1], *MEASURED, *words[1:]] if other not in words else [*words, *MEASURED])
+    folders = sorted(folder.name for folder in (tmp_path / "outputs" / "evaluation").iterdir())
+    assert folders == ["one", "one+other", "one-2", "one-3", "one-4"], "only the same evaluation again replaces its results"
+    assert {row["seed"] for row in read_results(Path("outputs/evaluation/one/results.jsonl"))} == {0}
+    before = (tmp_path / "outputs/evaluation/one/results.jsonl").read_bytes()
+    asked = ("--lengths", "6", "--output_dir", "outputs/evaluation/one")
+    assert "results of another evaluation, which would be lost" in refusal(capsys, one, *asked)
+    assert (tmp_path / "outputs/evaluation/one/results.jsonl").read_bytes() == before
+
+
+def test_the_table_of_a_run_shows_equal_weights_once(tmp_path, capsys):
+    row = {"task": "addition", "length": 3, "length_b": 3, "exact_match": 1.0, "token_accuracy": 1.0, "num_samples": 5}
+    row |= {"seed": 0, "decode": "teacher_forced", "seconds": 0.1}
+    rows = [{**row, "model": name, "weights": "w"} for name in ("run", "run/best")]
+    measuring.report(rows, tmp_path, (1, 3))
+    printed = capsys.readouterr().out
+    assert len(re.findall(r"^run\S* +3 ", printed, flags=re.MULTILINE)) == 1 and "run/best has the weights of run" in printed
+    assert read_results(tmp_path / "results.jsonl") == rows
 
 
 def test_machines_of_one_name_are_no_seeds_of_one_model(tmp_path, capsys):

@@ -3,6 +3,8 @@
 The functions measure accuracy by length and by output place, attention, and pairwise vectors.
 """
 
+import json
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -20,7 +22,7 @@ from longhand.data.formatting import Batch
 from longhand.data.metrics import generated_matches, measure, place_accuracy
 from longhand.data.tasks.registry import find_task
 from longhand.data.tasks.task import Task
-from longhand.hub_cards.checkpoints.checkpoint import PLOT_FILE, Checkpoint, file_name
+from longhand.hub_cards.checkpoints.checkpoint import PLOT_FILE, Checkpoint, file_name, is_best
 from longhand.hub_cards.evaluation.budget import rows_at_once
 from longhand.hub_cards.evaluation.plots import plot_attention, plot_attention_of_response, plot_position_maps, plot_results
 from longhand.hub_cards.result_rows import (
@@ -31,6 +33,7 @@ from longhand.hub_cards.result_rows import (
     POSITION_MAPS_FILE,
     RESULTS_FILE,
     Row,
+    format_comparison,
     format_fields,
     format_medians,
     format_places,
@@ -41,28 +44,67 @@ from longhand.hub_cards.result_rows import (
 from longhand.modeling.modeling_pairwise_bert import RelationVectors
 from longhand.modeling.parallel_decoding import parallel_greedy
 
+OF_ONE_RUN = ("recipe", "description", "seed", "data_seed")
+"""Fields of a recipe in which seeds of one model may differ."""
+
 POSITION_MAPS_PLOT = "positions.png"
 
 Lengths = Mapping[Task, list[tuple[int, ...]]]
 """What `check_lengths` returns, by task."""
 
 
-def report(rows: list[Row], folder: Path, trained_lengths: tuple[int, int] | None, seeds: bool = False) -> None:
+def report(
+    rows: list[Row], folder: Path, trained_lengths: tuple[int, int] | None, groups: Mapping[str, str] | None = None
+) -> None:
     """Write results.jsonl and the plot, and print the table.
 
     Args:
         trained_lengths: shortest and longest trained operand in digits, shaded in the plot; None if unknown.
-        seeds: whether the rows' models are seeds of one model, so that medians over them are drawn and printed too.
+        groups: from the name of each model to what it is a seed of, see `seed_groups`: medians over seeds are printed and
+            drawn, and several groups are compared. None if nothing is compared. Models of equal weights are printed once.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    print(format_table(rows))
-    if seeds:
+    firsts: dict[tuple[str, str], str] = {}
+    for row in rows:
+        firsts.setdefault((str(row.get("weights", row["model"])), row["task"]), row["model"])
+    first_of = {row["model"]: firsts[str(row.get("weights", row["model"])), row["task"]] for row in rows}
+    print(format_table([row for row in rows if first_of[row["model"]] == row["model"]]))
+    for name, first in first_of.items():
+        if first != name:
+            print(f"{name} has the weights of {first}")
+    titles = set((groups or {}).values())
+    if groups and len(titles) > 1:
+        print(f"\n{format_comparison(rows, groups)}")
+    elif groups and len(groups) > 1:
         print(f"\n{format_medians(rows)}")
     # The rows first: they are kept if a picture cannot be drawn or written.
     write_results(rows, folder / RESULTS_FILE)
     print(f"\nwrote {folder / RESULTS_FILE}")
-    plot_results(rows, folder / PLOT_FILE, trained_lengths, find_task(rows[0]["task"]), seeds)
+    plot_results(rows, folder / PLOT_FILE, trained_lengths, find_task(rows[0]["task"]), groups or {})
     print(f"wrote {folder / PLOT_FILE}")
+
+
+def seed_groups(checkpoints: Sequence[Checkpoint]) -> dict[str, str]:
+    """What each checkpoint, by its name, is a seed of: those whose recipes differ in their seeds alone are of one group.
+
+    A group of one has the checkpoint's own name; a larger one has the name of the first without its seed, or that of the
+    recipe, and says of how many checkpoints it is.
+    """
+    alike: dict[str, list[Checkpoint]] = {}
+    for checkpoint in checkpoints:
+        known = {name: value for name, value in checkpoint.recipe.items() if name not in OF_ONE_RUN}
+        # Without a recipe, nothing says that two checkpoints are alike.
+        what = json.dumps(known, sort_keys=True, default=str) if known else checkpoint.name
+        alike.setdefault(f"{what} {is_best(checkpoint.folder)}", []).append(checkpoint)
+    groups, taken = {}, set[str]()
+    for own in alike.values():
+        names = [checkpoint.name for checkpoint in own]
+        shared = re.sub(r"[-_. ]?(seed)?[-_. ]?\d+$", "", names[0]) or own[0].recipe.get("recipe", names[0])
+        title = names[0] if len(names) == 1 else f"{shared} (median of {len(names)})"
+        title = title if title not in taken else ", ".join(names)
+        taken.add(title)
+        groups |= dict.fromkeys(names, title)
+    return groups
 
 
 def evaluate_lengths(

@@ -9,7 +9,7 @@ Matplotlib is imported by what draws: most commands draw nothing.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
@@ -276,13 +276,14 @@ def plot_results(
     file: Path,
     trained_lengths: tuple[int, int] | None,
     task: type[Task],
-    seeds: bool = False,
+    groups: Mapping[str, str] | None = None,
 ) -> None:
     """Draw exact match over one size; or the first model's over both, if problems of one length differ in the second.
 
     Args:
         task: class of the task, which names the sizes.
-        seeds: the models are runs of one recipe: draw their median and its interval, the runs in grey.
+        groups: from each model's name to what it is a seed of: draw the median of each group and its interval, the runs in
+            grey. None or empty draws each model.
     """
     pairs = {(row["length"], row["length_b"]) for row in rows}
     if len(pairs) > len({length for length, _ in pairs}):
@@ -291,10 +292,15 @@ def plot_results(
     tasks = group_by(rows, itemgetter("task"))
     models = group_by(sorted(name_parts(rows), key=itemgetter("length")), itemgetter("model"))
     lines, behind = [_wilson_line(label, own) for label, own in models.items()], []
-    if seeds:
-        label = f"median of {len({row['model'] for row in rows})} checkpoints (grey: each)"
+    if groups and len(groups) > len(set(groups.values())):
         behind = lines
-        lines = [median_line(f"{task}: {label}" if len(tasks) > 1 else label, own) for task, own in tasks.items()]
+        several = group_by(rows, lambda row: (row["task"], groups[row["model"]]))
+        only = len(set(groups.values())) == 1
+        all_of_one = f"median of {len(groups)} checkpoints (grey: each)"
+        lines = []
+        for (named, group), own in several.items():
+            label = all_of_one if only else group
+            lines.append(median_line(f"{named}: {label}" if len(tasks) > 1 else label, own))
     name = task.equal_size_name() if all(length == other for length, other in pairs) else task.size_names[0]
     plot_lines(lines, file, trained_lengths, name, ", ".join(tasks), behind)
 
