@@ -37,7 +37,7 @@ BROWSER = next((found for name in ("chromium", "chromium-browser", "google-chrom
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="the page is tested in Chromium, which is not installed")
 
 PICTURES = Path(__file__).parents[1] / "hub_cards" / "results"
-MOST_JAVASCRIPT, WIDEST, QUICK = 1800, 125, 7000
+MOST_JAVASCRIPT, WIDEST, QUICK = 1850, 125, 7000
 UNFIT = {"encoder-multiplication-grid": "grid"}
 SHOWN = shown_by_default()
 
@@ -621,6 +621,88 @@ def test_the_lesson_asks_all_and_only_the_certified_model_is_right(open_page, fi
     page.goto(f"{file.as_uri()}#addition?1+2")
     playwright.expect(page.locator("#result output")).to_have_text("3")
     assert not page.locator("#lesson-view").is_visible()
+
+
+@pytest.fixture(scope="module")
+def small_file(tmp_path_factory):
+    """A page of one model."""
+    place = tmp_path_factory.mktemp("small") / "page.html"
+    place.write_text(build_page([zoo("addition-tiny")]), encoding="utf-8")
+    return place
+
+
+def test_a_folder_of_ones_own_is_opened_asked_and_checked(open_page, small_file, tmp_path):
+    """A run's folder, with the best checkpoint beside other files; then one of the name of a model that is shown."""
+    folder = shutil.copytree(zoo("hex-addition"), tmp_path / "my hex")
+    shutil.copytree(zoo("addition"), folder / "best")
+    page = open_page(small_file)
+    for width in (360, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.locator("#folder").is_visible()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.locator("#folder").set_input_files(folder)
+    playwright.expect(page.locator("#name")).to_have_text("my hex")
+    page.locator("#question").fill("ff+1")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    playwright.expect(page.locator("#result output")).to_have_text("100")
+    assert "its certificate says" in page.locator("#verdict").inner_text()
+    stated = json.loads((folder / "certificate.json").read_text())
+    found = page.evaluate("longhand.request('check')")
+    assert [(part["count"], part["wrong"]) for part in found["parts"]] == [(stated["neighbourhoods"], 0)]
+    page.locator("#folder").set_input_files(shutil.copytree(zoo("copy"), tmp_path / "addition-tiny"))
+    playwright.expect(page.locator("#name")).to_have_text("addition-tiny (yours)")
+    choose(page, "my hex")
+    playwright.expect(page.locator("#result output")).to_be_visible()
+
+
+def test_folders_that_cannot_be_shown_are_refused_with_the_reason(open_page, small_file, tmp_path):
+    page = open_page(small_file)
+    empty = tmp_path / "nothing"
+    empty.mkdir()
+    (empty / "notes.txt").write_text("no model")
+    page.locator("#folder").set_input_files(empty)
+    playwright.expect(page.locator("#folder-error")).to_contain_text("Nothing has no config.json")
+    damaged = shutil.copytree(zoo("addition-tiny"), tmp_path / "damaged")
+    (damaged / "config.json").write_text("[1")
+    page.locator("#folder").set_input_files(damaged)
+    playwright.expect(page.locator("#folder-error")).to_contain_text("no JSON object")
+    cut = shutil.copytree(zoo("addition-tiny"), tmp_path / "cut")
+    weights = (cut / "model.safetensors").read_bytes()
+    (cut / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+    page.locator("#folder").set_input_files(cut)
+    playwright.expect(page.locator("#verdict")).to_contain_text("model.safetensors is")
+    for name, reason in UNFIT.items():
+        page.locator("#folder").set_input_files(zoo(name))
+        playwright.expect(page.locator("#verdict")).to_contain_text(reason)
+    # The models of the page work as before.
+    choose(page, "addition-tiny")
+    assert page.evaluate("longhand.request('ask', {question: '7+8'})")["answer"] == "15"
+
+
+def test_the_page_and_python_agree_on_what_can_be_shown(open_page, small_file):
+    """Each setting of each kind of model, changed to another value and left out."""
+    page = open_page(small_file)
+    names = [
+        "addition",
+        "calculator",
+        "hex-addition",
+        "encoder-multiplication-1-settling",
+        "addition-absolute-proved",
+        *UNFIT,
+    ]
+    configs = [json.loads(Path(zoo(name), "config.json").read_text()) for name in names]
+    changed = [{"model_type": "bert"}, {}, {**configs[0], "task": None}]
+    for config in configs:
+        for field in sorted(
+            {name for fields in RUNS.values() for name in fields} | {"coupling", "transducer", "model_type"}
+        ):
+            changed += [{**config, field: value} for value in ("none", "post", True, False, 2, None)]
+        task = config["task"]
+        changed += [{**config, "task": {**task, field: value}} for field in FORMAT for value in (True, 3, "plain")]
+    changed.append({**configs[2], "transducer": {"alphabet": "\U0001f600"}})
+    assert len({unfit(config) for config in changed}) > 20
+    for config in [*configs, *changed]:
+        assert page.evaluate("config => longhand.unfit(config)", config) == unfit(config), config
 
 
 def test_models_that_fail_are_small_and_as_accurate_as_the_lesson_says():

@@ -129,6 +129,18 @@ FORMAT = {
 }
 """Options of tasks for which sheets.js has the right sheets."""
 
+SENTENCES = {
+    "symbols": "its symbols are not all in Unicode's basic plane, to which this page's words are limited",
+    "task": "its configuration names no task",
+    "grid": "its answer is read along a grid of cells, which this page does not draw",
+    "encoder": "it is an encoder of a column task, and this page runs column tasks by decoders alone",
+    "kind": "it is a model of another kind than those of longhand",
+}
+"""Why a model cannot be shown, whatever its settings are."""
+
+RULES = {"runs": RUNS, "couplings": COUPLINGS, "words": WORDS, "format": FORMAT, "sentences": SENTENCES}
+"""What decides whether a folder that is opened in the page can be shown, for own.js."""
+
 
 GROUPS = {
     "Sums and differences": (
@@ -242,10 +254,11 @@ def build_page(sources: Sequence[str], repository: str | None = None) -> str:
     parts = {
         "/* page.css */": (FOLDER / "page.css").read_text(encoding="utf-8"),
         "/* data */": data,
+        "/* rules */": json.dumps(RULES, ensure_ascii=False).replace("<", "\\u003c"),
         "<!-- repository -->": f' The code: <a href="{html.escape(repository)}">longhand</a>.' if repository else "",
         "<!-- weights -->": "".join(weights),
         "/* worker */": f"{join_scripts(WORKER)}\nlisten(self);",
-        "/* page */": join_scripts(("drawing", "page")),
+        "/* page */": join_scripts(("drawing", "own", "page")),
     }
     page = (FOLDER / "index.html").read_text(encoding="utf-8")
     # One pass replaces all marks: a script that is put in may hold the text of a mark itself.
@@ -295,15 +308,19 @@ def caption(task: Any) -> str:
 
 
 def unfit(config: dict[str, Any]) -> str:
-    """Why the page cannot run a model of this configuration; empty if it can."""
+    """Why the page cannot run a model of this configuration; empty if it can. `unfit` of own.js says the same."""
     task = config.get("task") or {}
     if max(json.dumps(config.get("transducer"), ensure_ascii=False)) > "\uffff":
-        return "its symbols are not all in Unicode's basic plane, to which this page's words are limited"
+        return SENTENCES["symbols"]
+    if not task.get("task"):
+        return SENTENCES["task"]
     if "grid" in str(task.get("task")):
-        return "its answer is read along a grid of cells, which this page does not draw"
+        return SENTENCES["grid"]
     if config.get("model_type") == "pairwise_bert" and config.get("transducer"):
-        return "it is an encoder of a column task, and this page runs column tasks by decoders alone"
-    kind = "dense" if config.get("position_encoding") in RUNS["dense"]["position_encoding"] else config["model_type"]
+        return SENTENCES["encoder"]
+    kind = "dense" if config.get("position_encoding") in RUNS["dense"]["position_encoding"] else config.get("model_type")
+    if kind not in RUNS:
+        return SENTENCES["kind"]
     legal = {name: (config.get(name), values) for name, values in RUNS[kind].items()}
     legal |= {f"task.{name}": (task[name], [value]) for name, value in FORMAT.items() if name in task}
     if kind != "pairwise_bert":
@@ -312,7 +329,8 @@ def unfit(config: dict[str, Any]) -> str:
         rules = [rule, "sequential", f"{rule}_marked_top"] if kind == "dense" else [rule]
         legal["coupling"] = config.get("coupling"), rules
     for name, (value, values) in legal.items():
-        if value not in values:
+        # To Python, 1 is True, and to a file it is not.
+        if not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in values):
             wanted = " or ".join(map(say, values))
             return f"it has a setting that this page does not run, {WORDS[name]}: {say(value)} instead of {wanted}"
     return ""

@@ -1,6 +1,7 @@
 // The page: a model, a question, a certificate; a worker computes, so that nothing here takes long.
 
 import { count, drawAnswer, drawMachine, drawPasses, drawTokens, make, table } from "./drawing.js";
+import { readFolder, unfit } from "./own.js";
 
 const MODELS = JSON.parse(document.getElementById("data").textContent);
 const at = (id) => document.getElementById(id);
@@ -34,8 +35,9 @@ function send(action, options, tell) {
 
 // Asks the worker about the chosen model, which it loads at first.
 async function request(action, options = {}, tell = null, place = chosen) {
-  const { name, config, certificate, weights } = MODELS[place], facts = known.get(name) ?? known.set(name, {}).get(name);
-  facts.loaded ??= send("load", { name, config, certificate, weights: at(weights)?.textContent ?? "" });
+  const { name, config, certificate, weights, bytes } = MODELS[place];
+  const facts = known.get(name) ?? known.set(name, {}).get(name);
+  facts.loaded ??= send("load", { name, config, certificate, bytes, weights: at(weights)?.textContent ?? "" });
   facts.summary = await facts.loaded;
   return action === "load" ? facts.summary : send(action, { name, ...options }, tell);
 }
@@ -237,18 +239,40 @@ function showBroken({ example, ...found }) {
   at("broken").replaceChildren(...parts);
 }
 
-for (const group of new Set(MODELS.map((model) => model.group))) {
-  const options = make("optgroup", { label: group }), list = make("div", { role: "group", "aria-label": group });
-  list.append(make("p", { class: "group", "aria-hidden": "true" }, group));
-  MODELS.forEach(({ name, group: own }, value) => {
-    if (own !== group) return;
-    options.append(make("option", { value }, name));
-    list.append(make("label", {}, make("input", { type: "radio", name: "model", value }), name));
-  });
-  at("model").append(options);
-  at("models").append(list);
+const groups = new Map(); // the two elements in which the models of a group are listed
+
+function enlist({ name, group }, value) {
+  if (!groups.has(group)) {
+    const options = make("optgroup", { label: group }), list = make("div", { role: "group", "aria-label": group });
+    list.append(make("p", { class: "group", "aria-hidden": "true" }, group));
+    at("model").append(options);
+    at("models").append(list);
+    groups.set(group, { options, list });
+  }
+  const { options, list } = groups.get(group);
+  options.append(make("option", { value }, name));
+  list.append(make("label", {}, make("input", { type: "radio", name: "model", value }), name));
 }
-document.querySelector("nav").addEventListener("change", ({ target }) => choose(Number(target.value)));
+
+// A folder that is opened is one more model, and no file of it leaves the browser.
+async function openFolder(input) {
+  say({ "folder-error": "" });
+  try {
+    const model = await readFolder([...input.files]);
+    while (MODELS.some(({ name }) => name === model.name)) model.name += " (yours)";
+    enlist(model, MODELS.push(model) - 1);
+    await choose(MODELS.length - 1);
+  } catch (error) {
+    say({ "folder-error": `${error.message[0].toUpperCase()}${error.message.slice(1)}.` });
+  }
+  input.value = ""; // the same folder may be opened again
+}
+
+MODELS.forEach(enlist);
+document.querySelector("nav").addEventListener("change", ({ target }) => {
+  if (target.id !== "folder") choose(Number(target.value));
+  else if (target.files.length) openFolder(target);
+});
 at("form").addEventListener("submit", (event) => {
   event.preventDefault();
   ask("ask", { question: at("question").value });
@@ -260,7 +284,7 @@ at("breaking").addEventListener("click", () => compute("break", "breaking", "noi
 at("noise").addEventListener("input", showAmount);
 showAmount();
 // Other programs, such as tests, ask the worker by this.
-globalThis.longhand = { request, choose: (name) => choose(MODELS.findIndex((model) => model.name === name)) };
+globalThis.longhand = { request, unfit, choose: (name) => choose(MODELS.findIndex((model) => model.name === name)) };
 
 // The lesson: one question to the models that fail and to one that does not, and what each looks at.
 const LESSON = MODELS.flatMap(({ lesson }, place) => (lesson ? [place] : []))

@@ -48,10 +48,11 @@ async function readCertificate(text, files) {
   return wrong ? { fault: `its certificate.json has no legal field ${wrong}` } : stated;
 }
 
-async function load({ name, config: text, certificate: stated, weights }) {
+async function load({ name, config: text, certificate: stated, weights, bytes: own }) {
   const arithmetic = unfitArithmetic();
   if (arithmetic) throw new Error(arithmetic);
-  const bytes = await unpack(weights), config = JSON.parse(text), tasks = tasksOf(config), tensors = readTensors(bytes);
+  const bytes = own ? new Uint8Array(own) : await unpack(weights), config = JSON.parse(text);
+  const tasks = tasksOf(config), tensors = readTensors(bytes);
   const isDense = ENCODINGS.includes(config.position_encoding);
   const network = new (isDense ? Dense : Network)(config, tensors);
   const files = { "config.json": new TextEncoder().encode(text), "model.safetensors": bytes };
