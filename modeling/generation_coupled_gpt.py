@@ -14,7 +14,7 @@ from .inputs import check_input_ids, check_mask, check_padding, check_prompts, r
 from .relations import NOT_RELATED, Neighbours, mapped_neighbours
 from .structure import PairShape, check_cache, check_whole_numbers, is_pair_mask
 from .vocabulary import PAD
-from .windowed_cache import WindowedCache
+from .windowed_cache import RoomyLayer, WindowedCache
 
 SUPPORTED_MODES = {GenerationMode(name) for name in ("greedy_search", "sample", "beam_search", "beam_sample")}
 
@@ -57,6 +57,9 @@ class GenerationPlan:
         present: (batch, columns), 0 for padding and, under a window, for tokens after the longest derived response. These
             tokens have no id, so they would all see each other. None before the batch is known.
         neighbours: the neighbours of every column, for a `WindowedCache`.
+        seen: what each layer reads of these neighbours, if they are of one row.
+        takes_steps: whether the tokens behind the prompt need no forward pass with all that one can do.
+        is_padded: whether some column is not present.
     """
 
     position_ids: Tensor | None
@@ -64,6 +67,9 @@ class GenerationPlan:
     is_given: bool = False
     present: Tensor | None = None
     neighbours: Neighbours | None = None
+    seen: list[dict[str, Tensor]] | None = None
+    takes_steps: bool = False
+    is_padded: bool = True
 
     @property
     def columns(self) -> int:
@@ -85,6 +91,7 @@ class CoupledGPTGenerationMixin(GenerationMixin):
     config: CoupledGPTConfig
     model: Any
     check_unchanged: Callable[[], None]
+    training: bool
 
     def generate(
         self,
@@ -238,12 +245,26 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         super()._prepare_cache_for_generation(generation_config, model_kwargs, mode, batch_size, max_cache_length)
         cache = model_kwargs.get("cache")
         own = given is None and type(cache) is DynamicCache and not cache.offloading
+        if own:
+            cache.layers = [RoomyLayer() for _ in range(self.config.num_hidden_layers)]
         # Attention maps, and a map for each head, need the keys of all pairs.
         has_window = plan is not None and self.model.position_encoding.windowed and not generation_config.output_attentions
         if has_window and (plan.pair_map is None or plan.pair_map.shape[1] == 1):
             plan.neighbours = self._plan_neighbours(plan, max_cache_length + 1)
+            if len(plan.neighbours.relations) == 1:
+                plan.seen = self.model.see_neighbours(plan.neighbours)
             if own:
                 model_kwargs["cache"] = WindowedCache(plan.neighbours, self.config.num_hidden_layers)
+        if plan is not None:
+            plan.takes_steps = own and self._takes_steps(plan, generation_config)
+            plan.is_padded = not bool(plan.present.all())
+
+    def _takes_steps(self, plan: GenerationPlan, settings: GenerationConfig) -> bool:
+        """Return whether steps of this plan may leave out the base model's forward pass, and whoever listens to it."""
+        base = self.model
+        asked = [own.output_attentions or own.output_hidden_states for own in (settings, self.config)]
+        heard = base._forward_hooks or len(base._forward_pre_hooks) > base.own_hooks or "forward" in vars(base)
+        return not (any(asked) or heard or self.training) and (plan.pair_map is None or plan.neighbours is not None)
 
     def _plan_neighbours(self, plan: GenerationPlan, columns: int) -> Neighbours:
         """Return the neighbours of every column of a plan, and of at least this many columns."""
@@ -253,6 +274,9 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         if plan.pair_map is None:
             planned: Any = plan.position_ids
             position_ids = nn.functional.pad(planned, beyond)
+            if (position_ids == position_ids[:1]).all() and (present == present[:1]).all():
+                # All examples have one layout.
+                position_ids, present = position_ids[:1], present[:1]
             own_columns = torch.arange(position_ids.shape[-1], device=position_ids.device)
             return self.model.neighbours(position_ids, own_columns, present)
         pair_map = nn.functional.pad(plan.pair_map[:, 0], (*beyond, *beyond), value=NOT_RELATED)
@@ -263,15 +287,12 @@ class CoupledGPTGenerationMixin(GenerationMixin):
 
         Tokens after the longest derived response have the ids with which the rule continues.
         """
-        inputs = super().prepare_inputs_for_generation(input_ids, cache=cache, **kwargs)
         past_length = 0 if cache is None else cache.get_seq_length()
+        if plan is not None and plan.takes_steps and 0 < past_length == input_ids.shape[1] - 1:
+            return {"input_ids": input_ids[:, -1:], "cache": cache, "step": self._read_step(plan, input_ids, past_length)}
+        inputs = super().prepare_inputs_for_generation(input_ids, cache=cache, **kwargs)
         length = past_length + inputs["input_ids"].shape[1]
         if plan is None:
-            return inputs
-        if past_length and plan.neighbours is not None and not self.model.position_encoding.reads_single_ids:
-            # The neighbours say all that a step reads of the plan, and the step of the prompt has checked the rest.
-            inputs["attention_mask"] = None
-            inputs["neighbours"] = plan.neighbours.select(slice(past_length, length))
             return inputs
         if plan.position_ids is not None:
             planned = plan.position_ids
@@ -285,3 +306,21 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         elif plan.pair_map is not None:
             inputs["pair_map"] = plan.pair_map[:, :, past_length:length, :length]
         return inputs
+
+    def _read_step(self, plan: GenerationPlan, input_ids: Tensor, column: int) -> tuple[Any, ...]:
+        """Return what `CoupledGPTModel.step` reads of the plan for the token in a column."""
+        own, ids = slice(column, column + 1), None
+        encoding = self.model.position_encoding
+        if plan.position_ids is not None and (encoding.reads_single_ids or plan.neighbours is None):
+            if column >= plan.position_ids.shape[-1]:
+                # The rule goes on behind the longest response.
+                plan.position_ids = self.model.plan_position_ids(input_ids, column + 1)
+            ids = plan.position_ids[..., : column + 1]
+        if plan.neighbours is not None:
+            seen = plan.seen and [{name: part[:, own] for name, part in each.items()} for each in plan.seen]
+            return ids, None, plan.neighbours.select(own), seen
+        if not plan.is_padded:
+            return ids, None, None, None
+        present: Any = plan.present
+        mask = nn.functional.pad(present, (0, max(0, column + 1 - present.shape[1])), value=1)[:, : column + 1]
+        return ids, mask, None, None

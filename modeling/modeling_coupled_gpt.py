@@ -121,6 +121,8 @@ class CoupledGPTAttention(nn.Module):
         self.scaling = 1.0 if config.attention_scale == "none" else self.head_dim**-0.5
         width = config.num_attention_heads * self.head_dim
         self.reads_content = config.attention_scale != "zero"
+        # A step of decoding does not wait for the fields of a configuration, which are slow to read.
+        self.has_unit_length, self.scales_by_length = config.qk_norm, config.attention_scale == "log_length"
         if self.reads_content:
             self.q_proj = nn.Linear(config.hidden_size, width, bias=False)
             self.k_proj = nn.Linear(config.hidden_size, width, bias=False)
@@ -214,7 +216,7 @@ class CoupledGPTAttention(nn.Module):
             projection(states).unflatten(-1, (-1, self.head_dim))
             for projection, states in ((self.q_proj, query_states), (self.k_proj, key_states))
         )
-        if self.config.qk_norm:
+        if self.has_unit_length:
             # In float16 squares overflow, and a length of 0, which is divided by, stays 0.
             precise = torch.promote_types(query.dtype, torch.float32)
             query, key = (nn.functional.normalize(states.to(precise), dim=-1).to(states.dtype) for states in (query, key))
@@ -223,7 +225,7 @@ class CoupledGPTAttention(nn.Module):
 
     def _scale_by_length(self, query: Tensor, visible_keys: Tensor) -> Tensor:
         """Return queries (..., heads, head_dim) that see `visible_keys` (..., heads or 1), times a factor of the log."""
-        if self.config.attention_scale != "log_length":
+        if not self.scales_by_length:
             return query
         precise = torch.promote_types(query.dtype, torch.float32)
         factor = visible_keys.clamp(min=1).to(precise).log().to(query.dtype) * self.log_length_norm
@@ -587,6 +589,57 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             row_index = None
         return self._norm_output(hidden_states)
 
+    def step(
+        self,
+        input_ids: Tensor,
+        cache: Cache,
+        position_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        neighbours: Neighbours | None,
+        seen: list[dict[str, Any]] | None,
+    ) -> Tensor:
+        """Return the states (batch, 1, hidden) of the tokens behind those in a cache, for the output matrix.
+
+        They are those of `forward`, which checks what it is given. Generation has checked prompt and plan before it begins.
+
+        Args:
+            input_ids: (batch, 1).
+            position_ids: of all tokens so far, (batch or 1, levels, tokens), if the encoding reads them here.
+            attention_mask: (batch, tokens), 0 for padding; None if nothing is.
+            neighbours: those of these tokens, under a window, or None.
+            seen: what `see_neighbours` returned for them, or None.
+        """
+        encoding, keys = self.position_encoding, cache.get_seq_length() + 1
+        own_ids = None if position_ids is None else position_ids[..., keys - 1 :]
+        hidden_states = self._embed(input_ids, None, own_ids, every_token=True)[0]
+        if neighbours is None:
+            columns = torch.arange(keys - 1, keys, device=input_ids.device)
+            related = self._relate(None, position_ids, columns, slice(None), keys) if encoding.uses_pair_map else None
+            seen = [self._see_all(layer, related, attention_mask, keys) for layer in range(len(self.layers))]
+        elif seen is None:
+            seen = self.see_neighbours(neighbours)
+        for layer, own in zip(self.layers, seen, strict=True):
+            hidden_states = layer(
+                hidden_states, position_encoding=encoding, coupled_ids=own_ids, cache=cache, neighbours=neighbours, **own
+            )
+        return self._norm_output(hidden_states)
+
+    def _see_all(self, layer: int, relations: Tensor | None, attention_mask: Tensor | None, keys: int) -> dict[str, Any]:
+        """Return the arguments by which the last token attends to all `keys`, but to padding."""
+        bias = None if relations is None else self._relation_bias(layer, relations, False)
+        if attention_mask is None:
+            return {"position_bias": bias, "visible_keys": self.embed_tokens.weight.new_full((1, 1, 1), keys)}
+        visible = attention_mask[:, None, None, :].bool()
+        return {"attention_mask": visible, "position_bias": bias, **_count_keys(visible.sum(-1).transpose(1, 2), True)}
+
+    def see_neighbours(self, neighbours: Neighbours) -> list[dict[str, Tensor]]:
+        """Return the arguments by which each layer attends to these neighbours."""
+        dtype = self.embed_tokens.weight.dtype
+        seen = [self._few_keys(layer, neighbours.relations, dtype, True) for layer in range(len(self.layers))]
+        if not seen[0]["sees_none"].any():
+            seen = [{name: own for name, own in each.items() if name != "sees_none"} for each in seen]
+        return seen
+
     def _norm_output(self, hidden_states: Tensor) -> Tensor:
         """Return the states (..., hidden) that the output matrix multiplies, scaled down if that is the embedding."""
         normed = self.norm(hidden_states)
@@ -888,6 +941,8 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
                 outside the learned table; ids or neighbours are missing beside a cache; a row that is to be learned holds
                 several examples.
         """
+        if (step := kwargs.pop("step", None)) is not None:
+            return CausalLMOutputWithPast(logits=self.lm_head(self.model.step(input_ids, cache, *step)), cache=cache)
         if input_ids is not None and (labels is not None or self.training) and not self.config.takes_structure:
             check_unpacked(input_ids, self.config.eos_token_id)
         check_one_example(position_ids, attention_mask, labels)

@@ -74,9 +74,9 @@ def reduced_precision(model: nn.Module) -> str | None:
     return next((f"{name} is {value}" for name, value in settings.items() if value not in exact), None)
 
 
-def _warn_of_other_numbers(model: "LonghandPreTrainedModel", _: tuple) -> None:
+def _warn_of_other_numbers(model: "LonghandPreTrainedModel", _: tuple, named: dict[str, object]) -> None:
     """Say once, before a forward pass in evaluation, that the model's certificate is about other weights or arithmetic."""
-    if model.training or torch.compiler.is_compiling() or getattr(model, "_is_replica", False):
+    if "step" in named or model.training or torch.compiler.is_compiling() or getattr(model, "_is_replica", False):
         # The replicas of `nn.DataParallel` have copies of the weights, and no parameters.
         return
     certified: Any = model.certified_weights
@@ -153,7 +153,7 @@ def _warn_of_given_structure(model: "LonghandPreTrainedModel", arguments: tuple,
     """Say once, before a forward pass in evaluation, that the model's certificate is about what its own rule derives."""
     if model.training or torch.compiler.is_compiling():
         return
-    if named.get("neighbours") is not None:
+    if "step" in named or named.get("neighbours") is not None:
         # A step of decoding, of what was asked for before.
         return
     kind: Any = type(model)
@@ -173,9 +173,9 @@ def _warn_of_given_structure(model: "LonghandPreTrainedModel", arguments: tuple,
         model.warn_of_structure(names)
 
 
-def _refuse_changed_structure(model: "LonghandPreTrainedModel", _: tuple) -> None:
-    """A hook before the forward pass, see `LonghandPreTrainedModel.check_unchanged`."""
-    if not torch.compiler.is_compiling():
+def _refuse_changed_structure(model: "LonghandPreTrainedModel", _: tuple, named: dict[str, object]) -> None:
+    """A hook before the forward pass, see `LonghandPreTrainedModel.check_unchanged`; not before a step of decoding."""
+    if "step" not in named and not torch.compiler.is_compiling():
         model.check_unchanged()
 
 
@@ -261,8 +261,9 @@ class LonghandPreTrainedModel(PreTrainedModel):
         self.model_tags = ["longhand", "longhand-model"]
         self._passes = Passes()
         self._made_with = {name: deepcopy(getattr(config, name)) for name in config.structure_fields}
-        self.register_forward_pre_hook(_refuse_changed_structure)
+        self.register_forward_pre_hook(_refuse_changed_structure, with_kwargs=True)
         self.register_forward_pre_hook(_refuse_parts_elsewhere)
+        self.own_hooks = len(self._forward_pre_hooks)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *model_args, **kwargs):
@@ -302,7 +303,7 @@ class LonghandPreTrainedModel(PreTrainedModel):
             return loaded
         if _says_proved(read_object(pretrained_model_name_or_path, CERTIFICATE_FILE, kwargs)):
             model.certified_weights = CertifiedWeights(model)
-            model.precision_warning = model.register_forward_pre_hook(_warn_of_other_numbers)
+            model.precision_warning = model.register_forward_pre_hook(_warn_of_other_numbers, with_kwargs=True)
             model.structure_warning = model.register_forward_pre_hook(_warn_of_given_structure, with_kwargs=True)
         return loaded
 
@@ -409,6 +410,9 @@ def attend(
         Outputs (batch, queries, heads, head_dim), and weights (batch, heads, queries, keys) if the implementation has them.
     """
     config: Any = module.config
+    if config._attn_implementation == "sdpa" and query.shape[2] == 1 and query.device.type == "cpu":
+        # On a processor, the fused kernel is made for many queries.
+        attention = eager_attention_forward
     # Under autocast, a factor may have made queries more precise than keys and values.
     query, key = query.to(value.dtype), key.to(value.dtype)
     # One bias says all, in each implementation: some take the type of a mask's numbers for that of the scores, hide keys by
@@ -461,7 +465,10 @@ def eager_attention_forward(
 
     The softmax is computed in float32 or better.
     """
-    scores = torch.matmul(query * scaling, key.transpose(2, 3))
+    # For one query, several times as fast as its product with the turned keys.
+    is_one = query.shape[2] == 1
+    query = query * scaling
+    scores = key.matmul(query.transpose(2, 3)).transpose(2, 3) if is_one else query.matmul(key.transpose(2, 3))
     if position_bias is not None:
         scores = scores.add_(position_bias)
     weights = nn.functional.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(query.dtype)

@@ -478,7 +478,7 @@ def _attend_to_gathered(
         scores = (query[chunk].unsqueeze(1) * key).sum(-1, dtype=precise) * scaling + bias[chunk]
         weights = nn.functional.softmax(scores, dim=1).to(value.dtype)
         outputs.append((weights.unsqueeze(-1) * value).sum(1))
-    return torch.cat(outputs)
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
 
 def attend_to_columns(query: Tensor, key: Tensor, value: Tensor, columns: Tensor, bias: Tensor, scaling: float) -> Tensor:
@@ -495,6 +495,14 @@ def attend_to_columns(query: Tensor, key: Tensor, value: Tensor, columns: Tensor
         (batch, queries, heads, head_dim).
     """
     batch, _, queries, _ = query.shape
+    if queries == 1 and len(columns) == 1:
+        # In a step of decoding, all examples of one layout read the same columns.
+        seen_key, seen_value = (states.index_select(2, columns[0, 0]).transpose(1, 2) for states in (key, value))
+
+        def take(chunk: slice) -> tuple[Tensor, Tensor]:
+            return seen_key[chunk], seen_value[chunk]
+
+        return _attend_to_gathered(query.squeeze(2), take, bias[:, 0].expand(batch, -1, -1), scaling).unsqueeze(1)
     columns = columns.expand(batch, -1, -1).flatten(0, 1)
     bias = bias.expand(batch, -1, -1, -1).flatten(0, 1)
     example = torch.arange(batch, device=query.device).repeat_interleave(queries).unsqueeze(1)

@@ -1,13 +1,40 @@
-"""The cache of generation under a window: it drops keys and values that no later query can see."""
+"""Caches of generation with room for later tokens; under a window, one that drops what no later query can see."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
 from .relations import Neighbours
 
 _SMALLEST_ROOM = 16
 """Columns for which a new buffer has room, besides the needed ones and half as many."""
+
+
+class RoomyLayer(DynamicLayer):
+    """All keys and values of one layer, in a buffer with room for half as many more, so that no step copies all."""
+
+    def __init__(self):
+        super().__init__()
+        self.buffers: list[Tensor] = []
+        self.shown: Tensor | None = None
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        """Add states (batch, heads, tokens, head_dim) and return those of all tokens."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
+        before, after = self.keys.shape[2], self.keys.shape[2] + key_states.shape[2]
+        # Beams are put in another order, and a caller may cut a cache, by other tensors in place of these.
+        if self.keys is not self.shown or after > self.buffers[0].shape[2]:
+            shape = (*key_states.shape[:2], after + after // 2 + _SMALLEST_ROOM, key_states.shape[3])
+            old, self.buffers = (self.keys, self.values), [key_states.new_empty(shape), value_states.new_empty(shape)]
+            for states, buffer in zip(old, self.buffers, strict=True):
+                buffer[:, :, :before] = states
+        for states, buffer in zip((key_states, value_states), self.buffers, strict=True):
+            buffer[:, :, before:after] = states
+        self.keys, self.values = (buffer[:, :, :after] for buffer in self.buffers)
+        self.shown = self.keys
+        return self.keys, self.values
 
 
 class WindowedLayer(DynamicLayer):
@@ -32,8 +59,10 @@ class WindowedLayer(DynamicLayer):
     def reset(self) -> None:
         super().reset()
         self.cumulative_length = 0
-        self.columns = self.last_seen.new_empty(0)
         self.used = 0
+        # The place of each column in the buffer; later columns will follow each other.
+        self.place = torch.arange(len(self.last_seen), device=self.last_seen.device)
+        self.kept = self.place[:0]
 
     def update(self, key_states, value_states, *args, **kwargs):
         """Add states (batch, heads, tokens, head_dim) and return both whole buffers, which `slots` indexes."""
@@ -45,18 +74,23 @@ class WindowedLayer(DynamicLayer):
             self._make_room(tokens, key_states)
         new = slice(self.used, self.used + tokens)
         self.keys[:, :, new], self.values[:, :, new] = key_states, value_states
-        self.columns[new] = torch.arange(self.cumulative_length, self.cumulative_length + tokens, device=self.columns.device)
         self.used += tokens
         self.cumulative_length += tokens
         return self.keys, self.values
 
     def _make_room(self, tokens: int, like: Tensor) -> None:
         """Move the needed states to new buffers of the shape of `like`, with room for further tokens."""
-        columns = self.columns[: self.used]
+        behind = self.cumulative_length - self.used + len(self.kept)
+        columns = torch.cat([self.kept, torch.arange(behind, self.cumulative_length, device=self.place.device)])
         needed = (self.last_seen[columns] >= self.cumulative_length).nonzero().squeeze(1)
-        room = tokens + len(needed) + len(needed) // 2 + _SMALLEST_ROOM
+        self.kept = columns[needed]
         self.used = len(needed)
-        self.columns = nn.functional.pad(columns[needed], (0, room - self.used))
+        room = tokens + self.used + self.used // 2 + _SMALLEST_ROOM
+        self.place.zero_()
+        self.place[self.kept] = torch.arange(self.used, device=self.place.device)
+        self.place[self.cumulative_length :] = torch.arange(
+            self.used, self.used + len(self.place) - self.cumulative_length, device=self.place.device
+        )
         old, shape = (self.keys, self.values), (*like.shape[:2], room, like.shape[3])
         self.keys, self.values = like.new_empty(shape), like.new_empty(shape)
         for states, buffer in zip(old, (self.keys, self.values), strict=True):
@@ -64,7 +98,7 @@ class WindowedLayer(DynamicLayer):
 
     def slots(self, columns: Tensor) -> Tensor:
         """Return the places of columns in the buffer; any place for a column that is not in it."""
-        return torch.searchsorted(self.columns[: self.used], columns).clamp(max=self.used - 1)
+        return self.place[columns]
 
     def get_seq_length(self) -> int:
         """Return the number of tokens seen, kept or dropped."""

@@ -1,0 +1,73 @@
+"""Steps of decoding read what was found once for a whole plan, and write what the whole forward pass would."""
+
+import pytest
+import torch
+from position_subjects import DECODERS, assert_close, build, encode
+
+from longhand.modeling.modeling_coupled_gpt import CoupledGPTModel
+
+TOKENS = 9
+TEXTS = {"one layout": ["12+34=", "99+01="], "padded": ["653+049=", "9+1="]}
+
+
+def generate(model, texts, **options):
+    batch = encode("windowed", *texts, side="left")
+    settings = {"output_logits": True, "return_dict_in_generate": True, "max_new_tokens": TOKENS, "min_new_tokens": TOKENS}
+    return model.generate(**batch, **settings | options)
+
+
+def without_steps(model, monkeypatch):
+    monkeypatch.setattr(type(model), "_takes_steps", lambda *_: False)
+    return model
+
+
+GREEDY = [(name, texts, {}) for name in DECODERS for texts in ("one layout", "padded")]
+OTHERS = [
+    (name, "padded", options)
+    for name in ("learned", "t5", "windowed")
+    for options in ({"num_beams": 3}, {"do_sample": True, "num_return_sequences": 2}, {"use_cache": False})
+]
+
+
+@pytest.mark.parametrize("name, texts, options", [*GREEDY, *OTHERS], ids=str)
+def test_steps_give_the_logits_of_the_whole_forward_pass(name, texts, options, monkeypatch):
+    model, steps, step = build(name), [], CoupledGPTModel.step
+    monkeypatch.setattr(CoupledGPTModel, "step", lambda *given: steps.append(1) or step(*given))
+    torch.manual_seed(1)
+    found = generate(model, TEXTS[texts], **options)
+    takes_steps = model.model.position_encoding.uses_position_ids and options.get("use_cache", True)
+    assert len(steps) == (TOKENS - 1 if takes_steps else 0)
+    torch.manual_seed(1)
+    expected = generate(without_steps(model, monkeypatch), TEXTS[texts], **options)
+    assert torch.equal(found.sequences, expected.sequences) and len(found.logits) == TOKENS
+    for own, other in zip(found.logits, expected.logits, strict=True):
+        assert_close(own, other, 1e-6)
+
+
+@pytest.mark.parametrize("name", ["learned", "windowed"])
+def test_whoever_listens_to_the_base_model_hears_every_step(name):
+    model, heard = build(name), []
+    model.model.register_forward_hook(lambda *_: heard.append(1))
+    generate(model, TEXTS["padded"])
+    assert len(heard) == TOKENS
+
+
+@pytest.mark.parametrize("name", ["learned", "windowed"])
+def test_attentions_and_states_are_those_of_every_step(name):
+    model = build(name)
+    model.set_attn_implementation("eager")
+    found = generate(model, TEXTS["padded"], output_attentions=True, output_hidden_states=True)
+    assert len(found.attentions) == len(found.hidden_states) == TOKENS and found.attentions[-1][0].shape[2] == 1
+
+
+def test_a_returned_cache_is_cut_and_goes_on():
+    model = build("learned")
+    found = generate(model, TEXTS["one layout"])
+    # The last token is in no cache.
+    found.cache.crop(-5)
+    past, tokens = found.cache.get_seq_length(), found.sequences
+    assert past == tokens.shape[1] - 1 - 5
+    ids = model.model.plan_position_ids(tokens, past + 1)
+    step = model(input_ids=tokens[:, past : past + 1], position_ids=ids[..., -1:], cache=found.cache)
+    whole = model(input_ids=tokens[:, : past + 1], position_ids=ids)
+    assert_close(step.logits[:, -1], whole.logits[:, -1], 1e-6)
