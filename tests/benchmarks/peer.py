@@ -14,15 +14,23 @@ from pathlib import Path
 
 import torch
 
+if len(sys.argv) != 2:
+    sys.exit(f"{__doc__}\ngive the folder of a CHECKOUT")
 checkout = Path(sys.argv[1])
 sys.path.insert(0, str(checkout))
 
-from hydra import compose, initialize_config_dir  # noqa: E402
-from src.data import build_dataset, build_loader  # noqa: E402
-from src.evaluate import get_instancewise_accuracy, get_tokenwise_accuracy  # noqa: E402
-from src.model import build_model_from_scratch  # noqa: E402
-from src.tokenization import build_tokenizer  # noqa: E402
-from src.training import get_custom_cosine_schedule_with_warmup  # noqa: E402
+try:
+    from hydra import compose, initialize_config_dir
+    from src.data import build_dataset, build_loader
+    from src.evaluate import get_instancewise_accuracy, get_tokenwise_accuracy
+    from src.model import build_model_from_scratch
+    from src.tokenization import build_tokenizer
+    from src.training import get_custom_cosine_schedule_with_warmup
+except ImportError as error:
+    sys.exit(
+        f"{checkout} does not run in {sys.executable}: {error}; it must be a clone of the authors' repository, in "
+        "a Python with the packages that hub_cards/RESULTS.md names"
+    )
 
 MODEL = {"num_layers": 1, "num_heads": 4, "d_kv": 128, "d_ff": 2048, "feed_forward_proj": "gated-gelu"}
 MODEL |= {"position_encoding_type": "abs_learned", "normalization_layer": "rmsnorm", "layer_norm_position": "pre_post"}
