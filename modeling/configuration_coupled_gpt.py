@@ -262,7 +262,7 @@ class CoupledGPTConfig(PluginConfig):
 
     def _faults_of_relations(self) -> list[str]:
         """Why the relations are not those of the rule's levels, of a window or of given maps."""
-        levels, bounds = self.position_levels, self.relation_range
+        levels, bounds = self.position_levels or 1, self.relation_range
         if self.num_relations:
             given = f"num_relations counts relations of given maps, which have no relation_range, got {bounds}"
             return [] if bounds is None else [given]

@@ -86,4 +86,4 @@ def test_shipped_recipes_have_no_fault():
         task = find_task(load_recipe(name)["task"])
         if task.family.name == "decoder":
             run = parse_run([name, *ON_CPU])
-            assert encoding_faults(run.task, run.recipe) == [], name
+            assert encoding_faults(run.recipe) == [], name

@@ -96,7 +96,8 @@ def seed_groups(checkpoints: Sequence[Checkpoint]) -> dict[str, str]:
         # Without a recipe, nothing says that two checkpoints are alike.
         what = json.dumps(known, sort_keys=True, default=str) if known else checkpoint.name
         alike.setdefault(f"{what} {is_best(checkpoint.folder)}", []).append(checkpoint)
-    groups, taken = {}, set[str]()
+    groups: dict[str, str] = {}
+    taken: set[str] = set()
     for own in alike.values():
         names = [checkpoint.name for checkpoint in own]
         shared = re.sub(r"[-_. ]?(seed)?[-_. ]?\d+$", "", names[0]) or own[0].recipe.get("recipe", names[0])

@@ -26,6 +26,7 @@ from longhand.data.families import PositionArguments
 from longhand.data.formatting import Batch
 from longhand.data.proofs.certificate import LARGEST_RATIO, ROUNDING_FACTOR
 from longhand.data.tasks.column_task import MEANING, ColumnTask
+from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.plugins import PACKAGE, Plugin, load_plugin, require_plugins
 from longhand.data.tasks.registry import TASKS, find_task, task_named
 from longhand.data.tasks.settling_columns import SETTLING
@@ -494,7 +495,7 @@ def read_arguments(arguments: list[str]) -> Given:
         if any(word.partition("=")[0] == "--position_encoding" for word in words):
             raise ValueError("--encoding sets position_encoding and what goes with it: leave out --position_encoding")
         values = parser.read(words)
-        parser.set_defaults(**fit_encoding(chosen.encoding, parser.make(task, values), values))
+        parser.set_defaults(**fit_encoding(chosen.encoding, cast(DecoderTask, parser.make(task, values)), values))
     values = join_launched(parser.read(words), launched_arguments(os.environ), recipe, words) | {"task": task.name}
     given_range = any(word.startswith("--relation_range") for word in words)
     if "relation_range" in values and not given_range and not _reads_relations(values.get("position_encoding")):
@@ -624,14 +625,14 @@ def parse_run(arguments: list[str]) -> Run:
     family = task.family
     positions = family.training_arguments and make(family.training_arguments, values)
     is_decoder = isinstance(positions, PositionArguments)
-    faults = encoding_faults(task, values) if is_decoder else []
+    faults = encoding_faults(values) if is_decoder else []
     try:
         config = family.model_class.config_class(**{**vars(model), **family.config_options(task, positions)})
     except (StrictDataclassError, ValueError) as error:
         own_words = isinstance(error, StrictDataclassFieldValidationError)
         faults.insert(0, one_line(error if own_words else error.__cause__ or error))
     if faults:
-        raise ValueError("; ".join(faults) + (hint(task, values) if is_decoder else ""))
+        raise ValueError("; ".join(faults) + (hint(cast(DecoderTask, task), values) if is_decoder else ""))
     recorded = {
         option.name: values[option.name]
         for option in fields(RunArguments)

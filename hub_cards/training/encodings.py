@@ -9,7 +9,7 @@ import torch
 from longhand.data.collator import sampling_faults
 from longhand.data.families import legal_rules
 from longhand.data.splits import make_generator
-from longhand.data.tasks.task import Task
+from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.modeling.coupling import find_rule, plan_position_ids
 from longhand.modeling.position_encodings import POSITION_ENCODINGS, LearnedTable, PositionEncoding
 
@@ -22,7 +22,7 @@ OF_SAMPLING = ("max_multiplier", "level_position_ids")
 """Arguments that are for one position_sampling alone."""
 
 
-def fit_encoding(name: str, task: Task, values: Mapping[str, Any]) -> dict[str, Any]:
+def fit_encoding(name: str, task: DecoderTask, values: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments that change so that a decoder reads positions by an encoding; what fits stays.
 
     Args:
@@ -68,7 +68,7 @@ def _may_have_window(name: str) -> bool:
     return POSITION_ENCODINGS[name].neighbours is not PositionEncoding.neighbours
 
 
-def largest_id(task: Task, coupling: str, values: Mapping[str, Any]) -> int:
+def largest_id(task: DecoderTask, coupling: str, values: Mapping[str, Any]) -> int:
     """The largest position id of the longest problems that a run trains, validates and tests."""
     longest = max(values["max_length"], *values["validation_lengths"], *values["test_lengths"])
     ids = 1
@@ -80,7 +80,7 @@ def largest_id(task: Task, coupling: str, values: Mapping[str, Any]) -> int:
     return ids
 
 
-def encoding_faults(task: Task, values: Mapping[str, Any]) -> list[str]:
+def encoding_faults(values: Mapping[str, Any]) -> list[str]:
     """What does not fit the position encoding of a decoder's run, besides what its configuration refuses."""
     name = values["position_encoding"]
     if name not in POSITION_ENCODINGS:
@@ -94,7 +94,7 @@ def encoding_faults(task: Task, values: Mapping[str, Any]) -> list[str]:
     return faults
 
 
-def hint(task: Task, values: Mapping[str, Any]) -> str:
+def hint(task: DecoderTask, values: Mapping[str, Any]) -> str:
     """What would fit together, for the end of a refusal; empty if the encoding has no part in it."""
     name = values["position_encoding"]
     try:

@@ -299,7 +299,7 @@ class Comparison:
 
     Attributes:
         cases: how many.
-        right: those to which the other one says yes.
+        right: those to which the other one says yes, or, if it answers with texts, "1".
         wrong: those that were answered otherwise.
         example: the first of them, with both answers; empty if there is none.
     """
@@ -331,7 +331,8 @@ def compare(rule: Rule, task: ColumnTask, cases: int) -> tuple[Comparison, Compa
     """
     generator, other = random.Random(0), rule.other()
     answers_numbers = isinstance(other(next(draw(rule, 1, generator))), str)
-    at_random, near, right, first = Comparison(), Comparison(), dict[str, None](), []
+    at_random, near, right = Comparison(), Comparison(), dict[str, None]()
+    first: list[str] = []
 
     def count(comparison: Comparison, texts: Sequence[str]) -> list[str]:
         expected = [as_text(other(text)) for text in texts]
@@ -429,7 +430,9 @@ def compared(rule: Rule, checkpoint: Checkpoint, cases: int) -> Row:
     seconds = time.process_time() - began
     asked, other = Comparison(), rule.other()
     asked.add(first, Solver(checkpoint)(first), [as_text(other(text)) for text in first])
-    row: Row = {"other": rule.named, "cases": at_random.cases, "right": at_random.right, "wrong": at_random.wrong}
+    row: Row = {"other": rule.named, "cases": at_random.cases, "wrong": at_random.wrong}
+    if not isinstance(other(first[0]), str):
+        row["right"] = at_random.right
     row |= {"near_misses": near.cases, "near_wrong": near.wrong, "compare_seconds": seconds}
     row |= {"asked": asked.cases, "asked_wrong": asked.wrong}
     return row | {"example": at_random.example or near.example or asked.example}
