@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from transformers.generation import GenerationConfig, GenerationMixin, Generatio
 
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .inputs import check_input_ids, check_mask, check_padding, check_prompts, read_format
+from .query_forms import unplanned
 from .relations import NOT_RELATED, Neighbours, mapped_neighbours
 from .structure import PairShape, check_cache, check_whole_numbers, is_pair_mask
 from .vocabulary import PAD
@@ -54,8 +55,8 @@ class GenerationPlan:
         position_ids: (batch or 1, levels, columns); None if the encoding reads none, or a map in their place.
         pair_map: (batch or 1, heads or 1, columns, columns), if the caller gives it.
         is_given: whether the plan is the caller's.
-        present: (batch, columns), 0 for padding and, under a window, for tokens after the longest derived response. These
-            tokens have no id, so they would all see each other. None before the batch is known.
+        prompt: (batch, tokens), from which the ids are derived. None before the batch is known, as the next one.
+        present: (batch, columns), 0 for padding and, under a window, for `unplanned` tokens.
         neighbours: the neighbours of every column, for a `WindowedCache`.
         seen: what each layer reads of these neighbours, if they are of one row.
         takes_steps: whether the tokens behind the prompt need no forward pass with all that one can do.
@@ -65,6 +66,7 @@ class GenerationPlan:
     position_ids: Tensor | None
     pair_map: Tensor | None = None
     is_given: bool = False
+    prompt: Tensor | None = None
     present: Tensor | None = None
     neighbours: Neighbours | None = None
     seen: list[dict[str, Tensor]] | None = None
@@ -225,14 +227,18 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         if plan is not None:
             plan.expand(batch, expand_size)
             mask = kwargs.get("attention_mask")
-            shown = torch.ones_like(input_ids) if mask is None else mask
-            planned = shown.new_ones(len(input_ids), plan.columns - input_ids.shape[1])
-            if self.model.position_encoding.windowed and not plan.is_given:
-                planned = (plan.position_ids[..., input_ids.shape[1] :] > 0).any(1).long()
-            plan.present = torch.cat([shown, planned], dim=1)
+            plan.prompt = input_ids
+            plan.present = self._show_planned(plan, torch.ones_like(input_ids) if mask is None else mask)
             # Not named position_ids, because transformers extends these by itself.
             kwargs["plan"] = plan
         return input_ids, kwargs
+
+    def _show_planned(self, plan: GenerationPlan, shown: Tensor) -> Tensor:
+        """Return which columns of a plan are seen, (batch, columns), from those that are known."""
+        present = nn.functional.pad(shown, (0, plan.columns - shown.shape[1]), value=1)
+        if self.model.position_encoding.windowed and not plan.is_given:
+            present = present * ~unplanned(cast(Tensor, plan.prompt), cast(Tensor, plan.position_ids))
+        return present
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs, mode, batch_size, max_cache_length):
         """Find all neighbours of the plan; prepare a `WindowedCache` unless the caller asks for another cache or none."""
@@ -250,7 +256,12 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         # Attention maps, and a map for each head, need the keys of all pairs.
         has_window = plan is not None and self.model.position_encoding.windowed and not generation_config.output_attentions
         if has_window and (plan.pair_map is None or plan.pair_map.shape[1] == 1):
-            plan.neighbours = self._plan_neighbours(plan, max_cache_length + 1)
+            columns = max_cache_length + 1
+            if not plan.is_given and columns > plan.columns:
+                # Some rules go on behind the longest response.
+                plan.position_ids = self.model.plan_position_ids(plan.prompt, columns)
+                plan.present = self._show_planned(plan, plan.present)
+            plan.neighbours = self._plan_neighbours(plan, columns)
             if len(plan.neighbours.relations) == 1:
                 plan.seen = self.model.see_neighbours(plan.neighbours)
             if own:

@@ -37,6 +37,7 @@ from .generation_coupled_gpt import CoupledGPTGenerationMixin, PlannedGeneration
 from .inputs import check_input_ids, check_mask, check_padding, check_prompts, check_unpacked
 from .position_encodings import POSITION_ENCODINGS, PositionEncoding, PositionTable
 from .pretrained import LonghandPreTrainedModel, attend, eager_attention_forward, read_object
+from .query_forms import unplanned
 from .relations import (
     Neighbourhoods,
     Neighbours,
@@ -374,6 +375,23 @@ def _count_keys(visible_keys: Tensor, is_given: bool) -> dict[str, Tensor]:
     return {"visible_keys": visible_keys, "sees_none": visible_keys == 0}
 
 
+def hide_unplanned(text: Tensor, position_ids: Tensor, attention_mask: Tensor | None) -> Tensor | None:
+    """Return a mask (batch, tokens) that hides `unplanned` tokens too, or the mask as it is if there are none.
+
+    A mask of pairs says by itself who sees whom. A traced graph does not look: it is for problems and their responses.
+
+    Args:
+        text, position_ids: tokens and derived ids, on the processor.
+    """
+    if is_pair_mask(attention_mask) or not reads_values(text):
+        return attention_mask
+    hidden = unplanned(text, position_ids)
+    if not hidden.any():
+        return attention_mask
+    shown = torch.ones_like(text) if attention_mask is None else attention_mask
+    return shown * ~hidden.to(shown.device)
+
+
 class CoupledGPTModel(CoupledGPTPreTrainedModel):
     """Embedding, layers and final norm; see `CoupledGPTForCausalLM.forward` for the arguments."""
 
@@ -447,6 +465,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         if pair_map is not None or neighbours is None:
             given_map = self._read_pair_map(pair_map, shape)
         key_ids = self._resolve_position_ids(text, position_ids, shape, given_map is not None, neighbours is not None)
+        if self.position_encoding.windowed and position_ids is None and key_ids is not None and text is not None:
+            attention_mask = hide_unplanned(text, key_ids, attention_mask)
         key_ids = None if key_ids is None else key_ids.to(inputs.device)
         own_ids = None if key_ids is None else key_ids[..., -tokens:]
         finds_neighbours = self._finds_neighbours(inputs, keys)

@@ -4,7 +4,7 @@ Every function takes tokens (batch, at least query length), padded on the left o
 """
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .values import reads_values
 from .vocabulary import ALL_TOKENS, BOS, EMPTY_CELL, EQUALS, GREATER, MINE, PAD, PLUS, UNKNOWN, decode
@@ -13,6 +13,20 @@ from .vocabulary import ALL_TOKENS, BOS, EMPTY_CELL, EQUALS, GREATER, MINE, PAD,
 def first_column(mask: Tensor) -> Tensor:
     """Return the column of each row's first True, (batch, 1); 0 if it has none."""
     return mask.to(torch.uint8).argmax(dim=-1, keepdim=True)
+
+
+def unplanned(input_ids: Tensor, position_ids: Tensor) -> Tensor:
+    """Return the columns (batch, columns) behind a query in which its rule derives no id: those behind the longest response.
+
+    Without an id they would all see each other under a window, so nothing sees them: in `forward` and in `generate`.
+
+    Args:
+        input_ids: (batch, tokens); what follows them is behind the query.
+        position_ids: derived, (batch or 1, levels, at least tokens).
+    """
+    equals = (input_ids == EQUALS).int()
+    behind = nn.functional.pad((equals.cumsum(1) > equals), (0, position_ids.shape[-1] - equals.shape[1]), value=True)
+    return behind & (position_ids == 0).all(1)
 
 
 def one_layout(layout: Tensor) -> Tensor:

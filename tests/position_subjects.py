@@ -8,6 +8,7 @@ from longhand.data.tasks.registry import build_tokenizer
 from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling.encoder_maps import NO_MAP, derive_pair_map, virtual_indices
+from longhand.modeling.query_forms import unplanned
 from longhand.modeling.vocabulary import BOS, PAD
 
 UNCOUPLED = {"coupling": "sequential"}
@@ -132,17 +133,8 @@ def visible_keys(model, batch) -> torch.BoolTensor:
     seen = torch.ones(tokens, tokens).tril().bool() & present
     if model.model.position_encoding.windowed:
         ids = model.model.plan_position_ids(batch.input_ids, tokens)
-        seen = seen & (model.model.position_encoding.pair_map(ids, ids) >= 0)
+        seen = seen & (model.model.position_encoding.pair_map(ids, ids) >= 0) & ~unplanned(batch.input_ids, ids).unsqueeze(1)
     return seen
-
-
-def present_tokens(model, tokens, prompt_length) -> torch.LongTensor:
-    """The mask of a prompt and what a decoder wrote: under a window, tokens beyond the planned response are hidden."""
-    mask = torch.ones_like(tokens)
-    if model.model.position_encoding.windowed:
-        ids = model.model.plan_position_ids(tokens, tokens.shape[1])
-        mask[:, prompt_length:] = (ids[:, :, prompt_length:] > 0).any(1)
-    return mask
 
 
 def assert_written_as_by_full_forwards(model, batch, **options) -> BatchEncoding:
@@ -154,8 +146,7 @@ def assert_written_as_by_full_forwards(model, batch, **options) -> BatchEncoding
     count, copies = len(output.logits), len(output.sequences) // len(batch.input_ids)
     for row, (tokens, logits) in enumerate(zip(output.sequences, torch.stack(output.logits, dim=1), strict=True)):
         alone = tokens[batch.attention_mask[row // copies].argmax() :].unsqueeze(0)
-        mask = present_tokens(model, alone, alone.shape[1] - count)
-        expected = model(alone, attention_mask=mask).logits[0, -count - 1 : -1]
+        expected = model(alone).logits[0, -count - 1 : -1]
         assert_close(logits, expected.float(), 1e-5)
         if not options.get("do_sample"):
             logits[:, BOS] = -torch.inf

@@ -1,11 +1,14 @@
 """Generation with coupled position ids."""
 
+from pathlib import Path
+
 import pytest
 import torch
-from position_subjects import PROMPTS, assert_written_as_by_full_forwards, build, encode, present_tokens, tokenizer
-from transformers import DynamicCache, pipeline
+from position_subjects import DECODERS, PROMPTS, assert_written_as_by_full_forwards, build, encode, tokenizer
+from transformers import BatchEncoding, DynamicCache, pipeline
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM, zoo
+from longhand.hub_cards.checkpoints.load import list_zoo, load_checkpoint
 from longhand.modeling.relations import NOT_RELATED
 from longhand.modeling.vocabulary import BOS
 from longhand.modeling.windowed_cache import WindowedCache, WindowedLayer
@@ -45,8 +48,7 @@ def test_beam_scores_are_the_log_likelihoods_of_full_forwards(encoding):
     assert len({tuple(sequence.tolist()) for sequence in beams.sequences}) == 9
     for row, (tokens, score) in enumerate(zip(beams.sequences, beams.sequences_scores, strict=True)):
         alone = tokens[batch.input_ids[row // 3].eq(BOS).int().argmax() :].unsqueeze(0)
-        mask = present_tokens(model, alone, alone.shape[1] - 6)
-        logits = model(alone, attention_mask=mask).logits
+        logits = model(alone).logits
         log_likelihood = logits.log_softmax(-1)[0, -7:-1].gather(1, alone[0, -6:, None]).sum()
         torch.testing.assert_close(score, log_likelihood.float(), rtol=1e-4, atol=1e-4)
 
@@ -185,3 +187,31 @@ def test_a_pipeline_cuts_no_prompt_and_continuous_batching_is_refused():
     assert adder(questions, handle_long_generation="hole") == adder(questions)
     with pytest.raises(ValueError, match="pad prompts on the left and call generate"):
         adder.model.generate_batch([adder.tokenizer(question)["input_ids"] for question in questions])
+
+
+ANY_TEXT = {f"windowed, {rule}": {"relation_range": [-1, 1], "coupling": rule} for rule in ("sequential", "abacus")}
+"""Rules whose ids go on behind the planned response."""
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+@pytest.mark.parametrize("name", [*DECODERS, *ANY_TEXT])
+def test_generate_and_forward_agree_behind_the_planned_response(name, use_cache):
+    model = build(name) if name in DECODERS else build(**ANY_TEXT[name])
+    batch = tokenizer(PROMPTS, padding=True, return_tensors="pt")
+    count = int(model.config.rule.plan(batch.input_ids, 1).response_length) + 5
+    assert_written_as_by_full_forwards(model, batch, min_new_tokens=count, max_new_tokens=count, use_cache=use_cache)
+
+
+SHIPPED = [name for name in list_zoo() if CoupledGPTConfig.model_type in Path(zoo(name), "config.json").read_text()]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_decoder_agrees_with_itself_behind_the_planned_response(name):
+    checkpoint = load_checkpoint(zoo(name))
+    model = checkpoint.model.double()
+    part = next(part for part in checkpoint.task.parts if part.answers_questions)
+    question = part.family.read(part, model, part.example_question)
+    ids = part.family.encode(part, model, checkpoint.tokenizer, [question]).input_ids
+    asked = BatchEncoding({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+    count = int(model.config.rule.plan(asked.input_ids, 1).response_length) + 5
+    assert_written_as_by_full_forwards(model, asked, min_new_tokens=count, max_new_tokens=count)
