@@ -18,7 +18,8 @@ from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.load import list_zoo
 from longhand.hub_cards.checkpoints.solver import load
-from longhand.hub_cards.result_rows import Row, hardware, write_results
+from longhand.hub_cards.research.theories.output import add_output, write_output
+from longhand.hub_cards.result_rows import Row, hardware
 from longhand.modeling.vocabulary import decode
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
@@ -29,7 +30,7 @@ SHARE = 0.1
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--num_questions", type=int, default=1000, help="questions of each model (default: %(default)s)")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="results file (default: that of the package)")
+    add_output(parser, RESULTS)
 
 
 def draw_questions(task: Task, count: int) -> list[str]:
@@ -69,4 +70,4 @@ def run(num_questions: int, output: Path) -> None:
     for name in list_zoo():
         rows.append(measure(name, num_questions))
         print(f"{name:<36} {rows[-1]['answers_per_second']:>8,} answers a second", flush=True)
-    write_results(rows, output)
+    write_output(rows, output)

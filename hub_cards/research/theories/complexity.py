@@ -8,6 +8,7 @@ The lengths are those of cascades of carries and of dependencies. A column of a 
 its two digits: low (8 or less) never carries; nine carries if the column below does; high (10 or more) carries on its own.
 """
 
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,8 @@ from longhand.data.checks import check_integer
 from longhand.data.splits import make_generator
 from longhand.data.tasks.complexity import KIND_SHARES, cascade_lengths, dependency_lengths
 from longhand.hub_cards.evaluation import plots
-from longhand.hub_cards.result_rows import Row, write_results
+from longhand.hub_cards.research.theories.output import add_output, show_row, write_output
+from longhand.hub_cards.result_rows import Row
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 FIGURES = (("cascade", 50), ("cascade", 5), ("dependency", 20), ("dependency", 5))
@@ -162,8 +164,17 @@ def plot_distributions(rows: list[Row], file: Path) -> None:
     plots.save_figure(figure, file)
 
 
-def run() -> None:
-    """Compute, write and draw the distributions."""
-    rows = [distribution_row(*figure) for figure in FIGURES]
-    write_results(rows, RESULTS)
-    plot_distributions(rows, RESULTS.with_suffix(".png"))
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add where the distributions are written."""
+    add_output(parser, RESULTS)
+
+
+def run(output: Path) -> None:
+    """Compute, print, write and draw the distributions."""
+    rows = []
+    for figure in FIGURES:
+        rows.append(distribution_row(*figure))
+        show_row(rows[-1])
+    write_output(rows, output)
+    plot_distributions(rows, output.with_suffix(".png"))
+    print(f"wrote {output.with_suffix('.png')}")

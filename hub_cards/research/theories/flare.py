@@ -21,7 +21,8 @@ from typing import Any
 import torch
 
 from longhand.hub_cards.checkpoints.load import read_checkpoint
-from longhand.hub_cards.result_rows import Row, hardware, write_results
+from longhand.hub_cards.research.theories.output import add_output, show_row, write_output
+from longhand.hub_cards.result_rows import Row, hardware
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 TRAIN = Path(__file__).parents[3] / "train.py"
@@ -117,17 +118,19 @@ def language_row(name: str, folder: Path) -> Row:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the folder of the runs."""
+    """Add the folder of the runs, and where the results are written."""
     described = "folder of the runs; what is there is not trained again (default: %(default)s)"
     parser.add_argument("--output_dir", type=Path, default=Path("outputs", "flare"), help=described)
+    add_output(parser, RESULTS)
 
 
-def run(output_dir: Path) -> None:
-    """Train the recognizers that are missing, and write the results of all."""
+def run(output_dir: Path, output: Path) -> None:
+    """Train the recognizers that are missing, print and write the results of all."""
     rows = []
     for name, (function, _) in LANGUAGES.items():
         folder = output_dir / function.__name__
         train(name, folder)
         if (folder / "certificate.json").is_file():
             rows.append(language_row(name, folder))
-    write_results(rows, RESULTS)
+            show_row(rows[-1])
+    write_output(rows, output)

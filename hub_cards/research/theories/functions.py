@@ -7,6 +7,7 @@ import argparse
 import random
 import time
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -16,7 +17,8 @@ from longhand.data.learning.learn import LearningOptions, learn_task
 from longhand.data.learning.questions.functions import Refused
 from longhand.data.learning.report import Learned
 from longhand.hub_cards.checkpoints.load import read_checkpoint
-from longhand.hub_cards.result_rows import Row, hardware, read_results, write_results
+from longhand.hub_cards.research.theories.output import add_output, show_row, write_output
+from longhand.hub_cards.result_rows import Row, hardware, read_results
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 
@@ -174,16 +176,25 @@ def trained_row(folder: Path) -> Row:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the folders of runs whose training is shown too."""
+    """Add the folders of runs whose training is shown too, and where the rows are written."""
     described = "folders of runs of train.py columns --function, which the page shows too"
     parser.add_argument("--trained", nargs="*", type=Path, default=[], metavar="FOLDER", help=described)
+    add_output(parser, RESULTS)
 
 
-def run(trained: list[Path]) -> None:
-    """Find all machines, and write what was found. Rows of trained functions stay, unless `trained` measures them again."""
-    rows = [function_row(source, options, "issued") for source, options in ISSUED.items()]
-    rows += [function_row(source, options, "other") for source, options in OTHERS.items()]
-    rows += [examples_row(name) for name in EXAMPLES]
+def run(trained: list[Path], output: Path) -> None:
+    """Find all machines, print and write what was found.
+
+    Rows of trained functions stay as the package has them, unless `trained` measures them again.
+    """
+    rows = []
+    for row in chain(
+        (function_row(source, options, "issued") for source, options in ISSUED.items()),
+        (function_row(source, options, "other") for source, options in OTHERS.items()),
+        map(examples_row, EXAMPLES),
+    ):
+        rows.append(row)
+        show_row(row)
     measured = {row["source"]: row for row in read_results(RESULTS) if row["kind"] == "trained"}
     measured |= {row["source"]: row for row in map(trained_row, trained)}
-    write_results([*rows, *measured.values()], RESULTS)
+    write_output([*rows, *measured.values()], output)

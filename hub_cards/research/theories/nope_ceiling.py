@@ -3,11 +3,13 @@
 python -m longhand.hub_cards.research nope_ceiling
 """
 
+import argparse
 from pathlib import Path
 
 import numpy as np
 
-from longhand.hub_cards.result_rows import Row, write_results
+from longhand.hub_cards.research.theories.output import add_output, show_row, write_output
+from longhand.hub_cards.result_rows import Row
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 
@@ -106,6 +108,15 @@ def ceiling_row(digits: int) -> Row:
     return {"model": "ceiling", "length": digits, "right": right, "num_pairs": pairs, "exact_match": right / pairs}
 
 
-def run() -> None:
-    """Compute and write the ceilings."""
-    write_results([ceiling_row(digits) for digits in range(1, MAX_DIGITS + 1)], RESULTS)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add where the ceilings are written."""
+    add_output(parser, RESULTS)
+
+
+def run(output: Path) -> None:
+    """Compute, print and write the ceilings."""
+    rows = []
+    for digits in range(1, MAX_DIGITS + 1):
+        rows.append(ceiling_row(digits))
+        show_row(rows[-1])
+    write_output(rows, output)

@@ -17,6 +17,7 @@ over x, which makes gradient descent on them the paper's population regime. Posi
 and in the rows of results.
 """
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -28,7 +29,8 @@ import torch
 
 from longhand.data.splits import make_generator
 from longhand.hub_cards.evaluation import plots
-from longhand.hub_cards.result_rows import Row, group_by, write_results
+from longhand.hub_cards.research.theories.output import add_output, show_row, write_output
+from longhand.hub_cards.result_rows import Row, group_by
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 METHODS = {"ape": "APE", "ape_augmented": "APE with augmentation", "rpe": "RPE"}
@@ -321,18 +323,28 @@ def plot_losses(rows: list[Row], file: Path) -> None:
     plots.save_figure(figure, file)
 
 
-def run() -> None:
-    """Train and test every method in every setting; write and draw the losses and what was learned."""
-    found = [run_setting(setting, seed) for setting, seed in product(SETTINGS, SEEDS)]
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add where the losses are written."""
+    add_output(parser, RESULTS)
+
+
+def run(output: Path) -> None:
+    """Train and test every method in every setting; print, write and draw the losses and what was learned."""
+    found = []
+    for setting, seed in product(SETTINGS, SEEDS):
+        found.append(run_setting(setting, seed))
+        for row in found[-1].results:
+            show_row(row)
     results = [row for one in found for row in one.results]
     training = [row for one in found for row in one.training]
     # The setting of Fig. 15 with the first seed, as in Fig. 16.
     shown = (SETTINGS[1].window, SEEDS[0])
     matrices = [row for one in found for row in one.matrices if (row["window"], row["seed"]) == shown]
     for rows, draw, stem in (
-        (results, plot_losses, "ring"),
-        (training, plot_training, "ring_training"),
-        (matrices, plot_matrices, "ring_matrices"),
+        (results, plot_losses, output.stem),
+        (training, plot_training, f"{output.stem}_training"),
+        (matrices, plot_matrices, f"{output.stem}_matrices"),
     ):
-        write_results(rows, file := RESULTS.with_stem(stem))
+        write_output(rows, file := output.with_stem(stem))
         draw(rows, file.with_suffix(".png"))
+        print(f"wrote {file.with_suffix('.png')}")

@@ -17,7 +17,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.research.study import load_study
 from longhand.hub_cards.research.study_pages import PROVED_LENGTHS, first_refuted, read_lengths, wrong_from_end
-from longhand.hub_cards.result_rows import Row, group_by, hardware, write_results
+from longhand.hub_cards.research.theories.output import add_output, show_row, write_output
+from longhand.hub_cards.result_rows import Row, group_by, hardware
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 
@@ -60,13 +61,14 @@ def wrong_token_rows(verdict: Row, model: PreTrainedModel, tokenizer: PreTrained
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the folder of the study's runs."""
+    """Add the folder of the study's runs, and where the rows are written."""
     described = "folder of the study's runs (default: %(default)s)"
     parser.add_argument("--runs", type=Path, default=Path("outputs", "studies", PROVED_LENGTHS), help=described)
+    add_output(parser, RESULTS)
 
 
-def run(runs: Path) -> None:
-    """Ask the tables again, and write where their heads look.
+def run(runs: Path, output: Path) -> None:
+    """Ask the tables again, print and write where their heads look.
 
     Raises:
         ValueError: the weights of a table are not those whose lengths were refuted.
@@ -82,4 +84,5 @@ def run(runs: Path) -> None:
         checkpoint.model.set_attn_implementation("eager")
         for row in wrong_token_rows(verdict, checkpoint.model.cpu().eval(), checkpoint.tokenizer):
             rows.append({"model": name, **row, "hardware": hardware(torch.device("cpu"))})
-    write_results(rows, RESULTS)
+            show_row(rows[-1])
+    write_output(rows, output)
