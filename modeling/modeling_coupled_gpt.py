@@ -177,10 +177,8 @@ class CoupledGPTAttention(nn.Module):
         """
         is_rows = row_index is not None or neighbourhoods is not None
         query, key, value = self._project(hidden_states if is_rows else hidden_states[:, kept], hidden_states)
-        bias: Any = position_bias
         if neighbourhoods is not None:
-            query = self._scale_by_length(expand_rows(query, neighbourhoods.queries), visible_keys)
-            output = attend_to_rows(query, key, value, neighbourhoods.keys, bias, self.scaling)
+            output = self._attend_in_rows(query, key, value, neighbourhoods, visible_keys, position_bias)
             return self._mix_heads(output, sees_none), None
         if row_index is not None:
             rows = zip((query, key, value), (row_index[:, kept], row_index, row_index), strict=True)
@@ -193,14 +191,50 @@ class CoupledGPTAttention(nn.Module):
         if cache is not None:
             key, value = cache.update(key, value, self.layer_idx)
         if neighbours is not None:
-            columns = neighbours.columns.clamp(min=0)
-            if isinstance(cache, WindowedCache):
-                columns = cache.slots(columns, self.layer_idx)
-            output = attend_to_columns(query, key, value, columns, bias, self.scaling)
+            output = self._attend_to_neighbours(query, key, value, neighbours, position_bias, cache)
             return self._mix_heads(output, sees_none), None
-        attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
-        output, weights = attend(attention, self, query, key, value, attention_mask, bias, self.scaling, **kwargs)
+        output, weights = self._attend_to_all(query, key, value, attention_mask, position_bias, **kwargs)
         return self._mix_heads(output, sees_none), weights
+
+    def _attend_in_rows(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        neighbourhoods: Neighbourhoods,
+        visible_keys: Tensor,
+        position_bias: Tensor | None,
+    ) -> Tensor:
+        """Return the output (distinct, heads, head_dim) of distinct neighbourhoods of rows (rows, heads, head_dim)."""
+        assert position_bias is not None, "missing keys of neighbourhoods are hidden by their bias"
+        query = self._scale_by_length(expand_rows(query, neighbourhoods.queries), visible_keys)
+        return attend_to_rows(query, key, value, neighbourhoods.keys, position_bias, self.scaling)
+
+    def _attend_to_neighbours(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        neighbours: Neighbours,
+        position_bias: Tensor | None,
+        cache: Cache | None,
+    ) -> Tensor:
+        """Return the output (batch, kept, heads, head_dim) of queries (batch, heads, kept, head_dim) with few keys each."""
+        assert position_bias is not None, "missing neighbours are hidden by their bias"
+        columns = neighbours.columns.clamp(min=0)
+        if isinstance(cache, WindowedCache):
+            columns = cache.slots(columns, self.layer_idx)
+        return attend_to_columns(query, key, value, columns, position_bias, self.scaling)
+
+    def _attend_to_all(
+        self, query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, position_bias: Tensor | None, **kwargs: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the output (batch, kept, heads, head_dim) of queries that see any of all keys, and weights if there are.
+
+        Queries are (batch, heads, kept, head_dim), keys and values (batch, heads, keys, head_dim).
+        """
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
+        return attend(attention, self, query, key, value, visible, position_bias, self.scaling, **kwargs)
 
     def _mix_heads(self, output: Tensor, sees_none: Tensor | None) -> Tensor:
         """Return the output (..., hidden) of all heads (..., heads, head_dim)."""
@@ -348,21 +382,21 @@ class Pairs(NamedTuple):
 
     Attributes:
         visible: (batch or 1, heads or 1, queries, keys), whether a query sees a key.
-        relations: of this shape, or None for an encoding that reads none.
+        pair_map: of this shape, or None for an encoding that reads none.
         bias: (batch or 1, heads or 1, queries, keys), what a caller adds to scores, or None.
-        is_given_map: whether the relations are a caller's.
+        is_given: whether the map is a caller's.
     """
 
     visible: Tensor
-    relations: Tensor | None
+    pair_map: Tensor | None
     bias: Tensor | None
-    is_given_map: bool
+    is_given: bool
 
     def select(self, queries: Tokens) -> "Pairs":
         """Keep only the given queries."""
-        relations = None if self.relations is None else self.relations[:, :, queries]
+        pair_map = None if self.pair_map is None else self.pair_map[:, :, queries]
         bias = None if self.bias is None else self.bias[:, :, queries]
-        return Pairs(self.visible[:, :, queries], relations, bias, self.is_given_map)
+        return Pairs(self.visible[:, :, queries], pair_map, bias, self.is_given)
 
 
 def _count_keys(visible_keys: Tensor, is_given: bool) -> dict[str, Tensor]:
@@ -433,6 +467,21 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
     ) -> BaseModelOutputWithPast:
+        """Return the states that the output matrix multiplies.
+
+        Args:
+            input_ids: (batch, tokens); or `inputs_embeds` (batch, tokens, hidden) in their place.
+            attention_mask, position_ids, pair_map, position_bias, neighbours, logits_to_keep: see
+                `CoupledGPTForCausalLM.forward`, with their shapes.
+            cache: keys and values of the past tokens, to which those of these tokens are added.
+            kwargs: `output_hidden_states`, `output_attentions`, and arguments of the attention interface.
+
+        Returns:
+            `last_hidden_state` (batch, kept, hidden), and the cache.
+
+        Raises:
+            ValueError: as `CoupledGPTForCausalLM.forward`.
+        """
         check_arguments(kwargs, "CoupledGPT")
         if use_cache and cache is None:
             cache = DynamicCache(config=self.config)
@@ -450,23 +499,21 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         shape = PairShape(batch, self.config.num_attention_heads, tokens, keys)
         if not is_pair_mask(attention_mask):
             check_mask(attention_mask, batch, keys)
-        text = input_ids
-        if input_ids is not None and not self.config.takes_structure:
-            derives = position_ids is None and pair_map is None and not past_length
-            # Neighbours have their relations: an encoding that reads these alone needs no ids.
-            derives = derives and (neighbours is None or self.position_encoding.reads_single_ids)
-            # Prompts are checked, and ids derived, from one copy of the tokens.
-            read = on_host(input_ids) if derives or self.training else input_ids
-            self._check_prompts(input_ids, read, attention_mask, derives, neighbours is None)
-            if self.training and position_ids is not None and neighbours is None and not past_length:
-                self._compare_with_rule(read, attention_mask, position_ids)
-            text = read
-        given_map = None
-        if pair_map is not None or neighbours is None:
-            given_map = self._read_pair_map(pair_map, shape)
-        key_ids = self._resolve_position_ids(text, position_ids, shape, given_map is not None, neighbours is not None)
+        is_given_map = pair_map is not None
+        if neighbours is None and isinstance(cache, WindowedCache):
+            raise ValueError("a WindowedCache holds the keys that the neighbours of its plan name: pass neighbours with it")
+        if neighbours is not None and (is_given_map or position_bias is not None or is_pair_mask(attention_mask)):
+            raise ValueError("neighbours say who sees whom: they take no pair_map, position_bias or mask of pairs")
+        text = self._read_text(input_ids, attention_mask, position_ids, is_given_map, neighbours is not None, past_length)
+        if neighbours is None:
+            pair_map = self._read_pair_map(pair_map, shape)
+        key_ids = self._resolve_position_ids(text, position_ids, shape, is_given_map, neighbours is not None)
         if self.position_encoding.windowed and position_ids is None and key_ids is not None and text is not None:
             attention_mask = hide_unplanned(text, key_ids, attention_mask)
+        # A bias, a mask of pairs and a map for each head are for all pairs, so that all are computed.
+        per_pair = position_bias is not None or is_pair_mask(attention_mask)
+        who_sees_whom = (pair_map, neighbours, attention_mask, position_bias)
+        is_given = any(given is not None for given in who_sees_whom)
         key_ids = None if key_ids is None else key_ids.to(inputs.device)
         own_ids = None if key_ids is None else key_ids[..., -tokens:]
         finds_neighbours = self._finds_neighbours(inputs, keys)
@@ -477,36 +524,49 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         # Below the last layer, every token attends: it is needed as a key of the next layer.
         queries = kept if len(self.layers) == 1 else slice(None)
         columns = torch.arange(past_length, keys, device=hidden_states.device)[queries]
-        # A bias, a mask of pairs and a map for each head are for all pairs, so that all are computed.
-        per_pair = position_bias is not None or is_pair_mask(attention_mask)
-        every_pair = every_pair or per_pair or (given_map is not None and given_map.shape[1] > 1)
-        who_sees_whom = (given_map, neighbours, attention_mask, position_bias)
-        relations, is_given = None, any(given is not None for given in who_sees_whom)
+        every_pair = every_pair or per_pair or (pair_map is not None and pair_map.shape[1] > 1)
         if neighbours is not None:
-            if per_pair or pair_map is not None:
-                raise ValueError("neighbours say who sees whom: they take no pair_map, position_bias or mask of pairs")
             neighbours = Neighbours(*neighbours).select(queries)
-        elif isinstance(cache, WindowedCache):
-            raise ValueError("a WindowedCache holds the keys that the neighbours of its plan name: pass neighbours with it")
         elif finds_neighbours and not (every_token or every_pair):
-            neighbours = self._find_neighbours(given_map, key_ids, columns, attention_mask)
-        elif self.position_encoding.uses_pair_map:
-            relations = self._relate(given_map, key_ids, columns, queries, keys)
-
+            neighbours = self._find_neighbours(pair_map, key_ids, columns, attention_mask)
         if neighbours is not None and cache is None and not every_token:
             hidden_states = self._forward_distinct(hidden_states, row_index, kept, neighbours, is_given)
-        else:
-            kwargs |= {"position_encoding": self.position_encoding, "coupled_ids": own_ids, "cache": cache}
-            pairs = None
-            if neighbours is None:
-                mask = self._read_mask(attention_mask, shape, columns, queries)
-                if position_bias is not None:
-                    given: Any = split_scores(read_position_bias(position_bias, shape))
-                    visible, bias = (part[:, :, queries] for part in given)
-                    mask = PairMask(mask.visible & visible, bias if mask.bias is None else bias + mask.bias)
-                pairs = self._describe_pairs(mask, relations, given_map is not None)
-            hidden_states = self._forward_tokens(hidden_states, row_index, kept, pairs, neighbours, is_given, **kwargs)
+            return BaseModelOutputWithPast(last_hidden_state=hidden_states, cache=cache)
+        pairs = None
+        if neighbours is None:
+            mask = self._read_mask(attention_mask, position_bias, shape, columns, queries)
+            if self.position_encoding.uses_pair_map:
+                pair_map = self._map_pairs(pair_map, key_ids, columns, queries, keys)
+            pairs = self._describe_pairs(mask, pair_map, is_given_map)
+        kwargs |= {"position_encoding": self.position_encoding, "coupled_ids": own_ids, "cache": cache}
+        hidden_states = self._forward_tokens(hidden_states, row_index, kept, pairs, neighbours, is_given, **kwargs)
         return BaseModelOutputWithPast(last_hidden_state=hidden_states, cache=cache)
+
+    def _read_text(
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        position_ids: Tensor | None,
+        is_given_map: bool,
+        has_neighbours: bool,
+        past_length: int,
+    ) -> Tensor | None:
+        """Return the tokens (batch, tokens) that a rule reads, after a check of their format; None if there are none.
+
+        Raises:
+            ValueError: as `_check_prompts`.
+        """
+        if input_ids is None or self.config.takes_structure:
+            return input_ids
+        derives = position_ids is None and not is_given_map and not past_length
+        # Neighbours have their relations: an encoding that reads these alone needs no ids.
+        derives = derives and (not has_neighbours or self.position_encoding.reads_single_ids)
+        # Prompts are checked, and ids derived, from one copy of the tokens.
+        read = on_host(input_ids) if derives or self.training else input_ids
+        self._check_prompts(input_ids, read, attention_mask, derives, not has_neighbours)
+        if self.training and position_ids is not None and not has_neighbours and not past_length:
+            self._compare_with_rule(read, attention_mask, position_ids)
+        return read
 
     def _finds_neighbours(self, inputs: Tensor, keys: int) -> bool:
         """Return whether to find the few keys of each query, rather than to hide the others; both give the same output."""
@@ -634,8 +694,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         hidden_states = self._embed(input_ids, None, own_ids, every_token=True)[0]
         if neighbours is None:
             columns = torch.arange(keys - 1, keys, device=input_ids.device)
-            related = self._relate(None, position_ids, columns, slice(None), keys) if encoding.uses_pair_map else None
-            seen = [self._see_all(layer, related, attention_mask, keys) for layer in range(len(self.layers))]
+            pair_map = self._map_pairs(None, position_ids, columns, slice(None), keys) if encoding.uses_pair_map else None
+            seen = [self._see_all(layer, pair_map, attention_mask, keys) for layer in range(len(self.layers))]
         elif seen is None:
             seen = self.see_neighbours(neighbours)
         for layer, own in zip(self.layers, seen, strict=True):
@@ -644,9 +704,9 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             )
         return self._norm_output(hidden_states)
 
-    def _see_all(self, layer: int, relations: Tensor | None, attention_mask: Tensor | None, keys: int) -> dict[str, Any]:
+    def _see_all(self, layer: int, pair_map: Tensor | None, attention_mask: Tensor | None, keys: int) -> dict[str, Any]:
         """Return the arguments by which the last token attends to all `keys`, but to padding."""
-        bias = None if relations is None else self._relation_bias(layer, relations, False)
+        bias = None if pair_map is None else self._relation_bias(layer, pair_map, False)
         if attention_mask is None:
             return {"position_bias": bias, "visible_keys": self.embed_tokens.weight.new_full((1, 1, 1), keys)}
         visible = attention_mask[:, None, None, :].bool()
@@ -795,7 +855,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         first_query = pair_map.shape[3] - pair_map.shape[2]
         return mapped_neighbours(pair_map[:, 0, columns - first_query], columns, present)
 
-    def _relate(self, pair_map: Tensor | None, key_ids: Tensor | None, columns, queries: Tokens, keys: int) -> Tensor:
+    def _map_pairs(self, pair_map: Tensor | None, key_ids: Tensor | None, columns, queries: Tokens, keys: int) -> Tensor:
         """Return the relations (batch or 1, heads or 1, queries, keys) of the queries to all keys, given or from ids."""
         if pair_map is not None:
             return pair_map[:, :, queries]
@@ -840,49 +900,63 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             hidden_states = self.position_encoding.embed(hidden_states, position_ids)
         return hidden_states if row_index is None else hidden_states.squeeze(0), row_index
 
-    def _read_mask(self, attention_mask: Tensor | None, shape: PairShape, columns: Tensor, queries: Tokens) -> PairMask:
-        """Return which of all keys the queries in some columns see, (batch or 1, heads or 1, queries, keys).
+    def _read_mask(
+        self,
+        attention_mask: Tensor | None,
+        position_bias: Tensor | None,
+        shape: PairShape,
+        columns: Tensor,
+        queries: Tokens,
+    ) -> PairMask:
+        """Return which of all keys the queries in some columns see, (batch or 1, heads or 1, queries, keys), and what is
+        added to their scores.
 
         A query sees no key after itself in the sequence, whatever its id, and no padding. A mask of pairs decides by itself.
         """
+        added = None
         if is_pair_mask(attention_mask):
             visible, bias = read_pair_mask(attention_mask, shape)
-            return PairMask(visible[:, :, queries], None if bias is None else bias[:, :, queries])
-        visible = (torch.arange(shape.keys, device=columns.device) <= columns.unsqueeze(1))[None, None]
-        if attention_mask is not None:
-            visible = visible & attention_mask[:, None, None, :].bool()
-        return PairMask(visible, None)
+            visible, added = visible[:, :, queries], None if bias is None else bias[:, :, queries]
+        else:
+            visible = (torch.arange(shape.keys, device=columns.device) <= columns.unsqueeze(1))[None, None]
+            if attention_mask is not None:
+                visible = visible & attention_mask[:, None, None, :].bool()
+        if position_bias is None:
+            return PairMask(visible, added)
+        given: Any = split_scores(read_position_bias(position_bias, shape))
+        allowed, bias = (part[:, :, queries] for part in given)
+        return PairMask(visible & allowed, bias if added is None else bias + added)
 
-    def _describe_pairs(self, mask: PairMask, relations: Tensor | None, is_given_map: bool) -> Pairs:
+    def _describe_pairs(self, mask: PairMask, pair_map: Tensor | None, is_given: bool) -> Pairs:
         """Return who sees whom; under a window, no key that is not related."""
         visible = mask.visible
-        if relations is not None and self.position_encoding.windowed:
-            visible = visible & (relations >= 0)
-        return Pairs(visible, relations, mask.bias, is_given_map)
+        if pair_map is not None and self.position_encoding.windowed:
+            visible = visible & (pair_map >= 0)
+        return Pairs(visible, pair_map, mask.bias, is_given)
 
     def _all_keys(self, layer: int, pairs: Pairs, dtype: torch.dtype, is_given: bool) -> dict[str, Tensor | None]:
         """Return the arguments of a layer that attends to all keys."""
-        bias = None if pairs.relations is None else self._relation_bias(layer, pairs.relations, pairs.is_given_map)
+        bias = None if pairs.pair_map is None else self._relation_bias(layer, pairs.pair_map, pairs.is_given)
         if pairs.bias is not None:
             given = as_scores(pairs.bias, dtype)
             bias = given if bias is None else bias.to(dtype) + given
         seen = _count_keys(pairs.visible.sum(-1).transpose(1, 2), is_given)
         return {"attention_mask": pairs.visible, "position_bias": bias, **seen}
 
-    def _relation_bias(self, layer: int, relations: Tensor, is_given: bool) -> Tensor | None:
-        """Return the encoding's bias (batch or 1, heads, queries, keys) for relations (batch or 1, heads or 1, ...).
+    def _relation_bias(self, layer: int, pair_map: Tensor, is_given: bool) -> Tensor | None:
+        """Return the encoding's bias (batch or 1, heads, queries, keys) for a map (batch or 1, heads or 1, queries, keys).
 
         A pair that is not related in a given map has no bias.
         """
         encoding, heads = self.position_encoding, self.config.num_attention_heads
-        read = relations.clamp(min=0) if is_given else relations
-        if relations.shape[1] == 1:
+        read = pair_map.clamp(min=0) if is_given else pair_map
+        if pair_map.shape[1] == 1:
             bias = encoding.bias(read.squeeze(1), layer)
             bias = None if bias is None else bias.permute(0, 3, 1, 2)
         else:
             own: list[Any] = [encoding.bias(read[:, head], layer) for head in range(heads)]
             bias = torch.stack([each[..., head] for head, each in enumerate(own)], dim=1)
-        return bias.masked_fill(relations < 0, 0.0) if is_given and bias is not None else bias
+        return bias.masked_fill(pair_map < 0, 0.0) if is_given and bias is not None else bias
 
     def _few_keys(self, layer: int, relations: Tensor, dtype: torch.dtype, is_given: bool) -> dict[str, Tensor]:
         """Return the arguments of a layer that attends to the neighbours of these relations (..., queries, neighbours).

@@ -13,7 +13,7 @@ import longhand
 from longhand.data import Addition
 from longhand.data.machines.covering import NeighbourhoodBatch
 from longhand.data.proofs import ROUNDING_FACTOR, certificate, certify, check_thoroughly
-from longhand.data.proofs.certificate import SETTLING_STATEMENT, STATEMENT
+from longhand.data.proofs.certificate import read_words
 from longhand.data.proofs.windows.networks import DecoderRounding, NetworkRounding
 from longhand.data.proofs.windows.rounding import ACTIVATIONS, BENT, STEEPEST
 from longhand.hub_cards.checkpoints.load import load_checkpoint
@@ -185,7 +185,9 @@ def test_an_adder_that_only_some_orders_get_right_is_not_certified(main_job, mon
 def test_the_statement_of_certificates_is_the_corollary_word_for_word():
     paragraphs = PROOF.read_text().split("\n\n")
     quoted = [text.removeprefix("> ").replace("\n> ", " ") for text in paragraphs if text.startswith("> ")]
-    assert quoted == [statement.replace(":,", "") for statement in (STATEMENT, SETTLING_STATEMENT)]
+    assert quoted == [
+        statement.replace(":,", "") for kind in ("decoder", "encoder") for statement in read_words(kind)["statement"]
+    ]
 
 
 @pytest.mark.parametrize("name", ["addition-tiny", "encoder-multiplication-1-settling"])

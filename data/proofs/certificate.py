@@ -1,6 +1,6 @@
 """The certificate: what a check proves, step by step, of which weights, and up to which sizes.
 
-`PROOF` says what makes the step from the check of finitely many neighbourhoods to problems of every length.
+The files in `words` say what makes the step from the check of finitely many neighbourhoods to problems of every length.
 """
 
 import hashlib
@@ -9,7 +9,9 @@ import math
 import reprlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,94 +35,37 @@ ROUNDING_FACTOR = 10
 LARGEST_RATIO = CLEAR
 """The largest quotient of a lead and its bound that can be asked for; above it, bounds are only as fine as is needed."""
 
-STATEMENT = (
-    "For {problems}, greedy decoding with this model in {dtype} writes exactly the right response{table} and its end token "
-    "({task}), in whatever order a processor adds, if it rounds to nearest in {dtype} (no TF32) and its exp, log, tanh, "
-    "erf, roots and quotients are within 4 units in the last place."
-)
-"""The statement that is proved: the corollary in hub_cards/PROOF.md."""
-
-SETTLING_STATEMENT = (
-    "For {problems}, this model in {dtype} gives exactly the right label{table} to every token at which "
-    "the answer is read, after n + 1 passes at most for n labels ({task}), in whatever order a processor adds, if it rounds "
-    "to nearest in {dtype} (no TF32) and its exp, log, tanh, erf, roots and quotients are within 4 units in the last place."
-)
-"""The same of an encoder that settles."""
-
 BY_TABLE = ", by the table in the field `transducer`,"
 """The words by which the statement of a column task names its table."""
 
-PROOF = (
-    "Locality. A token enters the first layer as its embedding alone. A layer's output at a token is a function of the "
-    "token's own input, and of the inputs and relations of the keys within the window, in any order. Relations are "
-    "differences of position ids, so neither length nor start enters. A key outside the window is not among the gathered "
-    "keys; in the form that scores all pairs its weight is exp(lowest - largest score), which is exactly 0. Norms, MLP and "
-    "output matrix act on each token alone. So the logits at a token are a function of its neighbourhood.",
-    "Coverage. {coverage}",
-    "Check. In each of these neighbourhoods the token that is right next (the end token included) had the largest logit, by "
-    "{margin:.4g} or more.",
-    "Rounding. In {dtype} a sum depends on the order of its terms, and so on how many tokens are computed together. In "
-    "each neighbourhood, every lead of the right token in exact arithmetic was compared with a bound of what rounding in "
-    "{dtype} can do to it in any order of summation. The bound is at most {bound:.2g}; the smallest quotient of a lead and "
-    "its own bound is {ratio:,.0f}, and {factor} is asked. hub_cards/PROOF.md proves the bound, and says what is assumed of "
-    "the processor.",
-    "Induction. Greedy decoding starts from a correct prefix. If the first t tokens are right, the prefix is correct, so "
-    "the next token is right too. This goes on until the end token is written, where decoding stops. The coupling rule "
-    "plans position ids for the longest response.",
-    "Bound. The code takes position ids of up to {position_ids:,} and {tokens:,} tokens, query and response together, for "
-    "one problem at a time. It refuses what is larger.{longest}",
-)
-"""The steps from the check to every length."""
-
-SETTLING_PROOF = (
-    "Locality. A token enters the layer as its embedding and that of its state. The layer's output at a token is a "
-    "function of the token's own input, and of the inputs and relations of the keys within the window, in any order. "
-    "Relations say how places in the problem differ, so neither length nor start enters. Keys outside the window, and "
-    "text, are not among the gathered keys. Norms, MLP and classifier act on each token alone. So a label is a function of "
-    "its case.",
-    "Ideal passes. {ideal} So every pass changes something until all n labels are right, after n passes at most; then none "
-    "does.",
-    "Coverage. {coverage}",
-    "Check. In each of these cases the ideal label had the largest logit, by {margin:.4g} or more.",
-    "Rounding. In {dtype} a sum depends on the order of its terms, and so on how many cases are computed together. In each "
-    "case, every lead of the ideal label in exact arithmetic was compared with a bound of what rounding in {dtype} can do "
-    "to it in any order of summation. The bound is at most {bound:.2g}; the smallest quotient of a lead and its bound is "
-    "{ratio:,.0f}, and {factor} is asked. hub_cards/PROOF.md proves the bound, and says what is assumed of the processor.",
-    "Induction. Before the first pass no label is known, in the model as in ideal passes. If the labels are the same "
-    "before a pass, every case is one that was checked, so the labels are the same after it. Rows of a batch do not see "
-    "each other, and the code makes n + 1 passes over a row of n labels if it must.",
-    "Bound. The code takes {tokens:,} tokens, of all rows together, and refuses more.{longest}",
-)
-"""The same of an encoder that settles."""
-
-JOINED = (
-    "The coupling rule joins those of several tasks, each with levels of ids of its own; the first sign of a query says "
-    "which one reads it. The tokens of a problem have no ids at the levels of the others, so no relation of the others "
-    "holds between two of them. A token sees what it sees by its own task's rule, and the tasks are covered one by one."
-)
-"""How a proof introduces the arguments of several tasks for coverage."""
+WORDS = Path(__file__).with_name("words")
+"""What certificates say, a file for each kind: `decoder.txt`, `encoder.txt`, `lengths.txt`. The statement of a kind is the
+corollary in hub_cards/PROOF.md; the paragraphs of a proof are its steps, from the check to every length."""
 
 
-class Words(NamedTuple):
-    """The texts of one family's certificates: the statement, and the steps of its proof."""
+@lru_cache(maxsize=8)
+def read_words(kind: str) -> Mapping[str, tuple[str, ...]]:
+    """The paragraphs of a kind of certificate by their headings. Fields in braces are for `str.format`."""
+    sections: dict[str, tuple[str, ...]] = {}
+    heading = ""
+    for paragraph in (WORDS / f"{kind}.txt").read_text(encoding="utf-8").strip().split("\n\n"):
+        line = " ".join(paragraph.splitlines())
+        if line.startswith("# "):
+            heading = line.removeprefix("# ")
+        else:
+            sections[heading] = (*sections.get(heading, ()), line)
+    return sections
 
-    statement: str
-    proof: tuple[str, ...]
 
-
-DECODER_WORDS = Words(STATEMENT, PROOF)
-ENCODER_WORDS = Words(SETTLING_STATEMENT, SETTLING_PROOF)
-
-
-def _words_of(task: Task) -> Words:
+def _words_of(task: Task) -> Mapping[str, tuple[str, ...]]:
     """What a certificate of the task's models says."""
-    return DECODER_WORDS if task.family is DECODER else ENCODER_WORDS
+    return read_words("decoder" if task.family is DECODER else "encoder")
 
 
 MEASURED = {"wrong": (0.01, 0.0), "margin": (0.01, 1e-3), "bound": (0.01, 0.0), "ratio": (0.01, 0.0)}
 """Fields that another processor measures a little differently, with a relative and an absolute tolerance."""
 
-LATER = ("transducer", "lengths", "learned")
+LATER = ("transducer", "learned")
 """Fields that the first certificates and configurations did not have. A hash includes only those that are set; the same is
 true of `later_fields` of a configuration."""
 
@@ -132,6 +77,8 @@ _CHECKS: dict[tuple[str, str], Check] = {}
 class Certificate:
     """Result of `certify`, as written to certificate.json. Fields that are not described here are those of `Check`.
 
+    What is proved of single lengths is another certificate, `LengthsCertificate`.
+
     Attributes:
         certified: whether every prediction was right and every lead is at least `ROUNDING_FACTOR` times its bound.
         neighbourhoods: their number, if every prediction was right.
@@ -142,7 +89,6 @@ class Certificate:
             problems have one size, the most symbols of an operand (`length`) with which every problem keeps to both.
         weights: `hash_weights` of the model.
         transducer: the table of a column task: what the model computes; None for other tasks.
-        lengths: the verdicts of single lengths of a model with full attention, see `LengthVerdict`; None for other models.
         files: SHA-256 of every file of the checkpoint that decides an answer, by name; None if it is not from a folder.
         learned: of a machine that was found, what was checked against its function and what is proved of the machine, as its
             recipe says; nothing of it is proved here. None for other tasks.
@@ -163,7 +109,6 @@ class Certificate:
     weights: str
     files: dict[str, str] | None = None
     transducer: dict[str, object] | None = None
-    lengths: list[dict[str, object]] | None = None
     learned: dict[str, str] | None = None
 
 
@@ -248,7 +193,7 @@ def _conclude(check: Check, model: PreTrainedModel, task: Task) -> Certificate:
     limits = _limits(model, task)
     statement = "Nothing is proved."
     if certified:
-        words = _words_of(task).statement
+        (words,) = _words_of(task)["statement"]
         by_table = BY_TABLE if getattr(model.config, "transducer", None) else ""
         statement = words.format(problems=_problems(task, limits), dtype=dtype, task=described, table=by_table)
     elif check.wrong == 0:
@@ -321,9 +266,13 @@ def _problems(task: Task, limits: Mapping[str, int]) -> str:
 
 def _proof(check: Check, model: PreTrainedModel, task: Task, limits: dict[str, int]) -> list[str]:
     covered = dict(zip((part.name for part in task.parts), coverings(model, task), strict=True))
-    argument = " ".join(f"{name}: {part.argument}" for name, part in covered.items())
+    words = _words_of(task)
+    argument = covered[task.parts[0].name].argument
+    if len(covered) > 1:
+        by_part = [f"{name}: {part.argument}" for name, part in covered.items()]
+        argument = " ".join([*words["several tasks"], *by_part])
     values = {
-        "coverage": f"{JOINED} {argument}" if len(covered) > 1 else covered[task.name].argument,
+        "coverage": argument,
         "ideal": covered[task.parts[0].name].ideal,
         "margin": check.margin,
         "bound": check.bound,
@@ -333,7 +282,7 @@ def _proof(check: Check, model: PreTrainedModel, task: Task, limits: dict[str, i
         **limits,
         "factor": ROUNDING_FACTOR,
     }
-    return [step.format(**values) for step in _words_of(task).proof]
+    return [step.format(**values) for step in words["proof"]]
 
 
 def hash_weights(model: PreTrainedModel) -> str:

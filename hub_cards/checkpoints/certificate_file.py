@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from types import UnionType
@@ -68,6 +69,11 @@ def fitting_certificate(folder: Path, weights: str, task: Task) -> dict[str, obj
     return certificate
 
 
+def proves(certificate: Mapping[str, object]) -> bool:
+    """Whether a certificate proves anything, of every length or of single ones."""
+    return bool(certificate["certified"] or certificate["lengths"])
+
+
 def with_certificate(checkpoint: Checkpoint) -> Checkpoint:
     """Return a checkpoint with the certificate that its folder holds now, or with the fault of that certificate."""
     task = checkpoint.own_task or checkpoint.task
@@ -82,13 +88,14 @@ def _read_fields(file: Path) -> dict[str, Any]:
     """Return the fields of a certificate.
 
     Raises:
-        ValueError: a field is missing, is not known, or has a value of another type than `Certificate` says.
+        ValueError: a field is missing, is not known, or has a value of another type than `Certificate` says; or `lengths`,
+            which a `LengthsCertificate` has, is neither a list nor null.
     """
     values = read_object(file)
     # The first certificates counted problems; nothing depends on the number.
     values.pop("problems", None)
-    legal = get_type_hints(Certificate)
-    stated = {field.name: None for field in fields(Certificate) if field.default is None} | values
+    legal = get_type_hints(Certificate) | {"lengths": list | None}
+    stated = {field.name: None for field in fields(Certificate) if field.default is None} | {"lengths": None} | values
     for name in {**legal, **stated}:
         if name not in legal:
             raise ValueError(f"{file}: {name} is no field of a certificate")
@@ -130,7 +137,7 @@ def read_certificate(checkpoint: Checkpoint) -> dict[str, object] | None:
         raise ValueError(checkpoint.fault)
     if checkpoint.certificate is None:
         return None
-    if checkpoint.certificate["certified"] or checkpoint.certificate["lengths"]:
+    if proves(checkpoint.certificate):
         check_certifiable(checkpoint)
     file, model, task = checkpoint.folder / CERTIFICATE_FILE, checkpoint.model, checkpoint.task
     again = f"run eval.py {checkpoint.folder} --certify again"

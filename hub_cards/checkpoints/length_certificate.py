@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 
 from longhand.data.batches import check_lengths
 from longhand.data.checks import check_integer
-from longhand.data.proofs.certificate import Certificate, hash_weights
+from longhand.data.proofs.certificate import hash_weights, read_words
 from longhand.data.proofs.check import Failure
 from longhand.data.proofs.lengths.prover import LengthProver
 from longhand.data.proofs.lengths.up_to_length import LengthVerdict, hash_bound
@@ -24,29 +24,6 @@ from longhand.data.proofs.worst import find_wrong
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint, hash_files
 from longhand.hub_cards.commands import one_line, read_object, write_atomically
 from longhand.hub_cards.result_rows import Row, hardware
-
-STATEMENT = (
-    "For {what} {lengths} {unit}s, greedy decoding with this model in {dtype} writes exactly the right response and its end "
-    "token ({task}), in whatever order a processor adds, if it rounds to nearest in {dtype} (no TF32) and its exp, log, "
-    "tanh, erf, sin, cos, roots and quotients are within 4 units in the last place."
-)
-
-NOT_VERIFIED = (
-    "No other code has verified this: verify_certificate.py knows models with a window only, and longhand alone has the "
-    "bound of what distant tokens do."
-)
-
-PROOF = (
-    "Cases. Few symbols decide what is right next. A case is each choice of them that some problem of the length has, by "
-    "the task's sequential transducer.",
-    "Far tokens. In each case, and for every other token of the vocabulary, the lead of the right token was found in exact "
-    "arithmetic where all other tokens have their mean weight and value. What they can take from it is bounded: to first "
-    "order exactly, by a shortest path over the columns with the transducer's state, and beyond it by hub_cards/PROOF.md, "
-    "Attention to all tokens. Where the bound was too large, it was found again in boxes of what far tokens do together.",
-    "Rounding. What rounding in {dtype} adds, in any order of summation, was taken off twice.",
-    "Induction. A lead was left in each case of the lengths that are called proved. Greedy decoding starts from a correct "
-    "prefix. If the first t tokens are right, the next one is right too, until the end token is written.",
-)
 
 
 def ranges(lengths: Iterable[int]) -> str:
@@ -90,15 +67,58 @@ ASKED_PROBLEMS = 100
 ASKED_SECONDS = 10.0
 """Seconds for searching there for a wrong problem, of all these lengths together."""
 
-TAKEN_OVER = (
-    "Taken over from an earlier certificate.json, whose maker answers for it, and not proved again here: {lengths} {unit}s "
-    "are called proved there."
-)
 
-ASKED = (
-    " Of each of these lengths the model was asked {problems} problems, and those near to being wrong that a search of "
-    "{seconds:.2g} seconds found: all answers were right."
-)
+@dataclass(frozen=True)
+class LengthsCertificate:
+    """What is known of single lengths of a model whose tokens see all tokens before them.
+
+    Attributes:
+        statement: what is proved, and of which lengths.
+        proof: its steps; empty if nothing is proved.
+        task: task and format.
+        cases: how many were bounded in this process.
+        failures: the problems that the model gets wrong, one for each length that is refuted.
+        weights: `hash_weights` of the model.
+        files: as of `Certificate`.
+        transducer: as of `Certificate`.
+        verdicts: what is known of each length.
+    """
+
+    statement: str
+    proof: list[str]
+    task: dict[str, object]
+    cases: int
+    failures: list[Failure]
+    weights: str
+    files: dict[str, str] | None
+    transducer: dict[str, object] | None
+    verdicts: list[LengthVerdict]
+
+    @property
+    def stated(self) -> Row:
+        """What certificate.json holds. All readers know the fields of `Certificate`: here they say that nothing is proved of
+        operands of every length. `lengths` is set in this kind of certificate alone.
+        """
+        return {
+            "certified": False,
+            "statement": self.statement,
+            "proof": self.proof,
+            "task": self.task,
+            "predictions": self.cases,
+            "neighbourhoods": None,
+            "wrong": len(self.failures),
+            "margin": None,
+            "bound": None,
+            "ratio": None,
+            "failures": [asdict(failure) for failure in self.failures],
+            "limits": {},
+            "weights": self.weights,
+            "files": self.files,
+            "transducer": self.transducer,
+            "lengths": [asdict(verdict) for verdict in self.verdicts],
+            "learned": None,
+        }
+
 
 VERDICTS = ("proved", "refuted", "open")
 """What is known of all problems of one length; see `LengthVerdict`."""
@@ -183,9 +203,9 @@ def certify_lengths(
     if known and not trust:
         print(f"{file} holds verdicts of {ranges(one.length for one in known)}: --trust takes them over", file=sys.stderr)
 
-    def write() -> Certificate:
+    def write() -> LengthsCertificate:
         certificate = conclude(checkpoint, [found[length] for length in sorted(found)], files)
-        write_atomically(file, json.dumps(asdict(certificate), indent=2) + "\n")
+        write_atomically(file, json.dumps(certificate.stated, indent=2) + "\n")
         return certificate
 
     left = [length for length in asked if length not in settled]
@@ -233,7 +253,7 @@ def _prove_forked(length: int, budget: float | None) -> LengthVerdict:
 
 def conclude(
     checkpoint: Checkpoint, verdicts: list[LengthVerdict], files: dict[str, str] | None, asked: str = ""
-) -> Certificate:
+) -> LengthsCertificate:
     """What verdicts say together. Of those that are taken over, it is said that they are.
 
     Args:
@@ -245,33 +265,31 @@ def conclude(
     proved, dtype = by_verdict["proved"], str(model.dtype).removeprefix("torch.")
     described = ", ".join(f"{name} {value}" for name, value in task.describe().items())
     what, unit = task.sized_problems
+    words = read_words("lengths")
     statement = "Nothing is proved."
     if proved:
-        statement = STATEMENT.format(what=what, lengths=ranges(proved), unit=unit, dtype=dtype, task=described)
+        (stated,) = words["statement"]
+        statement = stated.format(what=what, lengths=ranges(proved), unit=unit, dtype=dtype, task=described)
     for name in ("refuted", "open"):
         if by_verdict[name]:
             statement += f" {name.capitalize()}: {ranges(by_verdict[name])}."
-    statement += f" {NOT_VERIFIED}" if proved else ""
+    if proved:
+        statement = " ".join([statement, *words["not verified"]])
     if taken_over := [one.length for one in verdicts if one.taken_over and one.verdict == "proved"]:
-        statement += " " + TAKEN_OVER.format(lengths=ranges(taken_over), unit=unit) + asked
+        (stated,) = words["taken over"]
+        statement += " " + stated.format(lengths=ranges(taken_over), unit=unit)
+        statement += f" {asked}" if asked else ""
     wrong = [one for one in found if one.verdict == "refuted"]
-    return Certificate(
-        certified=False,
+    return LengthsCertificate(
         statement=statement,
-        proof=[step.format(dtype=dtype) for step in PROOF] if proved else [],
+        proof=[step.format(dtype=dtype) for step in words["proof"]] if proved else [],
         task=task.describe(),
-        predictions=sum(one.cases for one in found),
-        neighbourhoods=None,
-        wrong=len(wrong),
-        margin=None,
-        bound=None,
-        ratio=None,
+        cases=sum(one.cases for one in found),
         failures=[Failure(str(one.problem), str(one.right), str(one.answer), None) for one in wrong],
-        limits={},
         weights=hash_weights(model),
         files=files,
         transducer=getattr(model.config, "transducer", None),
-        lengths=[asdict(one) for one in verdicts],
+        verdicts=verdicts,
     )
 
 
@@ -294,7 +312,7 @@ def prove_again(stated: Row, checkpoint: Checkpoint) -> Row:
     except (TypeError, ValueError) as error:
         raise ValueError("field lengths: it does not hold verdicts of single lengths") from error
     # What follows from the verdicts: the statement, the proof and all counts.
-    expected = asdict(conclude(checkpoint, verdicts, stated["files"]))
+    expected = conclude(checkpoint, verdicts, stated["files"]).stated
     for name, value in expected.items():
         if stated.get(name) != value:
             raise ValueError(f"field {name}: it does not follow from the verdicts of single lengths")
@@ -313,8 +331,9 @@ def prove_again(stated: Row, checkpoint: Checkpoint) -> Row:
             raise ValueError(f"length {length}: it is called proved, but {said}")
     again = {one.length for one in _proved_in_time(prover, verdicts)}
     own = [replace(one, taken_over=one.length not in again) for one in verdicts]
-    asked = ASKED.format(problems=ASKED_PROBLEMS, seconds=seconds)
-    return asdict(conclude(checkpoint, own, stated["files"], asked))
+    (asked,) = read_words("lengths")["asked"]
+    asked = asked.format(problems=ASKED_PROBLEMS, seconds=seconds)
+    return conclude(checkpoint, own, stated["files"], asked).stated
 
 
 def _proved_in_time(prover: LengthProver, verdicts: Sequence[LengthVerdict]) -> Iterator[LengthVerdict]:

@@ -18,7 +18,6 @@ import argparse
 import json
 import shutil
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 
 from transformers.utils import logging
@@ -112,7 +111,7 @@ def _write(folder: Path, made: Path) -> None:
             raise ValueError(f"{folder} is not certified, but its recipe says until_certified")
     elif verdicts := known_verdicts(folder / CERTIFICATE_FILE, shipped.weights, shipped.task.describe()):
         certificate = conclude(shipped, verdicts, hash_files(made))
-        write_atomically(made / CERTIFICATE_FILE, json.dumps(asdict(certificate), indent=2) + "\n")
+        write_atomically(made / CERTIFICATE_FILE, json.dumps(certificate.stated, indent=2) + "\n")
     # The package has it already; `unpack` puts it beside what is pushed.
     (made / VERIFIER.name).unlink(missing_ok=True)
     rows = last_rows(read_results(folder / RESULTS_FILE))

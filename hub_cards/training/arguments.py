@@ -12,7 +12,7 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
@@ -413,6 +413,178 @@ class Given:
     facts: dict[str, str]
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a command line says before it is known which arguments there are.
+
+    Attributes:
+        source: a recipe's name, file, folder or repository.
+        plugins: files of plugins.
+        task, write_states: what takes the place of the recipe's; None if nothing is said.
+        encoding: a position encoding, with all that goes with it; None for the recipe's.
+        learning: of a task that is to be found.
+        words: all others.
+    """
+
+    source: str
+    plugins: list[str]
+    task: str | None
+    write_states: bool | None
+    encoding: str | None
+    learning: Learning
+    words: list[str]
+
+    @classmethod
+    def of(cls, arguments: list[str]) -> "Asked":
+        """Read a command line.
+
+        Raises:
+            ValueError: there is no such recipe, or what is said of a task that is to be found is not legal.
+        """
+        source = DEFAULT_RECIPE
+        if arguments and not arguments[0].startswith("-"):
+            source, *arguments = arguments
+            source = fetch_recipe(source)
+        parser = Parser((Learning,))
+        parser.add_argument("--plugin", nargs="+", action="extend", default=[])
+        parser.add_argument("--task")
+        parser.add_argument("--write_states", nargs="?", const=True, type=truth_value)
+        parser.add_argument("--encoding")
+        chosen, words = parser.parse_known_args(arguments)
+        return cls(
+            source=source,
+            plugins=chosen.plugin,
+            task=chosen.task,
+            write_states=chosen.write_states,
+            encoding=chosen.encoding,
+            learning=_learning(chosen),
+            words=words,
+        )
+
+
+@dataclass(frozen=True)
+class Source:
+    """A recipe and plugins.
+
+    Attributes:
+        file: the recipe's name, file or folder.
+        name, description: of the recipe.
+        arguments: what the recipe says of training.
+        facts: what is known of a machine that was found for an earlier run.
+        plugins: those that the command line names.
+        needed: those that the recipe needs.
+    """
+
+    file: str
+    name: str
+    description: str
+    arguments: Recipe
+    facts: dict[str, str]
+    plugins: list[Plugin]
+    needed: list[Plugin]
+
+    @classmethod
+    def of(cls, asked: Asked) -> "Source":
+        """Load plugins and the recipe, and make the tasks known that they define.
+
+        Raises:
+            ValueError: there is no such recipe or plugin, the recipe needs others, or its table is not legal.
+        """
+        plugins = [load_plugin(file) for file in asked.plugins]
+        recipe = load_recipe(asked.source)
+        needed = require_plugins(recipe, f"the recipe {asked.source}", lambda name: "read it, then pass it with --plugin")
+        recipe.pop("plugin", None)
+        name, description = recipe.pop("recipe", Path(asked.source).stem), recipe.pop("description", "")
+        # How a construction was built says nothing of how to train.
+        recipe.pop("command", None)
+        facts = learned_facts(recipe) or {}
+        if recipe.pop("learned", None):
+            know_table(asked.source, recipe, facts)
+        return cls(asked.source, name, description, recipe, facts, plugins, needed)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a run trains.
+
+    Attributes:
+        task: its name.
+        run: the name of the run.
+        description: of the run.
+        facts: what is known of a machine that was found.
+        found: the task, if it was found for this run.
+    """
+
+    task: str
+    run: str
+    description: str
+    facts: dict[str, str]
+    found: "Learned | None" = None
+
+    def with_states(self) -> "Subject":
+        """The task that writes its states too. A run that has the name of the task has the name of this one.
+
+        Raises:
+            ValueError: the task is no column task.
+        """
+        task = STATES + self.task
+        if task_named(task) is None:
+            raise ValueError(f"--write_states is for column tasks, and {self.task!r} is none")
+        return replace(self, task=task, run=task if self.run == self.task else self.run)
+
+
+def found_subject(asked: Asked, source: Source) -> Subject | None:
+    """The task behind a function or examples, found now; None if none is asked for.
+
+    Raises:
+        ValueError: it cannot be found, or the recipe is not of a column task.
+    """
+    if not (asked.learning.function or asked.learning.examples):
+        return None
+    from longhand.hub_cards.training.found_task import find_asked
+
+    _check_column_recipe(source.file, source.arguments, asked.task)
+    settles = str(source.arguments["task"]).startswith(SETTLING)
+    if settles and asked.write_states:
+        raise ValueError(f"--write_states writes a pass more, and the encoder of {source.file} makes one: use columns")
+    # An encoder that settles makes one pass.
+    found = find_asked(asked.learning, False if settles else asked.write_states)
+    task = (SETTLING if settles else "") + found.task.name
+    described = found.report.facts.get(MEANING, "").partition("\n")[0].rstrip(".") or found.report.source
+    description = f"{described}, as a machine that was found: {found.report.found}"
+    return Subject(task, task, description, found.report.facts, found)
+
+
+def own_subject(asked: Asked, source: Source) -> Subject | None:
+    """The one column task of the plugins, in the place of a recipe's; None if there is none, or another is asked for.
+
+    Raises:
+        ValueError: the task disagrees with the examples that are given.
+    """
+    own = None if asked.task else _own_column_task(source.arguments, source.plugins)
+    if own is None:
+        return None
+    from longhand.hub_cards.training.found_task import test_by_examples
+
+    kind, states = find_task(own), asked.write_states
+    test_by_examples(kind, asked.learning)
+    if states is None and issubclass(kind, ColumnTask):
+        states = own_layout(kind).states
+    subject = Subject(own, own, source.description, source.facts)
+    return subject.with_states() if states else subject
+
+
+def named_subject(asked: Asked, source: Source) -> Subject:
+    """The task that the command line names, or the recipe.
+
+    Raises:
+        ValueError: as `Subject.with_states`.
+    """
+    task = str(asked.task or source.arguments.get("task", DataArguments.task))
+    subject = Subject(task, source.name, source.description, source.facts)
+    return subject.with_states() if asked.write_states else subject
+
+
 def read_arguments(arguments: list[str]) -> Given:
     """Read a recipe and a command line.
 
@@ -420,91 +592,69 @@ def read_arguments(arguments: list[str]) -> Given:
         ValueError: a recipe, plugin, task or argument is unknown, or a value has the wrong type; or the launcher sets
             something else.
     """
-    source = DEFAULT_RECIPE
-    if arguments and not arguments[0].startswith("-"):
-        source, *arguments = arguments
-        source = fetch_recipe(source)
-    # These decide which other arguments there are.
-    first = Parser((Learning,))
-    first.add_argument("--plugin", nargs="+", action="extend", default=[])
-    first.add_argument("--task")
-    first.add_argument("--write_states", nargs="?", const=True, type=truth_value)
-    first.add_argument("--encoding")
-    chosen, words = first.parse_known_args(arguments)
-    plugins = [load_plugin(file) for file in chosen.plugin]
-    recipe = load_recipe(source)
-    needed = require_plugins(recipe, f"the recipe {source}", lambda name: "read it, then pass it with --plugin")
-    recipe.pop("plugin", None)
-    name, description = recipe.pop("recipe", Path(source).stem), recipe.pop("description", "")
-    # How a construction was built says nothing of how to train.
-    recipe.pop("command", None)
-    facts = learned_facts(recipe) or {}
-    if recipe.pop("learned", None):
-        know_table(source, recipe, facts)
-    learning = _learning(first, chosen)
-    found = None
-    replaced = None if chosen.task else _own_column_task(recipe, plugins)
-    if replaced:
-        chosen.task = name = replaced
-        from longhand.hub_cards.training.found_task import test_by_examples
+    asked = Asked.of(arguments)
+    source = Source.of(asked)
+    subject = own_subject(asked, source) or found_subject(asked, source) or named_subject(asked, source)
+    return _read_values(asked, source, subject)
 
-        kind = find_task(replaced)
-        test_by_examples(kind, learning)
-        if chosen.write_states is None and issubclass(kind, ColumnTask) and own_layout(kind).states:
-            chosen.write_states = True
-    elif learning.function or learning.examples:
-        from longhand.hub_cards.training.found_task import find_asked
 
-        _check_column_recipe(source, recipe, chosen.task)
-        settles = str(recipe["task"]).startswith(SETTLING)
-        if settles and chosen.write_states:
-            raise ValueError(f"--write_states writes a pass more, and the encoder of {source} makes one: use columns")
-        # An encoder that settles makes one pass.
-        found = find_asked(learning, False if settles else chosen.write_states)
-        chosen.task = name = (SETTLING if settles else "") + found.task.name
-        facts = found.report.facts
-        described = facts.get(MEANING, "").partition("\n")[0].rstrip(".") or found.report.source
-        description = f"{described}, as a machine that was found: {found.report.found}"
-    named = chosen.task or recipe.get("task", DataArguments.task)
-    if chosen.write_states and found is None:
-        # A run of one's own task has the name of the task.
-        if name == named:
-            name = STATES + str(named)
-        named = STATES + str(named)
-        if task_named(named) is None:
-            raise ValueError(f"--write_states is for column tasks, and {named.removeprefix(STATES)!r} is none")
-    task = find_task(named)
+def _read_values(asked: Asked, source: Source, subject: Subject) -> Given:
+    """Read the values of the arguments that a task has; those of the command line win over the recipe's.
+
+    Raises:
+        ValueError: as `read_arguments`.
+    """
+    task = find_task(subject.task)
     model, own = model_arguments(task()), task.family.training_arguments
-    title = f"{name}: {description or 'a recipe without description'}"
+    title = f"{subject.run}: {subject.description or 'a recipe without description'}"
     kinds = (task, DataArguments, model, *filter(None, [own]), RunArguments, Publishing)
     kinds += (Learning,) if issubclass(task, ColumnTask) else ()
     parser = Parser(kinds, usage=argparse.SUPPRESS, description=title)
     parser._optionals.title = f"format of the task {task.name}"
-    words, unset = _take_unset(words)
-    recipe = {name: value for name, value in recipe.items() if value is not None and name not in unset}
+    words, unset = _take_unset(asked.words)
+    recipe = {name: value for name, value in source.arguments.items() if value is not None and name not in unset}
     try:
         parser.set_defaults(**parser.read(_words(recipe)))
     except ValueError as error:
-        raise ValueError(f"the recipe {source}: {error}") from error
+        raise ValueError(f"the recipe {source.file}: {error}") from error
     # Values of the recipe win over those that the task's search suggests.
     suggested = parser.make(task, parser.read(words)).suggested_arguments
     parser.set_defaults(**{name: value for name, value in suggested.items() if name not in recipe})
-    if chosen.encoding is not None:
-        if task.family.training_arguments is not PositionArguments:
-            raise ValueError(f"--encoding is for decoders, and {name} is a recipe of the family {task.family.name}")
-        if any(word.partition("=")[0] == "--position_encoding" for word in words):
-            raise ValueError("--encoding sets position_encoding and what goes with it: leave out --position_encoding")
-        values = parser.read(words)
-        parser.set_defaults(**fit_encoding(chosen.encoding, cast(DecoderTask, parser.make(task, values)), values))
+    if asked.encoding is not None:
+        parser.set_defaults(**_fitting_encoding(asked.encoding, subject, parser, task, words))
     values = join_launched(parser.read(words), launched_arguments(os.environ), recipe, words) | {"task": task.name}
     given_range = any(word.startswith("--relation_range") for word in words)
     if "relation_range" in values and not given_range and not _reads_relations(values.get("position_encoding")):
         # The recipe's is for its own encoding. One that the command line gives is refused by the configuration.
         values["relation_range"] = None
     if issubclass(task, ColumnTask):
-        values |= vars(learning)
-    plugins = list(dict.fromkeys([*plugins, *needed]))
-    return Given(name, description, tuple(plugins), task, model, parser, values, found, facts)
+        values |= vars(asked.learning)
+    plugins = tuple(dict.fromkeys([*source.plugins, *source.needed]))
+    return Given(
+        name=subject.run,
+        description=subject.description,
+        plugins=plugins,
+        task=task,
+        model=model,
+        parser=parser,
+        values=values,
+        found=subject.found,
+        facts=subject.facts,
+    )
+
+
+def _fitting_encoding(encoding: str, subject: Subject, parser: Parser, task: type[Task], words: list[str]) -> dict[str, Any]:
+    """Return the values that go with a position encoding, see `fit_encoding`.
+
+    Raises:
+        ValueError: the models of the task have no such encodings, or the command line says another one.
+    """
+    if task.family.training_arguments is not PositionArguments:
+        raise ValueError(f"--encoding is for decoders, and {subject.run} is a recipe of the family {task.family.name}")
+    if any(word.partition("=")[0] == "--position_encoding" for word in words):
+        raise ValueError("--encoding sets position_encoding and what goes with it: leave out --position_encoding")
+    values = parser.read(words)
+    return fit_encoding(encoding, cast(DecoderTask, parser.make(task, values)), values)
 
 
 def _reads_relations(position_encoding: object) -> bool:
@@ -513,7 +663,7 @@ def _reads_relations(position_encoding: object) -> bool:
     return encoding is None or (encoding.uses_pair_map and not encoding.reads_token_distances)
 
 
-def _learning(parser: Parser, chosen: argparse.Namespace) -> Learning:
+def _learning(chosen: argparse.Namespace) -> Learning:
     """Return what the command line says of a task that is to be found.
 
     Raises:
