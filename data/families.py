@@ -115,6 +115,7 @@ class Family(ABC):
         auto_class: Auto class of transformers that loads them.
         tokens: all tokens that a text can hold, in the order of their ids.
         ahead: 1 if the logits at a token are those of the next token, 0 if they are the token's own.
+        writes: whether a model writes its response token by token, and so has generation settings.
         forward_options: arguments of the forward pass in evaluation, besides the inputs.
         training_arguments: dataclass of the arguments that only this family's runs take; None if there are none.
         pipeline: the Hub's name of the models' task.
@@ -125,6 +126,7 @@ class Family(ABC):
     auto_class: ClassVar[type]
     tokens: ClassVar[tuple[str, ...]]
     ahead: ClassVar[int]
+    writes: ClassVar[bool]
     forward_options: ClassVar[dict[str, object]] = {}
     training_arguments: ClassVar[type | None] = None
     pipeline: ClassVar[str]
@@ -278,6 +280,7 @@ class Decoder(Family):
     auto_class = AutoModelForCausalLM
     tokens = ALL_TOKENS
     ahead = 1
+    writes = True
     forward_options = {"use_cache": False}  # noqa: RUF012
     training_arguments = PositionArguments
     pipeline = "text-generation"
@@ -416,6 +419,7 @@ class Encoder(Family):
     auto_class = AutoModelForTokenClassification
     tokens = ENCODER_TOKENS
     ahead = 0
+    writes = False
     pipeline = "token-classification"
 
     def tokenizer(self, task):

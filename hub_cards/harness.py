@@ -132,7 +132,7 @@ def task_of(source: str) -> Task:
         ValueError: it is no such model.
     """
     checkpoint = load_checkpoint(locate(source))
-    if not checkpoint.model.can_generate():
+    if not checkpoint.task.family.writes:
         raise ValueError(f"--model {source} writes no text: lm-evaluation-harness measures models that do, take eval.py")
     return checkpoint.task
 

@@ -1,4 +1,8 @@
-"""The coupling rules of this package. Each docstring draws tokens above their position ids, one line for each level."""
+"""The coupling rules of this package. Each docstring draws tokens above their position ids, one line for each level.
+
+All rules take `input_ids` (batch, at least query length), tokens that are padded on the left or not at all, of which those
+after `=` are ignored; and `columns`, the number of columns to plan for, from the first of `input_ids`.
+"""
 
 from typing import NamedTuple
 
@@ -60,10 +64,6 @@ def addition(input_ids: Tensor, columns: int) -> Plan:
     Operands need no padding: a shorter operand keeps its significance. The plan has a response of L + 1 digits, where L is
     the length of the longer operand; a sum without a carry out ends one token earlier.
 
-    Args:
-        input_ids: (batch, at least query length) tokens; padded on the left or not at all; tokens after `=` are ignored.
-        columns: number of columns to plan for, from the first of `input_ids`.
-
     Returns:
         A `Plan` of one level. Ids 1 to L + 2 are used.
 
@@ -105,10 +105,6 @@ def addition_plain_unpadded(input_ids: Tensor, columns: int) -> Plan:
 
     Digits of the same significance share an id in every sum, unlike by `addition_plain`. For this, the rule looks whether
     the sum has a carry out, and plans a response of L or of L + 1 digits. So the ids of a response tell how long it is.
-
-    Args:
-        input_ids: as for `addition`.
-        columns: as for `addition`.
 
     Returns:
         A `Plan` of one level. Ids 1 to L + 3 are used.
@@ -159,10 +155,6 @@ def multi_operand_addition(input_ids: Tensor, columns: int) -> Plan:
 
     The number of operands and W follow from the text; ids 1 to W + 1 are used.
 
-    Args:
-        input_ids: (batch, at least query length) tokens; padded on the left or not at all; tokens after `=` are ignored.
-        columns: number of columns to plan for, from the first of `input_ids`.
-
     Returns:
         A `Plan` of one level.
 
@@ -187,10 +179,6 @@ def multi_operand_addition_marked_top(input_ids: Tensor, columns: int) -> Plan:
 
     The rule is this package's own, not paper 1's, which gives the begin token no column. Without one, a head that looks for
     the next column finds none at the top one, and spreads over all other tokens. Here, the head finds the begin token.
-
-    Args:
-        input_ids: as for `multi_operand_addition`.
-        columns: as for `multi_operand_addition`.
 
     Returns:
         A `Plan` of one level. Ids 1 to W + 2 are used.
@@ -228,10 +216,6 @@ def addition_scratchpad(input_ids: Tensor, columns: int) -> Plan:
     adds this operand sees whether another operand follows. The `=` has no row, so every running sum sees it. A `>` stands
     below the ones of the running sum that it begins.
 
-    Args:
-        input_ids: as for `multi_operand_addition`.
-        columns: as for `multi_operand_addition`.
-
     Returns:
         A `Plan` of two levels. Ids 1 to W + 2 and 1 to n + 1 are used.
 
@@ -263,10 +247,6 @@ def addition_scratchpad_followup(input_ids: Tensor, columns: int) -> Plan:
         0 1 1 1 2 2 2 3 3 1 1 1 2 2 2 3 3 3 4 4 4 0
 
     All markers stand below the ones. A `+` has the row of the operand before it; `=` and `>` that of the running sum after.
-
-    Args:
-        input_ids: as for `multi_operand_addition`.
-        columns: as for `multi_operand_addition`.
 
     Returns:
         A `Plan` of two levels. Ids 1 to W + 1 and 1 to n + 1 are used.
@@ -305,10 +285,6 @@ def subtraction(input_ids: Tensor, columns: int) -> Plan:
 
     The plan has a response of L digits, where L is the length of the longer operand.
 
-    Args:
-        input_ids: as for `addition`.
-        columns: as for `addition`.
-
     Returns:
         A `Plan` of two levels. Ids 1 to L + 1 and 1 to 3 are used.
 
@@ -338,10 +314,6 @@ def signed_subtraction(input_ids: Tensor, columns: int) -> Plan:
     The second row has the id 5, so that it sees the first row, two below, as that one sees A, and nothing else. The plan has
     a response of two rows; a difference that is not negative ends after the first one.
 
-    Args:
-        input_ids: as for `addition`.
-        columns: as for `addition`.
-
     Returns:
         A `Plan` of two levels. Ids 1 to L + 1 and 1, 2, 3 and 5 are used.
 
@@ -365,10 +337,6 @@ def multiplication(input_ids: Tensor, columns: int) -> Plan:
 
         $ 6 5 3 * 4 9 = 7 9 9 1 3 $
         0 7 8 9 10 8 9 10 9 8 7 6 5 0
-
-    Args:
-        input_ids: as for `addition`.
-        columns: as for `addition`.
 
     Returns:
         A `Plan` of one level. Ids 1 to A + B + 1 are used.
@@ -397,10 +365,6 @@ def multiplication_by_digits(input_ids: Tensor, columns: int) -> Plan:
         $ 6 5 3 * 4 9 = 7 9 9 1 3 $
         0 3 4 5 0 0 0 6 5 4 3 2 1 0
         0 0 0 0 4 1 2 3 3 3 3 3 3 0
-
-    Args:
-        input_ids: as for `addition`.
-        columns: as for `addition`.
 
     Returns:
         A `Plan` of two levels. For operands of A and B digits, ids 1 to A + B + 1 and 1 to B + 2 are used.
@@ -432,10 +396,6 @@ def multiplication_marked_top(input_ids: Tensor, columns: int) -> Plan:
 
     If B has one digit, `$` has no id: the product has one column above A's top digit. If B has more than two, the product's
     top columns have no marker.
-
-    Args:
-        input_ids: as for `addition`.
-        columns: as for `addition`.
 
     Returns:
         A `Plan` of two levels. For operands of A and B digits, ids 1 to A + B + 1 and 1 to B + 1 are used.
@@ -489,10 +449,6 @@ def multiplication_scratchpad(input_ids: Tensor, columns: int) -> Plan:
     The markers' ids suit windows: the sign stands one column above the product's top digit, where a running sum ends; the
     separator of a partial product stands below its ones, in its row; the separator of a running sum below its ones.
 
-    Args:
-        input_ids: as for `addition`.
-        columns: as for `addition`.
-
     Returns:
         A `Plan` of three levels. For operands of A and B digits, ids 1 to A + 2, 1 to B and 1 to A + B + 2 are used.
 
@@ -521,10 +477,6 @@ def multiplication_scratchpad_followup(input_ids: Tensor, columns: int) -> Plan:
         0 0 0 0 0 0 1 2 3 4 2 3 4 5 1 2 3 4 5 1 2 3 4 5 0
 
     Each `=`, `+` and `>` stands below the ones of the row that it begins. `*` has no id.
-
-    Args:
-        input_ids: as for `addition`.
-        columns: as for `addition`.
 
     Returns:
         A `Plan` of three levels. For operands of A and B digits, ids 1 to A + 2, 1 to B and 1 to A + B + 1 are used.
@@ -618,10 +570,6 @@ def division(input_ids: Tensor, columns: int) -> Plan:
 
     `/` stands in the column below the ones, where a row ends; `=` and `>`, with which rows begin, above the top digit.
 
-    Args:
-        input_ids: as for `addition`.
-        columns: as for `addition`.
-
     Returns:
         A `Plan` of two levels. For a dividend of A digits, ids 1 to A + 2 and 1 to 3 are used.
 
@@ -654,10 +602,6 @@ def columns(input_ids: Tensor, columns: int) -> Plan:
     same ids in the other order. Pass q, from 0, has the row (largest row of an operand + 1) * 2**q: so the difference of two
     rows tells which pass sees what.
 
-    Args:
-        input_ids: as for `addition`.
-        columns: as for `addition`.
-
     Raises:
         ValueError: always. `Transducer.rule` is the rule for a table.
     """
@@ -681,11 +625,8 @@ def calculator(input_ids: Tensor, columns: int) -> Plan:
         0 0 1 0 0 3 2 4 3 2 0
 
     Levels 1 and 2 are those of `addition_scratchpad`, 3 and 4 of `signed_subtraction`, 5 to 7 of
-    `multiplication_scratchpad`. The first sign of the query says which of them have ids.
-
-    Args:
-        input_ids: as for `addition`; rows may be of different operations.
-        columns: as for `addition`.
+    `multiplication_scratchpad`. The first sign of the query says which of them have ids; rows may be of
+    different operations.
 
     Returns:
         A `Plan` of seven levels.
@@ -703,10 +644,6 @@ def copy(input_ids: Tensor, columns: int) -> Plan:
 
         $ 1 8 0 9 = 1 8 0 9 $
         0 6 7 8 9 5 6 7 8 9 0
-
-    Args:
-        input_ids: as for `addition`.
-        columns: as for `addition`.
 
     Returns:
         A `Plan` of one level. For L symbols, ids 1 to L + 1 are used.
@@ -745,10 +682,6 @@ def minesweeper(input_ids: Tensor, columns: int) -> Plan:
         0 6 7 8 5 6 7 8 5 6 7 8 6 7 8 0
         0 6 6 6 7 7 7 7 5 6 6 6 7 7 7 0
 
-    Args:
-        input_ids: (batch, at least query length) tokens; padded on the left or not at all; tokens after `=` are ignored.
-        columns: number of columns to plan for, from the first of `input_ids`.
-
     Returns:
         A `Plan` of two levels. Ids 1 to width + 1 and 1 to height + 1 are used.
 
@@ -777,10 +710,6 @@ def minesweeper_flat(input_ids: Tensor, columns: int) -> Plan:
         0 2 2 3 3 1 2 2 3 3 0
 
     Nothing says how wide such a board is. The rule takes it for a square; `flat_board_ids` has the ids of other boards.
-
-    Args:
-        input_ids: as for `minesweeper`.
-        columns: as for `minesweeper`.
 
     Returns:
         A `Plan` of two levels. Ids 1 to width + 1 and 1 to height + 1 are used.
@@ -828,10 +757,6 @@ def minesweeper_next_cell(input_ids: Tensor, columns: int) -> Plan:
         0 0 0 0 2 0 0 0 1 1 1 1 1 1 1 0
 
     After the last cell, the next cell would be the first of a row below the board.
-
-    Args:
-        input_ids: as for `minesweeper`.
-        columns: as for `minesweeper`.
 
     Returns:
         A `Plan` of three levels. Ids 1 to width, 1 to height + 1 and 1 to 2 are used.

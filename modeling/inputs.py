@@ -140,6 +140,11 @@ class PromptFormat:
     hint_step: int = 0
     hints_given: bool = False
 
+    @property
+    def formats(self) -> "list[PromptFormat]":
+        """The formats of several tasks, of which `PromptFormats` is made: none."""
+        return []
+
     def __post_init__(self):
         re.compile(self.response or "")
         if fault := self.prompt_fault(self.example):

@@ -187,16 +187,29 @@ class PairwiseBertAttention(nn.Module):
         if self.config.sink:
             key, value = (nn.functional.pad(states, (0, 0, 0, 1)) for states in (key, value))
         if neighbours is not None:
-            few = self._window_bias(query * self.scaling, neighbours.relations)
-            columns = neighbours.columns.clamp(min=0)
-            return self.o_proj(attend_to_columns(query, key, value, columns, few, self.scaling).flatten(2)), None
+            return self.o_proj(self._attend_to_neighbours(query, key, value, neighbours).flatten(2)), None
         bias = self._bias(query * self.scaling, key, pair_maps or {}, position_bias)
-        dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
-        attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
-        output, weights = attend(attention, self, query, key, value, attention_mask, bias, self.scaling, dropout, **kwargs)
+        output, weights = self._attend_to_all(query, key, value, attention_mask, bias, **kwargs)
         if sees_none is not None:
             output = output.masked_fill(sees_none.unsqueeze(-1), 0.0)
         return self.o_proj(output.flatten(2)), weights
+
+    def _attend_to_neighbours(self, query: Tensor, key: Tensor, value: Tensor, neighbours: Neighbours) -> Tensor:
+        """Return the output (batch, tokens, heads, head_dim) of queries (batch, heads, tokens, head_dim), few keys each."""
+        bias = self._window_bias(query * self.scaling, neighbours.relations)
+        return attend_to_columns(query, key, value, neighbours.columns.clamp(min=0), bias, self.scaling)
+
+    def _attend_to_all(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, bias: Tensor | None, **kwargs: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the output (batch, tokens, heads, head_dim) of queries that see any of all keys, and weights if there are.
+
+        Queries are (batch, heads, tokens, head_dim), keys and values (batch, heads, keys, head_dim); `mask` and `bias` are
+        added to the scores.
+        """
+        dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
+        return attend(attention, self, query, key, value, mask, bias, self.scaling, dropout, **kwargs)
 
     def _window_bias(self, query: Tensor, relations: Tensor) -> Tensor:
         """Return what is added to the scores of neighbours, (batch, queries, neighbours, heads), as `RelationVectors`."""
@@ -364,6 +377,21 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         states: Tensor | None = None,
         **kwargs: Any,
     ) -> PairwiseBertModelOutput:
+        """Return the states after the layers.
+
+        Args:
+            input_ids: (batch, tokens); or `inputs_embeds` (batch, tokens, hidden) in their place.
+            attention_mask, position_ids, pair_map, position_bias: see `PairwiseBertForTokenClassification.forward`, with
+                their shapes.
+            states: (batch, tokens) labels of the pass before, for a model with label_states; see `settling.Cases`.
+            kwargs: `output_hidden_states`, `output_attentions`, and arguments of the attention interface.
+
+        Returns:
+            `last_hidden_state` (batch, tokens, hidden), how often the layers were applied, and the last change.
+
+        Raises:
+            ValueError: as `PairwiseBertForTokenClassification.forward`; or states are lacking, or not read.
+        """
         check_arguments(kwargs, "PairwiseBert")
         check_one_input(input_ids, inputs_embeds, self.embed_tokens.weight)
         text = None

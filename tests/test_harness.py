@@ -216,8 +216,7 @@ def test_a_question_in_text_is_the_problem_that_our_own_models_are_given(name):
     if task.family.name == "decoder":
         queries = [decode(row[1:end]) for row, end in zip(examples.tokens, examples.query_lengths, strict=True)]
         assert list(map(task.prompt, prompts)) == queries
-    sign = getattr(task, "sign", None)
-    if sign is not None:
+    if sign := task.sign:
         numbers = [list(map(int, prompt[:-1].split(sign))) for prompt in prompts]
         assert not any(re.search(r"(?<!\d)0\d", prompt) for prompt in prompts)
         combine = {"+": sum, "-": lambda pair: pair[0] - pair[1], "*": lambda pair: pair[0] * pair[1]}

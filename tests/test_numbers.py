@@ -76,7 +76,7 @@ def write(task, problems: list[list[str]]):
 @pytest.mark.parametrize(("task", "question", "text"), WRITTEN, ids=lambda value: value if isinstance(value, str) else "")
 def test_a_problem_is_written_as_in_the_papers(task, question, text):
     # The first symbol of a string is what the ones are of a number.
-    words = re.findall("[0-9]+", question) if hasattr(task, "sign") else [question[::-1]]
+    words = re.findall("[0-9]+", question) if task.sign else [question[::-1]]
     examples = write(task, [words])
     query = int(examples.query_lengths[0])
     assert decode(examples.tokens[0], task.tokens) == text and f"${task.prompt(question)}" == text[:query]

@@ -128,7 +128,7 @@ def written_by(task, prompt: str) -> bool:
         shift = min(hints, default=ord(HINTS[0])) - ord(HINTS[0])
         prompt = "".join(chr(ord(letter) - shift) if letter in HINTS else letter for letter in prompt)
     numbers = re.split(r"[^0-9]+", re.sub(f"[{HINTS[0]}-{HINTS[-1]}]", "", prompt))[:-1]
-    sign = getattr(task, "sign", None)
+    sign = task.sign or None
     if sign is None:
         return canonical(task, prompt) == prompt
     if getattr(task, "order", None) == "all_reversed":

@@ -194,7 +194,7 @@ def _conclude(check: Check, model: PreTrainedModel, task: Task) -> Certificate:
     statement = "Nothing is proved."
     if certified:
         (words,) = _words_of(task)["statement"]
-        by_table = BY_TABLE if getattr(model.config, "transducer", None) else ""
+        by_table = BY_TABLE if model.config.transducer else ""
         statement = words.format(problems=_problems(task, limits), dtype=dtype, task=described, table=by_table)
     elif check.wrong == 0:
         statement += (
@@ -215,8 +215,8 @@ def _conclude(check: Check, model: PreTrainedModel, task: Task) -> Certificate:
         bound=check.bound if check.bound is not None and math.isfinite(check.bound) else None,
         limits=limits,
         weights=hash_weights(model),
-        transducer=getattr(model.config, "transducer", None),
-        learned=getattr(task, "learned", None),
+        transducer=model.config.transducer,
+        learned=None if task.learned is None else dict(task.learned),
     )
 
 

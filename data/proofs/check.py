@@ -20,9 +20,7 @@ from longhand.data.machines.columns import MOST_NEIGHBOURHOODS
 from longhand.data.machines.covering import Covering, Listed, Practice
 from longhand.data.proofs.provable import provable
 from longhand.data.tasks.task import Task
-from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.inputs import read_format
-from longhand.modeling.relations import Window
 from longhand.modeling.transducer import table_of
 from longhand.modeling.vocabulary import TOKENS, UNKNOWN
 
@@ -124,11 +122,11 @@ def coverings(model: PreTrainedModel, task: Task) -> list[Covering]:
     Raises:
         CannotCertify: as `covering`; or the model accepts other prompts than the task writes, about which nothing is proved.
     """
-    if table_of(getattr(task, "transducer", None)) != getattr(model.config, "transducer", None):
+    if table_of(task.transducer) != model.config.transducer:
         raise CannotCertify(f"no certificate: transducer of the model's config is not the table of the task {task.name!r}")
     stated = model.config.prompt_format and read_format(model.config.prompt_format)
     # A part of a task may be certified by itself.
-    if stated is not None and task.prompt_format not in (stated, *getattr(stated, "formats", ())):
+    if stated is not None and task.prompt_format not in (stated, *stated.formats):
         raise CannotCertify(f"no certificate: prompt_format of the model's config is not that of the task {task.name!r}")
     return [covering(model, part) for part in task.parts]
 
@@ -144,7 +142,7 @@ def covering(model: PreTrainedModel, task: Task) -> Covering:
     """
     try:
         provable(task).check_certifiable(task, model)
-        layers, (window, first) = model.config.num_hidden_layers, _own_window(model, task)
+        layers, (window, first) = model.config.num_hidden_layers, provable(task).own_window(task, model)
         found = task.covering(window, layers)
         provable(task).network.check_bounded(model)
     except ValueError as error:
@@ -152,20 +150,6 @@ def covering(model: PreTrainedModel, task: Task) -> Covering:
     if found.count > MOST_NEIGHBOURHOODS:
         raise CannotCertify(f"no certificate: there are {found.count:,} neighbourhoods, more than {MOST_NEIGHBOURHOODS:,}")
     return found.in_window(provable(task).window(model), first)
-
-
-def _own_window(model: PreTrainedModel, task: Task) -> tuple[Window, int]:
-    """The window by the task's own coupling rule, and the place of its first relation in the window of the model.
-
-    They differ if the model's rule joins the task's rule with others: then no other relation holds between two tokens of a
-    problem of the task (see `joined_rule`).
-    """
-    window, own = provable(task).window(model), getattr(task, "coupling", None)
-    rule = COUPLING_RULES.get(getattr(model.config, "coupling", ""))
-    if rule is None or own not in rule.members or tuple(window) != rule.relations:
-        return window, 0
-    before = rule.members[: rule.members.index(own)]
-    return COUPLING_RULES[own].relations, sum(len(COUPLING_RULES[name].relations) for name in before)
 
 
 def check_neighbourhoods(model: PreTrainedModel, task: Task, thorough: bool = False, enough: float = 0.0) -> Check:

@@ -3,11 +3,13 @@
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from longhand.data.families import DECODER
 from longhand.data.proofs.windows.networks import DecoderRounding, EncoderRounding, NetworkRounding
 from longhand.data.tasks.task import Task
+from longhand.modeling import CoupledGPTConfig, PairwiseBertConfig
+from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.relations import MOST_TOKENS, Window, largest_neighbour_id
 from longhand.modeling.settling import MOST_TOKENS as MOST_SETTLING_TOKENS
 
@@ -28,6 +30,14 @@ class Provable(ABC):
     @abstractmethod
     def window(self, model: PreTrainedModel) -> Window:
         """The window of a model that `check_certifiable` accepts, see `modeling/relations.py`."""
+
+    def own_window(self, task: Task, model: PreTrainedModel) -> tuple[Window, int]:
+        """The window by the task's own coupling rule, and the place of its first relation in the window of the model.
+
+        They differ if the model's rule joins the task's rule with others: then no other relation holds between two tokens of
+        a problem of the task (see `joined_rule`).
+        """
+        return self.window(model), 0
 
     @abstractmethod
     def largest_sizes(self, model: PreTrainedModel) -> dict[str, int]:
@@ -53,6 +63,13 @@ class ProvableDecoder(Provable):
     def window(self, model):
         return model.model.position_encoding.window
 
+    def own_window(self, task, model):
+        window, rule = self.window(model), COUPLING_RULES.get(model.config.coupling)
+        if rule is None or task.coupling not in rule.members or tuple(window) != rule.relations:
+            return window, 0
+        before = rule.members[: rule.members.index(task.coupling)]
+        return COUPLING_RULES[task.coupling].relations, sum(len(COUPLING_RULES[name].relations) for name in before)
+
     def largest_sizes(self, model):
         window, levels = self.window(model), model.config.position_levels or 1
         return {"position_ids": largest_neighbour_id(window, levels), "tokens": MOST_TOKENS}
@@ -63,7 +80,7 @@ class ProvableEncoder(Provable):
 
     def check_certifiable(self, task, model):
         check_derives(model.config)
-        if not getattr(model.config, "label_states", False):
+        if not model.config.label_states:
             raise ValueError(
                 "an encoder does not write token by token, so the proof's induction does not apply, and its depth limits "
                 "the cascades of carries; one with label_states has an induction over passes"
@@ -80,9 +97,9 @@ class ProvableEncoder(Provable):
         return {"tokens": MOST_SETTLING_TOKENS}
 
 
-def check_derives(config: PreTrainedConfig) -> None:
+def check_derives(config: CoupledGPTConfig | PairwiseBertConfig) -> None:
     """Raise ValueError for a model to which every call gives ids or maps; certificates are about derived ones."""
-    if getattr(config, "takes_structure", False):
+    if config.takes_structure:
         raise ValueError(
             "every call gives the model its ids or maps ('given'), and a certificate speaks of those that a rule derives"
         )

@@ -89,7 +89,6 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
     length. A group holds the problems of one width.
 
     Attributes:
-        sign: stands between operands; empty if there is one.
         alphabet: the symbols of the operands, 1 to 256 characters; the first one pads.
         writes: the symbols that are written; the alphabet by default.
         start: the first state, hashable.
@@ -99,13 +98,11 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         window: first and last column that a token sees, counted from its own in the task's direction; None for the least.
         one_length: whether operands must have one length, as the texts that a function was asked have. Else a shorter one is
             padded.
-        learned: the facts about a machine that was found, see `data/learning/report.py`; None for a step that was written.
         worked_examples: from questions to their answers, worked out by hand; before training, the step must agree.
         passes: for a task of several passes, in place of `step`, `writes`, `start`, `flush`, `direction` and `window`.
     """
 
     operands: ClassVar[int] = 1
-    sign: ClassVar[str] = ""
     alphabet: ClassVar[str] = "0123456789"
     writes: ClassVar[str | None] = None
     start: ClassVar[Hashable] = 0
@@ -115,7 +112,6 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
     window: ClassVar[tuple[int, int] | None] = None
     worked_examples: ClassVar[Mapping[str, str]] = {}
     one_length: ClassVar[bool] = False
-    learned: ClassVar[Mapping[str, str] | None] = None
     passes: ClassVar[tuple[ColumnPass, ...]] = ()
     coupling: ClassVar[str] = "columns"
     sized_problems: ClassVar[tuple[str, str]] = ("operands of", "symbol")

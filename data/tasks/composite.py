@@ -63,7 +63,7 @@ class TaskOfTasks(Task):
 
     def part_of(self, question):
         # A task of strings has no sign.
-        signs = {part: getattr(part, "sign", "") for part in self.parts}
+        signs = {part: part.sign for part in self.parts}
         fitting = [part for part, sign in signs.items() if sign and sign in question]
         fitting = fitting or [part for part, sign in signs.items() if not sign]
         if len(fitting) == 1:

@@ -27,14 +27,12 @@ class DecoderTask(Task):
 
     Attributes:
         vocab_size: tokens of a model's vocabulary, the first ones of `vocabulary.ALL_TOKENS`.
-        sign: stands between the numbers of a question; a task of other operands has its own `prompt`.
         keys_are_alone: whether the tokens that a response sees see nothing but `$`; then the neighbourhoods are known for
             any number of layers.
     """
 
     family: ClassVar[Family] = DECODER
     vocab_size: ClassVar[int] = len(TOKENS)
-    sign: ClassVar[str]
     keys_are_alone: ClassVar[bool] = False
 
     separate_eos: bool = field(default=False, metadata={"help": "end sequences with a token of their own, not `$`"})

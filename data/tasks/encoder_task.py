@@ -63,7 +63,7 @@ class EncoderTask(Task):
     settling_map: ClassVar[str | None] = None
 
     @property
-    def sign(self) -> str:
+    def sign(self) -> str:  # type: ignore[override]
         """Stands between the numbers of a question."""
         return ENCODER_TOKENS[self.operator]
 

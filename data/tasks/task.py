@@ -42,13 +42,16 @@ class Task(Lengths, ABC):
 
     A task's file says how problems are drawn (`draw_operands`, if not uniformly by length), solved and written (`format` of
     `DecoderTask`, `solve` of `EncoderTask`), how a question becomes a prompt, how an answer is read (`reader`), and what a
-    certificate must cover (`covering`). All else has a default. `Lengths` holds what concerns sizes.
+    certificate must cover (`runs` of a `DecoderTask` on columns, else `covering`). All else has a default. `Lengths` holds
+    what concerns sizes.
 
     Attributes:
         family: the family of models that learns the task.
         operands: numbers in a problem; missing if problems differ in it.
         reader: how the answer is read from a response.
         example_question: a question, as a person asks it.
+        sign: stands between the numbers of a question; empty if there is one number, or no sign.
+        learned: the facts about a machine that was found, see `data/learning/report.py`; None for a step that was written.
         every_problem: what a certificate is about, after "for".
         length_complexity: the least length such that problems of up to this length show every neighbourhood; None if it has
             not been searched.
@@ -66,6 +69,8 @@ class Task(Lengths, ABC):
 
     family: ClassVar[Family]
     operands: ClassVar[int]
+    sign: ClassVar[str] = ""
+    learned: ClassVar[Mapping[str, str] | None] = None
     every_problem: ClassVar[str] = "operands of every length"
     length_complexity: ClassVar[int | None] = None
     suggested_arguments: ClassVar[Mapping[str, object]] = {}

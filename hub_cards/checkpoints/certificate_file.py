@@ -178,7 +178,7 @@ def check_certifiable(checkpoint: Checkpoint) -> None:
     model, folder = checkpoint.model, checkpoint.folder
     check_covered(folder, checkpoint.own_task or checkpoint.task)
     files: dict[str, PreTrainedConfig | GenerationConfig] = {"config.json": model.config}
-    if model.can_generate():
+    if checkpoint.task.family.writes:
         files["generation_config.json"] = model.generation_config
     for name, settings in files.items():
         # Loading drops some of the settings that a file has.

@@ -288,7 +288,7 @@ def conclude(
         failures=[Failure(str(one.problem), str(one.right), str(one.answer), None) for one in wrong],
         weights=hash_weights(model),
         files=files,
-        transducer=getattr(model.config, "transducer", None),
+        transducer=model.config.transducer,
         verdicts=verdicts,
     )
 

@@ -412,7 +412,7 @@ def _load_model(source: str, folder: Path, config: PreTrainedConfig, task: Task)
             raise ValueError(f"its weights are damaged: {faults}")
     # A checkpoint may ask for other outputs than those that are read here by name.
     model.config.update(OUTPUTS)
-    if model.can_generate():
+    if task.family.writes:
         model.generation_config.return_dict_in_generate = False
     if isinstance(model.config, TaskConfig):
         # Checkpoints from before these fields check prompts too.

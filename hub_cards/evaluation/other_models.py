@@ -50,8 +50,8 @@ def problem_texts(task: Task, digits: np.ndarray, lengths: np.ndarray, own: bool
     columns = example_columns(task, digits, lengths)
     if own:
         return columns["prompt"].to_pylist(), columns["completion"].to_pylist()
-    sign = getattr(task, "sign", None)
-    if sign is None or isinstance(task, ColumnTask):
+    sign = task.sign
+    if not sign or isinstance(task, ColumnTask):
         return columns["prompt"].to_pylist(), columns["answer"].to_pylist()
     return [f"{question}=" for question in write_questions(digits, sign)], columns["answer"].to_pylist()
 

@@ -123,7 +123,7 @@ def render_card(checkpoint: Checkpoint, repo_id: str | None = None, dataset: str
     recipe_file = read_text(folder / RECIPE_FILE).strip() if checkpoint.recipe else ""
     checkpoint = replace(checkpoint, recipe={name: plain(value) for name, value in checkpoint.recipe.items()})
     description = str(checkpoint.recipe.get("description") or f"A model of the task {task.name}")
-    learned = getattr(task, "learned", None) or {}
+    learned = task.learned or {}
     return render(
         "model_card.md",
         _metadata(checkpoint, title, dataset),

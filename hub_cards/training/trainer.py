@@ -25,6 +25,7 @@ from transformers import (
 
 from longhand.data.batches import EvaluationBatches, FixedBatches, FreshBatches, check_lengths
 from longhand.data.collator import IGNORED
+from longhand.data.families import Family
 from longhand.data.formatting import is_repeated, repeat_row
 from longhand.data.metrics import measure, preprocess_logits, response_losses
 from longhand.data.proofs.certificate import check_thoroughly
@@ -319,9 +320,9 @@ def _validation_of(run: Run, task: Task, operands: tuple[int, ...]) -> Evaluatio
     )
 
 
-def counts_and_losses(model: PreTrainedModel) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+def counts_and_losses(model: PreTrainedModel, family: Family) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
     """Return `preprocess_logits`, which also gives the summed loss of each response (count,) in float64."""
-    count, ahead = preprocess_logits(model), int(model.can_generate())
+    count, ahead = preprocess_logits(model), family.ahead
 
     def both(logits: torch.Tensor | tuple[torch.Tensor, ...], labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         first = logits[0] if isinstance(logits, tuple) else logits
@@ -398,7 +399,7 @@ def trainer_of(
         eval_dataset=validation,
         processing_class=task.family.tokenizer(task),
         compute_metrics=validation_metrics,
-        preprocess_logits_for_metrics=cast(Any, counts_and_losses(model)),
+        preprocess_logits_for_metrics=cast(Any, counts_and_losses(model, run.task.family)),
     )
     beyond = [length for length in data.validation_lengths if length > data.max_length] or data.validation_lengths
     chosen = [max(beyond)] if run.best_by_loss else beyond

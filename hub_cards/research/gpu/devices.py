@@ -48,7 +48,7 @@ def compare(recipe: str, device: torch.device) -> Row:
     row: Row = {"what": "model", "parameters": model.num_parameters()}
     row["difference"] = max(difference(model, batch, device) for batch in batches)
     row |= half_precisions(model.float(), batches[0], device)
-    if model.can_generate() and run.task.parts[0].answers_questions:
+    if run.task.family.writes and run.task.parts[0].answers_questions:
         row["answers_differ"] = answers_differ(run, model, device)
     faults = [name for name in ("float32", "bf16", "fp16") if not row[name] <= HALF_CLOSE]
     if not row["difference"] < CLOSE:
