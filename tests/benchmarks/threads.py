@@ -92,5 +92,5 @@ if __name__ == "__main__":
                 for row in measure(recipe, most, neighbours, options.rounds):
                     results.append(row)
                     print(json.dumps(row), flush=True)
-    if options.output:
-        options.output.write_text("".join(json.dumps(row) + "\n" for row in results))
+                    if options.output:
+                        options.output.write_text("".join(json.dumps(each) + "\n" for each in results))
