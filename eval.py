@@ -301,11 +301,11 @@ def is_of_other(folder: Path, options: Options, checkpoints: Sequence[Checkpoint
         return False
     tasks = [part.task for checkpoint in checkpoints for part in checkpoint.by_part()]
     sizes = {task.size(task.operand_lengths(*size)) for task in tasks for size in options.sizes}
-    how = (options.num_samples, options.seed, options.decode, options.worst is not None)
-    before = {(row["num_samples"], row["seed"], row["decode"], "worst_tried" in row) for row in rows}
+    how = (options.num_samples, options.seed, options.decode, options.worst is not None, options.start)
+    before = {(row["num_samples"], row["seed"], row["decode"], "worst_tried" in row, row.get("start", 1)) for row in rows}
     same_sizes = {(row["length"], row["length_b"]) for row in rows} == sizes
-    # Rows do not say with which ids, and how drawn, their problems were.
-    return before != {how} or not same_sizes or options.start != 1 or options.sampling is not None
+    # Rows do not say how their problems were drawn, where a task has the choice.
+    return before != {how} or not same_sizes or options.sampling is not None
 
 
 def counted_once(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
