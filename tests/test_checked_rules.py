@@ -71,7 +71,7 @@ def test_the_study_goes_on_where_it_stopped(tmp_path, monkeypatch):
         return {"kind": "rule", "name": name, "verified": name != "roman", "cases": cases}
 
     monkeypatch.setattr(study, "rule_row", row)
-    options = {"output": tmp_path, "cases": 10, "results": tmp_path / "rules.jsonl", "seconds": None, "is_printed": False}
+    options = {"output_dir": tmp_path, "cases": 10, "output": tmp_path / "rules.jsonl"}
     with pytest.raises(KeyboardInterrupt):
         study.run(rules=["roman", "vin", "bcd"], **options)
     assert [row["name"] for row in read_results(tmp_path / "rules.jsonl")] == ["roman", "vin"]
@@ -86,13 +86,13 @@ def test_the_study_goes_on_where_it_stopped(tmp_path, monkeypatch):
 
 
 def test_the_commands_of_all_rules_are_printed(tmp_path, capsys):
-    study.run(tmp_path, list(RULES), 10, tmp_path / "rules.jsonl", None, is_printed=True)
+    study.run(tmp_path, tmp_path / "rules.jsonl", list(RULES), 10, is_printed=True)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(RULES) == 21 and all("longhand.train columns --function" in line for line in lines)
 
 
 @pytest.mark.thorough
 def test_a_rule_becomes_a_verified_model(tmp_path):
-    study.run(tmp_path, ["leap_year"], 2000, tmp_path / "rules.jsonl", 600.0, is_printed=False)
+    study.run(tmp_path, tmp_path / "rules.jsonl", ["leap_year"], 2000, 600.0)
     (row,) = read_results(tmp_path / "rules.jsonl")
     assert row["certified"] and row["verified"] and row["wrong"] == row["near_wrong"] == row["asked_wrong"] == 0

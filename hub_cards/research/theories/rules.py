@@ -1,6 +1,6 @@
 """Rules that people check: from each function a verified model, and its table compared with another implementation.
 
-python -m longhand.hub_cards.research rules --output outputs/rules
+python -m longhand.hub_cards.research rules --output_dir outputs/rules
 
 Each rule is trained by `train.py columns --function`, verified by `verify_certificate.py`, and its table is compared on
 random texts and near misses. Its row is written before the next rule begins: the same command goes on with the rules that
@@ -34,6 +34,7 @@ from longhand.hub_cards.checkpoints.checkpoint import Checkpoint
 from longhand.hub_cards.checkpoints.load import read_checkpoint
 from longhand.hub_cards.checkpoints.solver import Solver
 from longhand.hub_cards.research.theories import checked_rules
+from longhand.hub_cards.research.theories.output import add_output, show_row, write_output
 from longhand.hub_cards.result_rows import Row, hardware, read_results, write_results
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
@@ -440,29 +441,28 @@ def compared(rule: Rule, checkpoint: Checkpoint, cases: int) -> Row:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what is run, and where."""
-    parser.add_argument(
-        "--output", type=Path, default=Path("outputs/rules"), help="folder of the runs (default: %(default)s)"
-    )
+    described = "folder of the runs (default: %(default)s)"
+    parser.add_argument("--output_dir", type=Path, default=Path("outputs/rules"), help=described)
+    add_output(parser, RESULTS)
     parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES), metavar="RULE", help="(default: all)")
     parser.add_argument("--cases", type=int, default=CASES, help="random texts of each comparison (default: %(default)s)")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file of the rows (default: the package's own)")
-    parser.add_argument(
-        "--seconds", type=float, help="of each search for a machine, on a busy computer (default: as train.py)"
-    )
-    parser.add_argument(
-        "--print", dest="is_printed", action="store_true", help="print the commands of all runs, and do nothing"
-    )
+    described = "of each search for a machine, on a busy computer (default: as train.py)"
+    parser.add_argument("--seconds", type=float, help=described)
+    described = "print the commands of all runs, and do nothing"
+    parser.add_argument("--print", dest="is_printed", action="store_true", help=described)
 
 
-def run(output: Path, rules: list[str], cases: int, results: Path, seconds: float | None, is_printed: bool) -> None:
+def run(
+    output_dir: Path, output: Path, rules: list[str], cases: int, seconds: float | None = None, is_printed: bool = False
+) -> None:
     """Train, verify and compare all rules that have no row of so many cases yet, and write each row when it is known."""
     if is_printed:
         for name in rules:
-            print(shlex.join(["python", "-m", "longhand.train", *train_command(name, output / name, seconds)]))
+            print(shlex.join(["python", "-m", "longhand.train", *train_command(name, output_dir / name, seconds)]))
         return
-    rows = {row["name"]: row for row in read_results(results)} if results.is_file() else {}
+    rows = {row["name"]: row for row in read_results(output)} if output.is_file() else {}
     for name in rules:
         if rows.get(name, {}).get("verified") is None or rows[name]["cases"] < cases:
-            rows[name] = rule_row(name, cases, output / name, seconds)
-            print(rows[name], flush=True)
-            write_results([rows[known] for known in RULES if known in rows], results)
+            rows[name] = rule_row(name, cases, output_dir / name, seconds)
+            show_row(rows[name])
+            write_output([rows[known] for known in RULES if known in rows], output)
