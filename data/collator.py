@@ -269,7 +269,7 @@ class CouplingCollator:
     def _generator_of(self, tokens: torch.Tensor, ids: torch.Tensor) -> np.random.Generator:
         """The source of the random ids of rows: a function of `seed`, and of what the rows hold in their order."""
         # A collator does not know its step: batches are made ahead of it, in other processes, and skipped by a resumption.
-        held = [hashlib.sha256(each.contiguous().view(torch.uint8).numpy()).hexdigest() for each in (tokens, ids)]
+        held = [hashlib.sha256(each.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest() for each in (tokens, ids)]
         return make_generator(self.seed, "rows", *held)
 
 

@@ -21,6 +21,7 @@ from transformers import (
     Trainer,
     TrainerCallback,
     TrainerState,
+    TrainingArguments,
 )
 
 from longhand.data.batches import EvaluationBatches, FixedBatches, FreshBatches, check_lengths
@@ -35,7 +36,7 @@ from longhand.data.tasks.task import Task
 from longhand.hub_cards.commands import one_line
 from longhand.hub_cards.evaluation.budget import rows_at_once
 from longhand.hub_cards.result_rows import Row
-from longhand.hub_cards.training.arguments import BEST, LARGEST_SEED, Run, RunArguments
+from longhand.hub_cards.training.arguments import BEST, LARGEST_SEED, Run
 from longhand.hub_cards.training.run_folder import STATE_FILE, GivenUp, write_hashes
 from longhand.modeling.pretrained import NotFinite, find_not_finite
 
@@ -255,7 +256,7 @@ class UntilCertified(TrainerCallback):
             control.should_training_stop = True
 
 
-def given_up(state: TrainerState, training: RunArguments) -> GivenUp | None:
+def given_up(state: TrainerState, training: TrainingArguments) -> GivenUp | None:
     """Return the seed of a run if it is given up at the step that it has reached, else None.
 
     A training until certified may stay at a handful of wrong predictions, whatever it practises, where other first weights
@@ -264,14 +265,14 @@ def given_up(state: TrainerState, training: RunArguments) -> GivenUp | None:
     that is repeated, or cut off and resumed, gives up the same seeds at the same steps.
     """
     checks = [logs for logs in state.log_history if WRONG in logs]
-    wrong = [logs[WRONG] for logs in checks]
-    if len(wrong) <= PATIENCE or training.max_steps - state.global_step < PATIENCE * training.eval_steps:
+    wrong = [int(logs[WRONG]) for logs in checks]
+    if len(wrong) <= PATIENCE or training.max_steps - state.global_step < PATIENCE * int(training.eval_steps or 1):
         return None
     fewest = min(wrong[:-PATIENCE])
     # A seed that once had nothing wrong lacks wide margins alone, which grow.
     if fewest == 0 or min(wrong[-PATIENCE:]) < fewest:
         return None
-    return GivenUp(training.seed, state.global_step, fewest, checks[-1][PREDICTIONS])
+    return GivenUp(training.seed, state.global_step, fewest, int(checks[-1][PREDICTIONS]))
 
 
 def following(run: Run, seeds: Sequence[GivenUp]) -> Run:
