@@ -148,7 +148,7 @@ def _multiples(multiplier_length: int, end_token: int) -> Graph:
 
     def seen(state: Multiple) -> tuple[int, ...]:
         """B in the order of the text."""
-        return (state.tens, state.ones)[-multiplier_length:]
+        return state.tens, state.ones
 
     def step(state: Multiple, digit: int):
         number = grow(state.number, digit)
@@ -165,6 +165,6 @@ def _multiples(multiplier_length: int, end_token: int) -> Graph:
     factors = product(range(10), range(10) if multiplier_length > 1 else [ABSENT])
     states = [Multiple(ones, tens, newest=0, carry=0, number=Number.BEFORE, beyond=0) for ones, tens in factors]
     starts = {state: (ABSENT, *seen(state), EQUALS) for state in states}
-    second = [one_token(0, 1 + place) for place in range(multiplier_length)]
-    rows = Rows([by_column(-1, 0), *second, by_column(-1, 1 + multiplier_length)])
+    # A multiplier of one digit has no tens.
+    rows = Rows([by_column(-1, 0), one_token(0, 1), one_token(0, 2), by_column(-1, 3)])
     return Columns(rows, starts, range(ABSENT, 10), step, ends).graph
