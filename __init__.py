@@ -5,7 +5,7 @@ Importing registers the models with transformers' Auto classes; they are importe
 
 from typing import TYPE_CHECKING
 
-from longhand.on_demand import import_after, names_on_demand
+from longhand.data.on_demand import import_after, names_on_demand
 
 if TYPE_CHECKING:
     from longhand.data.collator import CouplingCollator, collate_rows

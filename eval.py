@@ -20,7 +20,6 @@ from longhand.hub_cards.threads import use_helpful_threads
 from transformers.utils import logging
 
 from longhand.data.batches import check_lengths
-from longhand.data.checks import check_integer
 from longhand.data.proofs.check import CannotCertify, coverings
 from longhand.data.tasks.plugins import add_plugin_option, load_plugin
 from longhand.data.tasks.registry import build_task, find_task
@@ -32,6 +31,7 @@ from longhand.hub_cards.checkpoints.solver import answers_of
 from longhand.hub_cards.commands import OneLineParser, holding, interruptible, read_numbers, refusing_in_one_line
 from longhand.hub_cards.recipes import RECIPE_FILE
 from longhand.hub_cards.result_rows import CERTIFICATES_FILE, LARGEST, RESULTS_FILE, Row, read_results, write_results
+from longhand.modeling.checks import check_integer
 
 EXAMPLES = """examples
   python eval.py addition --ask "653+49"

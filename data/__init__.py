@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from longhand.on_demand import names_on_demand
+from longhand.data.on_demand import names_on_demand
 
 if TYPE_CHECKING:
     from longhand.data.batches import EvaluationBatches as EvaluationBatches

@@ -13,12 +13,12 @@ from torch.utils.data import Dataset
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
-from longhand.data.checks import check_integer
 from longhand.data.formatting import Batch, Examples, LabelledTokens, as_batch, is_repeated, join_examples
 from longhand.data.lengths import rows_of_groups
 from longhand.data.machines.covering import NeighbourhoodBatch, Practice, Practised, Problems, join_neighbourhoods
 from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.task import Task
+from longhand.modeling.checks import check_integer
 
 
 @dataclass(eq=False, kw_only=True)

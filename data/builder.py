@@ -16,12 +16,12 @@ import torch
 from datasets.builder import Key
 from datasets.exceptions import DatasetGenerationError
 
-from longhand.data.checks import check_integer
 from longhand.data.columns import NO_STRUCTURE, Structure, as_messages, example_columns, rows_of, with_pair_maps
 from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.plugins import load_plugin, plugin_hashes
 from longhand.data.tasks.registry import build_task, find_task
 from longhand.data.tasks.task import Task
+from longhand.modeling.checks import check_integer
 
 VERSION = "2.5.0"
 """Change it whenever the same arguments give other rows; otherwise the cache goes on giving the old rows."""

@@ -14,11 +14,11 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from longhand.data.checks import check_integer
 from longhand.data.formatting import Batch, Examples, LabelledTokens, as_batch, repeat_row
 from longhand.data.machines.covering import NeighbourhoodBatch
 from longhand.data.splits import make_generator
 from longhand.modeling import CoupledGPTConfig
+from longhand.modeling.checks import check_integer
 from longhand.modeling.coupling import (
     CouplingRule,
     check_room,

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from longhand.data.checks import check_integer
 from longhand.data.digits import number_lengths
 from longhand.data.splits import make_generator
+from longhand.modeling.checks import check_integer
 
 
 class Lengths:

@@ -23,7 +23,6 @@ from pathlib import Path
 import yaml
 
 from longhand.data.batches import evaluation_draw
-from longhand.data.checks import check_integer
 from longhand.data.tasks.plugins import add_plugin_option, load_plugin
 from longhand.data.tasks.registry import TASKS, find_task
 from longhand.data.tasks.task import Task
@@ -31,6 +30,7 @@ from longhand.hub_cards.checkpoints.load import load_checkpoint, locate
 from longhand.hub_cards.commands import OneLineParser, check_repo_id, interruptible, refusing_in_one_line, write_atomically
 from longhand.hub_cards.evaluation import reading
 from longhand.hub_cards.evaluation.other_models import SPARE_TOKENS, problem_texts
+from longhand.modeling.checks import check_integer
 
 DATA_FOLDER = "data"
 MOST_SHOTS = 16

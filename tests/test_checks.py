@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from longhand.data.checks import check_integer
+from longhand.modeling.checks import check_integer
 
 INTEGERS = [0, 7, np.int64(7), np.uint8(7), np.array(7), torch.tensor(7), 10**30]
 OTHERS = [True, False, np.True_, np.array(True), torch.tensor(True), 7.0, np.float64(7), torch.tensor(7.0), "7", None, [7]]

@@ -13,7 +13,7 @@ from test_structure import FILES, ROOT, lines_of_code
 import longhand
 from longhand import data
 from longhand.data import proofs
-from longhand.on_demand import import_after
+from longhand.data.on_demand import import_after
 
 MOST_FILES, MOST_LINES = 94, 13_500
 """Of `train.py addition` when its first step begins."""

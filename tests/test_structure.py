@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 GROUND = tuple(f"hub_cards/{name}" for name in ("commands", "recipes", "metrics", "result_rows"))
 COMMANDS = "train_and_eval"
 ROOMS = (
-    *("on_demand", "modeling", "data", *GROUND, "hub_cards/checkpoints", "hub_cards/evaluation"),
+    *("modeling", "data", *GROUND, "hub_cards/checkpoints", "hub_cards/evaluation"),
     *("hub_cards/training", "hub_cards/page", "hub_cards/publishing", "hub_cards", COMMANDS, "hub_cards/research"),
 )
 """From the bottom to the top; a file imports from its own room and from those before it. Research runs the commands."""
@@ -29,7 +29,7 @@ FLAT = {"modeling", "data/tasks"}
 FILES = {
     str(file.relative_to(ROOT)): ast.parse(file.read_text(encoding="utf-8"))
     for file in [
-        *(ROOT / name for name in ("__init__.py", "on_demand.py", "train.py", "eval.py")),
+        *(ROOT / name for name in ("__init__.py", "train.py", "eval.py")),
         *ROOT.glob("[dhm]*/**/*.py"),
     ]
     # Examples are programs of a user.
@@ -89,7 +89,7 @@ def test_the_drawing_of_rooms_has_the_imports_that_follow_from_no_others():
         if file == "__init__.py":
             continue
         room = NAMES[room_of(file)]
-        rooms = {NAMES[room_of(other)] for other in others if other != "on_demand.py"}
+        rooms = {NAMES[room_of(other)] for other in others}
         imports[room] = imports.get(room, set()) | rooms - {room}
     drawing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("```mermaid")[1].split("```")[0]
     drawn = {room: {*others.split(" & ")} for room, others in re.findall(r"(\w+) --> (.+)", drawing)}

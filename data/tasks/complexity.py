@@ -10,8 +10,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from longhand.data.checks import check_integer
 from longhand.data.digits import multiply_digits
+from longhand.modeling.checks import check_integer
 
 _SUMS = np.add.outer(np.arange(10), np.arange(10)).ravel()
 _KINDS = np.stack([_SUMS < 9, _SUMS == 9, _SUMS > 9])

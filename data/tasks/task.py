@@ -12,7 +12,6 @@ from typing import ClassVar, Literal, get_args, get_origin
 import numpy as np
 import pyarrow as pa
 
-from longhand.data.checks import check_integer
 from longhand.data.digits import uniform_digits
 from longhand.data.families import Family
 from longhand.data.formatting import Examples, LabelledTokens
@@ -21,6 +20,7 @@ from longhand.data.machines.covering import CoveringCases, CoveringNeighbourhood
 from longhand.data.machines.texts import TextRuns
 from longhand.data.splits import PARTITIONED_DIGITS, SPLITS, make_generator, problem_keys, split_of
 from longhand.data.tasks.reader import AnswerReader
+from longhand.modeling.checks import check_integer
 from longhand.modeling.inputs import PromptFormat, PromptFormats
 from longhand.modeling.relations import Window
 from longhand.modeling.transducer import Transducer

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from longhand.data.batches import check_lengths
-from longhand.data.checks import check_integer
 from longhand.data.proofs.certificate import hash_weights, read_words
 from longhand.data.proofs.check import Failure
 from longhand.data.proofs.lengths.prover import LengthProver
@@ -24,6 +23,7 @@ from longhand.data.proofs.worst import find_wrong
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint, hash_files
 from longhand.hub_cards.commands import one_line, read_object, write_atomically
 from longhand.hub_cards.result_rows import Row, hardware
+from longhand.modeling.checks import check_integer
 
 
 def ranges(lengths: Iterable[int]) -> str:

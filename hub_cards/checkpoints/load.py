@@ -24,7 +24,6 @@ from safetensors import safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from longhand.data.checks import check_integer
 from longhand.data.proofs.certificate import hash_weights
 from longhand.data.tasks.plugins import require_plugins
 from longhand.data.tasks.registry import TASKS, register_table, task_from_recipe, task_named
@@ -46,6 +45,7 @@ from longhand.hub_cards.commands import one_line, read_object, write_atomically
 from longhand.hub_cards.recipes import RECIPE_FILE, Recipe, list_recipes, read_recipe
 from longhand.hub_cards.result_rows import RESULTS_FILE, read_results
 from longhand.modeling import CoupledGPTConfig, PairwiseBertConfig
+from longhand.modeling.checks import check_integer
 from longhand.modeling.inputs import TaskConfig
 
 WEIGHTS = "*.safetensors"

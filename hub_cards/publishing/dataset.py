@@ -23,7 +23,6 @@ from huggingface_hub import CommitOperationCopy, DatasetCardData
 from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
 from longhand.data.builder import VERSION, load_task_dataset
-from longhand.data.checks import check_integer
 from longhand.data.splits import SPLITS
 from longhand.data.tasks.plugins import plugin_hashes
 from longhand.data.tasks.registry import build_task, build_tokenizer, find_task
@@ -34,6 +33,7 @@ from longhand.hub_cards.publishing.cards import LICENSE, SUBJECTS, TAG, format_f
 from longhand.hub_cards.publishing.commits import CannotPush, Files, Push, Repository, refusing
 from longhand.hub_cards.publishing.examples import family_card
 from longhand.hub_cards.publishing.publications import Publication, PushOptions, publish
+from longhand.modeling.checks import check_integer
 
 TOKENIZER_FOLDER = "tokenizer"
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from longhand.data.checks import check_integer
 from longhand.data.splits import make_generator
 from longhand.data.tasks.complexity import KIND_SHARES, cascade_lengths, dependency_lengths
 from longhand.hub_cards.evaluation import plots
 from longhand.hub_cards.research.theories.output import add_output, show_row, write_output
 from longhand.hub_cards.result_rows import Row
+from longhand.modeling.checks import check_integer
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 FIGURES = (("cascade", 50), ("cascade", 5), ("dependency", 20), ("dependency", 5))

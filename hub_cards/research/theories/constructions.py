@@ -35,10 +35,10 @@ from pathlib import Path
 
 import torch
 
-from longhand.data.checks import check_integer
 from longhand.data.tasks.registry import task_from_recipe
 from longhand.hub_cards.recipes import RECIPE_FILE, write_recipe
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
+from longhand.modeling.checks import check_integer
 from longhand.modeling.vocabulary import BOS, EQUALS, TIMES
 
 MAX_BITS = 24

@@ -3,7 +3,6 @@
 import operator
 from typing import SupportsIndex, TypeGuard
 
-import numpy as np
 import torch
 
 
@@ -19,7 +18,8 @@ def check_integer(name: str, value: object, least: int, most: int | None = None)
 
 def is_integer(value: object) -> TypeGuard[SupportsIndex]:
     """Whether a value is an integer of Python, numpy or torch; True and False are none."""
-    if isinstance(value, bool | np.bool) or (isinstance(value, torch.Tensor) and value.dtype == torch.bool):
+    # A truth value of numpy is no index; those of Python and torch are.
+    if isinstance(value, bool) or (isinstance(value, torch.Tensor) and value.dtype == torch.bool):
         return False
     try:
         operator.index(value)  # type: ignore[arg-type]
