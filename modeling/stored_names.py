@@ -34,7 +34,8 @@ def read_as_stored(model: Any) -> Any:
     if not find_stored_names(model):
         return model
     view = copy.copy(model)
-    view.__class__ = _stored_class(type(model))
+    own: Any = type(model)
+    view.__class__ = _stored_class(own)
     return view
 
 

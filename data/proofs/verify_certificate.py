@@ -77,8 +77,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "80beaab93c206b840fccfbe0c0d1914632ad7e5db0b05fa7ffb2fb370ac93d61",
-    "pairwise_bert": "12e7999392281ad23daf513c694b86ae328a27939c66f8b98b151189db366d56",
+    "coupled_gpt": "d73bd4805477a90a3148148730ab33767ba394bf2296035bdd5925863c24013b",
+    "pairwise_bert": "d17c40e42a54f921e2ed2093ed09cd5156501a612045b54103e190b2919a2e3a",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
