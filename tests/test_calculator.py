@@ -184,13 +184,13 @@ def test_a_run_is_validated_and_tested_part_by_part(run):
 
 
 def test_one_operation_of_a_model_is_evaluated_alone(run, tmp_path, capsys):
-    output = ["--output_dir", str(tmp_path)]
-    evaluation.main([str(run), "--lengths", "2", "--num_samples", "4", *output])
+    evaluation.main([str(run), "--lengths", "2", "--num_samples", "4", "--output_dir", str(tmp_path / "all")])
     printed = capsys.readouterr().out
     assert all(f"small: {name}" in printed for name in PARTS)
     task = ["--task", "multiplication_scratchpad"]
+    output = ["--output_dir", str(tmp_path / "one")]
     evaluation.main([str(run), *task, "--lengths", "2", "--lengths_b", "1:2", "--num_samples", "4", *output])
-    rows = read_results(tmp_path / "results.jsonl")
+    rows = read_results(tmp_path / "one" / "results.jsonl")
     assert [(row["task"], row["length"], row["length_b"]) for row in rows] == [
         ("multiplication_scratchpad", 2, 1), ("multiplication_scratchpad", 2, 2)
     ]  # fmt: skip
@@ -199,7 +199,7 @@ def test_one_operation_of_a_model_is_evaluated_alone(run, tmp_path, capsys):
         (["--task", "copy"], "--task copy is for a checkpoint that names no task"),
     ]:
         with pytest.raises(SystemExit):
-            evaluation.main([str(run), *words, *output])
+            evaluation.main([str(run), *words, "--output_dir", str(tmp_path / "refused")])
         assert reason in capsys.readouterr().err
 
 

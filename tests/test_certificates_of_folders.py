@@ -323,17 +323,17 @@ def test_lengths_that_are_settled_are_not_tried_again(tmp_path, monkeypatch, cap
 
 def test_the_command_proves_lengths_and_its_status_says_whether_all_are(tmp_path, capsys):
     folder = constructed(tmp_path)
-    words = [str(folder), "--task", "addition", "--certify", "--output_dir", str(tmp_path / "out"), "--lengths"]
-    evaluation.main([*words, "1:2"])
+    words = [str(folder), "--task", "addition", "--certify", "--lengths"]
+    evaluation.main([*words, "1:2", "--output_dir", str(tmp_path / "right")])
     assert capsys.readouterr().out.count("  proved: ") == 2
     model = construct_addition(bits=2)
     with torch.no_grad():
         model.lm_head.weight[1] = model.lm_head.weight[2]
     model.save_pretrained(folder)
     with pytest.raises(SystemExit) as stop:
-        evaluation.main([*words, "1"])
+        evaluation.main([*words, "1", "--output_dir", str(tmp_path / "wrong")])
     assert stop.value.code == 1
-    (row,) = read_results(tmp_path / "out" / "certificates.jsonl")
+    (row,) = read_results(tmp_path / "wrong" / "certificates.jsonl")
     assert [one["verdict"] for one in row["lengths"]] != ["proved"]
 
 

@@ -2,12 +2,13 @@
 
 import pytest
 import torch
+from kinds import shipped_of_kinds
 
 import longhand
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data import TASKS, EvaluationBatches
 from longhand.data.batches import draw_batch
-from longhand.hub_cards.checkpoints.load import list_zoo, load_checkpoint
+from longhand.hub_cards.checkpoints.load import load_checkpoint
 
 ADDITION = TASKS["addition"]()
 ALL_PAIRS = {
@@ -123,7 +124,7 @@ def test_an_exported_graph_reads_the_ids_and_the_mask_of_each_row_of_any_batch(r
             torch.testing.assert_close(exported(input_ids, own, mask), expected, atol=1e-5, rtol=1e-5)
 
 
-SHIPPED = [name for name in list_zoo() if not name.startswith("encoder")]
+SHIPPED = shipped_of_kinds("coupled_gpt")
 JOINED = ("calculator",)
 """Models whose rule reads each row by the rule of its operation, which no graph can: they take ids."""
 

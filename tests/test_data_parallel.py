@@ -3,6 +3,7 @@
 import pytest
 import torch
 from accelerator import SeveralGPUs
+from kinds import recipes_of_kinds
 from position_subjects import DECODERS, ENCODERS, build, encode, texts_of
 from torch import nn
 from transformers import Trainer, TrainingArguments
@@ -12,13 +13,12 @@ from longhand.data import TASKS, load_task_dataset
 from longhand.data.batches import draw_batch
 from longhand.data.families import to_device
 from longhand.data.formatting import is_repeated
-from longhand.hub_cards.recipes import list_recipes
 from longhand.hub_cards.training.arguments import Parser, RunArguments, parse_run
 from longhand.hub_cards.training.launcher import idle_gpus
 from longhand.hub_cards.training.trainer import training_batches, validation_batches
 
 FAST = ("addition", "addition-absolute", "paper-addition", "encoder-addition", "encoder-addition-settling")
-RECIPES = [recipe if recipe in FAST else pytest.param(recipe, marks=pytest.mark.thorough) for recipe in list_recipes()]
+RECIPES = [recipe if recipe in FAST else pytest.param(recipe, marks=pytest.mark.thorough) for recipe in recipes_of_kinds()]
 
 
 def check(model, batch, devices=3):

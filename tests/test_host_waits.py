@@ -1,18 +1,18 @@
-"""A step of training waits for the device twice at most, in every recipe: for the tokens' text and for the loss."""
+"""A step of training waits for the device twice at most, in every kind of recipe: for the tokens' text and for the loss."""
 
 import pytest
 from accelerator import CUDA, Accelerator, place
+from kinds import recipes_of_kinds
 from torch.utils._pytree import tree_leaves
 from transformers import TrainerCallback
 
-from longhand.hub_cards.recipes import list_recipes
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.train import make_trainer
 
 MOST_WAITS = 2
 
 FAST = ("addition", "addition-absolute", "encoder-addition", "encoder-addition-settling")
-RECIPES = [recipe if recipe in FAST else pytest.param(recipe, marks=pytest.mark.thorough) for recipe in list_recipes()]
+RECIPES = [recipe if recipe in FAST else pytest.param(recipe, marks=pytest.mark.thorough) for recipe in recipes_of_kinds()]
 
 
 class Counted(Exception):
@@ -44,7 +44,7 @@ class CountSecondStep(TrainerCallback):
 
 
 def waits_of_a_step(recipe, folder, *options):
-    sizes = ["--batch_size", "16", "--gradient_accumulation_steps", "1", "--eval_steps", "1000", "--use_cpu", "True"]
+    sizes = ["--batch_size", "4", "--gradient_accumulation_steps", "1", "--eval_steps", "1000", "--use_cpu", "True"]
     trainer = make_trainer(parse_run([recipe, *sizes, *options, "--max_steps", "1001", "--output_dir", str(folder / "run")]))
     count = CountSecondStep(trainer)
     trainer.add_callback(count)
