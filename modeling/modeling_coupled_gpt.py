@@ -409,13 +409,14 @@ def _count_keys(visible_keys: Tensor, is_given: bool) -> dict[str, Tensor]:
     return {"visible_keys": visible_keys, "sees_none": visible_keys == 0}
 
 
-def hide_unplanned(text: Tensor, position_ids: Tensor, attention_mask: Tensor | None) -> Tensor | None:
+def hide_unplanned(text: Tensor, position_ids: Tensor, attention_mask: Tensor | None, device: torch.device) -> Tensor | None:
     """Return a mask (batch, tokens) that hides `unplanned` tokens too, or the mask as it is if there are none.
 
     A mask of pairs says by itself who sees whom. A traced graph does not look: it is for problems and their responses.
 
     Args:
         text, position_ids: tokens and derived ids, on the processor.
+        device: of the mask.
     """
     if is_pair_mask(attention_mask) or not reads_values(text):
         return attention_mask
@@ -423,7 +424,7 @@ def hide_unplanned(text: Tensor, position_ids: Tensor, attention_mask: Tensor | 
     if not hidden.any():
         return attention_mask
     shown = torch.ones_like(text) if attention_mask is None else attention_mask
-    return shown * ~hidden.to(shown.device)
+    return shown.to(device) * ~hidden.to(device)
 
 
 class CoupledGPTModel(CoupledGPTPreTrainedModel):
@@ -509,7 +510,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             pair_map = self._read_pair_map(pair_map, shape)
         key_ids = self._resolve_position_ids(text, position_ids, shape, is_given_map, neighbours is not None)
         if self.position_encoding.windowed and position_ids is None and key_ids is not None and text is not None:
-            attention_mask = hide_unplanned(text, key_ids, attention_mask)
+            attention_mask = hide_unplanned(text, key_ids, attention_mask, inputs.device)
         # A bias, a mask of pairs and a map for each head are for all pairs, so that all are computed.
         per_pair = position_bias is not None or is_pair_mask(attention_mask)
         who_sees_whom = (pair_map, neighbours, attention_mask, position_bias)

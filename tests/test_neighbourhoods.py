@@ -14,6 +14,7 @@ from longhand.modeling import generation_coupled_gpt
 from longhand.modeling import relations as windowed
 from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, Plan
 from longhand.modeling.coupling_rules import addition, sequential
+from longhand.modeling.query_forms import unplanned
 from longhand.modeling.relations import NOT_RELATED, Neighbours, distinct_neighbourhoods
 
 ALL_PAIRS = {"output_attentions": True}
@@ -162,6 +163,7 @@ def test_recorded_states_and_attention_come_with_the_same_logits(use_cache):
     assert [attention.shape for attention in weights.attentions] == [(len(real), 3, real.shape[1], real.shape[1])] * 2
     ids = model.model.plan_position_ids(BATCH.input_ids, real.shape[1])
     visible = (model.model.position_encoding.pair_map(ids, ids) >= 0).tril() & real.unsqueeze(1)
+    visible &= ~unplanned(BATCH.input_ids, ids).unsqueeze(1)
     for attention in weights.attentions:
         assert torch.equal((attention > 0).all(1)[real], visible[real])
 
