@@ -271,7 +271,7 @@ def test_one_pass_by_cases_equals_the_pass_over_all_tokens():
 
 
 def test_commands_take_a_run(tmp_path, capsys):
-    folder, out = tmp_path / "brief", ["--output_dir", str(tmp_path / "out")]
+    folder, (out, maps) = tmp_path / "brief", (["--output_dir", str(tmp_path / name)] for name in ("out", "maps"))
     options = ["--until_certified", "False", "--max_steps", "2", "--eval_steps", "1", "--batch_size", "8"]
     options += ["--validation_lengths", "2", "--validation_samples", "4", "--test_lengths", "2", "--test_samples", "4"]
     train.main(["encoder-multiplication-grid", *options, "--output_dir", str(folder)])
@@ -279,7 +279,7 @@ def test_commands_take_a_run(tmp_path, capsys):
         evaluation.main([str(folder), "--certify", *out])
     assert stop.value.code == 1 and "NOT CERTIFIED. Nothing is proved." in " ".join(capsys.readouterr().out.split())
     evaluation.main([str(folder), "--lengths", "1,2", "--lengths_b", "1,3", "--num_samples", "3", *out])
-    evaluation.main([str(folder), "--lengths", "2", "--num_samples", "3", "--position_maps", "--attentions", *out])
+    evaluation.main([str(folder), "--lengths", "2", "--num_samples", "3", "--position_maps", "--attentions", *maps])
     card = model_card(folder)
     assert "heads the columns of a grid" in card and "**Not certified.**" in card
     (question,) = re.findall(r'tokenizer\("([^"]+)"', card)
