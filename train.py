@@ -22,9 +22,7 @@ from transformers.utils import logging
 
 from longhand.data.batches import check_lengths
 from longhand.data.tasks.column_task import ColumnTask
-from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, with_certificate
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, Checkpoint
-from longhand.hub_cards.checkpoints.load import complete_checkpoint, load_both, read_checkpoint
 from longhand.hub_cards.commands import holding, interruptible, one_line, read_object, refusing_in_one_line, write_atomically
 from longhand.hub_cards.recipes import describe_recipes
 from longhand.hub_cards.result_rows import VALIDATION_FILE, Row, read_results, write_results
@@ -292,6 +290,9 @@ def finish(run: Run, began: float) -> Checkpoint:
     Args:
         began: `time.perf_counter()` when the run began.
     """
+    # What reads checkpoints is loaded when there is one.
+    from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, with_certificate
+    from longhand.hub_cards.checkpoints.load import complete_checkpoint, load_both
     from longhand.hub_cards.publishing.cards import write_card
 
     last, best = load_both(run.folder)
@@ -378,6 +379,7 @@ def publish(run: Run, repo_id: str, finished: Checkpoint | None) -> None:
     Args:
         finished: the run's checkpoint, if this process has made it.
     """
+    from longhand.hub_cards.checkpoints.load import read_checkpoint
     from longhand.hub_cards.publishing.publications import model_publication
     from longhand.hub_cards.publishing.publications import publish as push_publication
 

@@ -1,6 +1,7 @@
 """Recipes: the arguments of a training run, one YAML file for each published model."""
 
 import difflib
+import re
 import textwrap
 from collections.abc import Mapping
 from enum import StrEnum
@@ -91,6 +92,12 @@ def read_recipe(file: Path) -> Recipe:
     return _read_mapping(file, RecipeLoader)
 
 
+def is_repository(source: str) -> bool:
+    """Whether a recipe is named by a repository USER/NAME on the Hub: no file or folder has that name here."""
+    is_name = re.fullmatch(r"[\w.-]+/[\w.-]+", source) is not None
+    return is_name and not source.endswith((".yaml", ".yml")) and not Path(source).exists()
+
+
 def read_settings(file: Path) -> Recipe:
     """Read a file of this package that maps names to values, such as a study; it may have anchors.
 
@@ -130,6 +137,13 @@ def differences(before: Recipe, now: Recipe) -> list[str]:
 def write_recipe(recipe: Recipe, file: Path) -> None:
     """Write a recipe atomically."""
     write_atomically(file, yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True))
+
+
+def learned_facts(recipe: Recipe) -> dict[str, str] | None:
+    """The recipe's facts about a machine that was found, see `ColumnTask.learned`; None if it has none."""
+    facts = recipe.get("learned")
+    is_legal = isinstance(facts, dict) and all(isinstance(text, str) for pair in facts.items() for text in pair)
+    return facts if is_legal else None
 
 
 def know_table(source: str, recipe: Mapping[str, object], facts: Mapping[str, str]) -> None:

@@ -15,7 +15,7 @@ from longhand import data
 from longhand.data import proofs
 from longhand.data.on_demand import import_after
 
-MOST_FILES, MOST_LINES = 94, 13_500
+MOST_FILES, MOST_LINES = 93, 13_500
 """Of `train.py addition` when its first step begins."""
 
 KNOWN = {
@@ -23,7 +23,7 @@ KNOWN = {
     "the verifier": (5, 2_020),
     "datasets": (70, 10_100),
     "ask": (90, 12_400),
-    "begin": (94, 13_100),
+    "begin": (93, 13_300),
     "train": (102, 14_100),
 }
 """Files and lines of code, without comments and docstrings, of each closure when it was last looked at."""

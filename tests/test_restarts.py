@@ -8,6 +8,7 @@ from test_train import UNTIL_CERTIFIED, Cut
 from transformers import TrainerState
 
 from longhand import train
+from longhand.hub_cards.checkpoints import certificate_file
 from longhand.hub_cards.checkpoints.checkpoint import RESTARTS_FILE
 from longhand.hub_cards.checkpoints.load import read_checkpoint
 from longhand.hub_cards.publishing.cards import render_card
@@ -49,7 +50,7 @@ def patch_checks(patch) -> list[int]:
     seeds = []
     patch.setattr(train, "make_trainer", making)
     patch.setattr(trainer, "check_thoroughly", check)
-    patch.setattr(train, "certify_checkpoint", lambda *_, **__: None)
+    patch.setattr(certificate_file, "certify_checkpoint", lambda *_, **__: None)
     patch.setattr(train, "is_certified", lambda *_: True)
     return seeds
 

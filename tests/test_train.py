@@ -14,6 +14,7 @@ from longhand.data.proofs import certificate as certificate_module
 from longhand.data.proofs import hash_weights
 from longhand.data.splits import SPLITS
 from longhand.eval import load_checkpoint
+from longhand.hub_cards.checkpoints import certificate_file
 from longhand.hub_cards.commands import LOCK_FILE
 from longhand.hub_cards.recipes import list_recipes, load_recipe, read_recipe, write_recipe
 from longhand.hub_cards.result_rows import read_results
@@ -249,7 +250,7 @@ def test_run_cut_off_after_it_was_certified_resumes_to_the_same_weights(tmp_path
         return replace(check(model, task), wrong=0, ratio=99.0, failing=Practice()) if 9 in drawn else check(model, task)
 
     monkeypatch.setattr(trainer, "check_thoroughly", certified_from_step_10)
-    monkeypatch.setattr(train, "certify_checkpoint", lambda *_, **__: None)
+    monkeypatch.setattr(certificate_file, "certify_checkpoint", lambda *_, **__: None)
     monkeypatch.setattr(train, "is_certified", lambda *_: True)
     train.main([*arguments, str(tmp_path / "whole")])
     assert set(drawn) == set(range(10))

@@ -7,7 +7,6 @@ They hold what a finished run leaves, but for the code that travels with checkpo
 """
 
 import json
-import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -42,7 +41,7 @@ from longhand.hub_cards.checkpoints.checkpoint import (
 )
 from longhand.hub_cards.checkpoints.covered_files import imported_files
 from longhand.hub_cards.commands import one_line, read_object, write_atomically
-from longhand.hub_cards.recipes import RECIPE_FILE, Recipe, list_recipes, read_recipe
+from longhand.hub_cards.recipes import RECIPE_FILE, learned_facts, list_recipes, read_recipe
 from longhand.hub_cards.result_rows import RESULTS_FILE, read_results
 from longhand.modeling import CoupledGPTConfig, PairwiseBertConfig
 from longhand.modeling.checks import check_integer
@@ -192,13 +191,6 @@ def load_both(folder: Path) -> tuple[Checkpoint, Checkpoint | None]:
     """
     best = folder / BEST_FOLDER
     return load_checkpoint(str(folder)), load_checkpoint(str(best)) if best.is_dir() else None
-
-
-def learned_facts(recipe: Recipe) -> dict[str, str] | None:
-    """The recipe's facts about a machine that was found, see `ColumnTask.learned`; None if it has none."""
-    facts = recipe.get("learned")
-    is_legal = isinstance(facts, dict) and all(isinstance(text, str) for pair in facts.items() for text in pair)
-    return facts if is_legal else None
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
@@ -368,13 +360,11 @@ def _snapshot(source: str, revision: str | None, patterns: list[str]) -> Path:
 
 
 def fetch_recipe(source: str) -> str:
-    """Where a run's recipe stands: of a repository USER/NAME the folder of its recipe and configuration, after a download.
+    """The folder of a repository's recipe and configuration, after a download; see `recipes.is_repository`.
 
     Raises:
         ValueError: there is no such repository.
     """
-    if Path(source).exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", source) or source.endswith((".yaml", ".yml")):
-        return source
     return str(_snapshot(source, None, [RECIPE_FILE, "config.json"]))
 
 

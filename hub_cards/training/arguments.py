@@ -32,9 +32,8 @@ from longhand.data.tasks.registry import TASKS, find_task, task_named
 from longhand.data.tasks.settling_columns import SETTLING
 from longhand.data.tasks.task import Task
 from longhand.data.tasks.written_states import STATES, own_layout
-from longhand.hub_cards.checkpoints.load import fetch_recipe, learned_facts
 from longhand.hub_cards.commands import OneLineParser, one_line
-from longhand.hub_cards.recipes import Recipe, know_table, load_recipe
+from longhand.hub_cards.recipes import Recipe, is_repository, know_table, learned_facts, load_recipe
 from longhand.hub_cards.training.encodings import encoding_faults, fit_encoding, hint
 from longhand.hub_cards.training.launcher import (
     DIVIDING_ARGUMENTS,
@@ -444,7 +443,11 @@ class Asked:
         source = DEFAULT_RECIPE
         if arguments and not arguments[0].startswith("-"):
             source, *arguments = arguments
-            source = fetch_recipe(source)
+            if is_repository(source):
+                # Only a download needs what loads checkpoints.
+                from longhand.hub_cards.checkpoints.load import fetch_recipe
+
+                source = fetch_recipe(source)
         parser = Parser((Learning,))
         parser.add_argument("--plugin", nargs="+", action="extend", default=[])
         parser.add_argument("--task")
