@@ -112,6 +112,8 @@ def test_a_training_run_loads_what_it_uses(closures):
     assert len(files) <= MOST_FILES and lines <= MOST_LINES, f"train.py addition loads {len(files)} files, {lines:,} lines"
     unused = ("data/learning/", "data/proofs/lengths/", "data/proofs/verify", "hub_cards/page/", "hub_cards/research/")
     assert not [file for file in [*files, *closures["train"]] if file.startswith(unused)]
+    at_its_end = ("hub_cards/checkpoints/load.py", "hub_cards/checkpoints/certificate_file.py")
+    assert not {*at_its_end} & {*files} and {*at_its_end} <= {*closures["train"]}
 
 
 IMPORTS = [
