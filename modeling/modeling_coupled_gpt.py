@@ -989,6 +989,11 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
         self.generation_config.do_sample = False
         self.post_init()
 
+    def _takes_steps(self, plan, settings):
+        # A forward pass of a subclass is asked for every token.
+        is_own = type(self).forward is CoupledGPTForCausalLM.forward and type(self.model).forward is CoupledGPTModel.forward
+        return is_own and super()._takes_steps(plan, settings)
+
     @deprecate_kwarg("past_key_values", "6.0.0", new_name="cache")
     @can_return_tuple
     def forward(

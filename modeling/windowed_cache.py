@@ -20,12 +20,17 @@ class RoomyLayer(DynamicLayer):
 
     def update(self, key_states, value_states, *args, **kwargs):
         """Add states (batch, heads, tokens, head_dim) and return those of all tokens."""
+        if torch.is_grad_enabled():
+            # A backward pass needs the states as they were.
+            return super().update(key_states, value_states, *args, **kwargs)
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
         before, after = self.keys.shape[2], self.keys.shape[2] + key_states.shape[2]
         # Beams are put in another order, and a caller may cut a cache, by other tensors in place of these.
-        if self.keys is not self.shown or after > self.buffers[0].shape[2]:
+        is_kept = self.keys is self.shown and after <= self.buffers[0].shape[2]
+        # What inference mode has made is not written outside it.
+        if not is_kept or self.buffers[0].is_inference() > torch.is_inference_mode_enabled():
             shape = (*key_states.shape[:2], after + after // 2 + _SMALLEST_ROOM, key_states.shape[3])
             old, self.buffers = (self.keys, self.values), [key_states.new_empty(shape), value_states.new_empty(shape)]
             for states, buffer in zip(old, self.buffers, strict=True):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from position_subjects import DECODERS, assert_close, build, encode
 
-from longhand.modeling.modeling_coupled_gpt import CoupledGPTModel
+from longhand.modeling.modeling_coupled_gpt import CoupledGPTForCausalLM, CoupledGPTModel
 
 TOKENS = 9
 TEXTS = {"one layout": ["12+34=", "99+01="], "padded": ["653+049=", "9+1="]}
@@ -71,3 +71,45 @@ def test_a_returned_cache_is_cut_and_goes_on():
     step = model(input_ids=tokens[:, past : past + 1], position_ids=ids[..., -1:], cache=found.cache)
     whole = model(input_ids=tokens[:, : past + 1], position_ids=ids)
     assert_close(step.logits[:, -1], whole.logits[:, -1], 1e-6)
+
+
+@pytest.mark.parametrize("name", ["learned", "windowed"])
+def test_a_forward_pass_of_a_subclass_is_asked_for_every_token(name):
+    class Turned(CoupledGPTModel):
+        def forward(self, *arguments, **named):
+            output = super().forward(*arguments, **named)
+            return type(output)(last_hidden_state=output.last_hidden_state.flip(-1), cache=output.cache)
+
+    class Listening(CoupledGPTForCausalLM):
+        def forward(self, input_ids=None, attention_mask=None, position_ids=None, **named):
+            heard.append(position_ids is not None)
+            return super().forward(input_ids, attention_mask, position_ids, **named)
+
+    heard, model = [], build(name)
+    model.model.__class__, model.__class__ = Turned, Listening
+    found = generate(model, TEXTS["padded"])
+    assert heard == [True] * TOKENS
+    whole = generate(model, TEXTS["padded"], use_cache=False)
+    for own, other in zip(found.logits, whole.logits, strict=True):
+        assert_close(own, other, 1e-6)
+
+
+def test_a_returned_cache_goes_on_in_any_mode_of_gradients():
+    model = build("learned")
+    with torch.inference_mode():
+        found = generate(model, TEXTS["one layout"])
+    tokens, past = found.sequences.clone(), found.cache.get_seq_length()
+    tokens = torch.cat([tokens, tokens[:, -1:]], dim=1)
+    ids = model.model.plan_position_ids(tokens, past + 2)
+    with torch.no_grad():
+        model(input_ids=tokens[:, past : past + 1], position_ids=ids[..., past : past + 1], cache=found.cache)
+    found.cache.crop(-2)
+    past -= 1
+    steps = [
+        model(input_ids=tokens[:, column : column + 1], position_ids=ids[..., column : column + 1], cache=found.cache)
+        for column in (past, past + 1)
+    ]
+    whole = model(input_ids=tokens[:, : past + 2], position_ids=ids[..., : past + 2])
+    assert_close(steps[-1].logits[:, -1], whole.logits[:, -1], 1e-6)
+    sum(step.logits.square().sum() for step in steps).backward()
+    assert all(weights.grad is not None for weights in model.parameters())
