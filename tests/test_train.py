@@ -14,7 +14,7 @@ from longhand.data.proofs import certificate as certificate_module
 from longhand.data.proofs import hash_weights
 from longhand.data.splits import SPLITS
 from longhand.eval import load_checkpoint
-from longhand.hub_cards.checkpoints import certificate_file
+from longhand.hub_cards.checkpoints import certificate_file, load
 from longhand.hub_cards.commands import LOCK_FILE
 from longhand.hub_cards.recipes import list_recipes, load_recipe, read_recipe, write_recipe
 from longhand.hub_cards.result_rows import read_results
@@ -185,6 +185,27 @@ def test_recipe_is_legal_and_is_what_the_run_keeps(name, tmp_path):
 def test_unset_takes_back_what_the_recipe_gives(words, tmp_path):
     run = parse_run(["encoder-multiplication-3", *words, "--output_dir", str(tmp_path)])
     assert run.training.muon_learning_rate is None
+
+
+def test_the_recipe_of_a_repository_is_downloaded_and_one_that_is_here_is_not(tmp_path, monkeypatch):
+    recipe = load_recipe("addition-tiny")
+    asked = []
+
+    def download(source, **_):
+        asked.append(source)
+        return str(tmp_path / "snapshot")
+
+    monkeypatch.setattr(load, "snapshot_download", download)
+    monkeypatch.chdir(tmp_path)
+    for folder in ("snapshot", "runs/mine"):
+        (tmp_path / folder).mkdir(parents=True)
+        write_recipe(recipe, tmp_path / folder / "recipe.yaml")
+    for here in ("addition-tiny", "runs/mine", "runs/mine/recipe.yaml"):
+        assert parse_run([here]).data.task == recipe["task"] and asked == []
+    with pytest.raises(ValueError, match="there is no recipe file"):
+        parse_run(["runs/other.yaml"])
+    assert asked == []
+    assert parse_run(["user/mine"]).data.task == recipe["task"] and asked == ["user/mine"]
 
 
 def test_command_line_overrides_the_recipe_and_a_kept_recipe_runs_again(tmp_path):
