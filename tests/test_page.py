@@ -662,6 +662,12 @@ def test_folders_that_cannot_be_shown_are_refused_with_the_reason(open_page, sma
     (empty / "notes.txt").write_text("no model")
     page.locator("#folder").set_input_files(empty)
     playwright.expect(page.locator("#folder-error")).to_contain_text("Nothing has no config.json")
+    runs = tmp_path / "runs"
+    for name in ("addition-tiny", "copy"):
+        # Files of two models are none of one model.
+        shutil.copytree(zoo(name), runs / name)
+    page.locator("#folder").set_input_files(runs)
+    playwright.expect(page.locator("#folder-error")).to_contain_text("Runs has no config.json")
     damaged = shutil.copytree(zoo("addition-tiny"), tmp_path / "damaged")
     (damaged / "config.json").write_text("[1")
     page.locator("#folder").set_input_files(damaged)

@@ -34,10 +34,9 @@ export function unfit(config) {
 
 // The model in the files of a folder, as the page holds its own models. A run's folder has others in folders of its own.
 export async function readFolder(files) {
-  const parts = (file) => (file.webkitRelativePath || file.name).split("/"), depth = (file) => parts(file).length;
-  const top = Math.min(...files.map(depth)), found = {};
-  for (const file of files) if (depth(file) === top && FILES.includes(file.name)) found[file.name] = file;
-  const folder = parts(files[0])[0], missing = FILES.slice(0, 2).find((name) => !found[name]);
+  const parts = (file) => (file.webkitRelativePath || file.name).split("/"), folder = parts(files[0])[0], found = {};
+  for (const file of files) if (parts(file).length <= 2 && FILES.includes(file.name)) found[file.name] = file;
+  const missing = FILES.slice(0, 2).find((name) => !found[name]);
   if (missing) throw new Error(`${folder} has no ${missing}: choose the folder of a model, such as outputs/addition`);
   const [configFile, weights, certificate] = FILES.map((name) => found[name]), config = await configFile.text();
   if (weights.size > MOST_BYTES) throw new Error(`the weights in ${folder} have ${weights.size} bytes, too many for a page`);
