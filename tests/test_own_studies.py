@@ -15,7 +15,7 @@ from PIL import Image
 from longhand.hub_cards.recipes import write_recipe
 from longhand.hub_cards.research import run as training
 from longhand.hub_cards.research.__main__ import main
-from longhand.hub_cards.research.study import load_study
+from longhand.hub_cards.research.study import SET_BY_RUN, load_study
 from longhand.hub_cards.result_rows import read_results, write_results
 
 PAGE = Path(training.__file__).parents[1] / "OWN_ENCODING.md"
@@ -142,6 +142,14 @@ def test_files_beside_a_study_are_found_and_given_to_every_command(tmp_path):
         ({"variants": {"a": {"encoding": "roraty"}, "b": {"batch_sise": 3}}}, [], "a: --encoding 'roraty' .*; b: unknown"),
         ({"arguments": {**TINY, "test_lengths": [5]}}, [], "nope: test_lengths .* trained"),
         ({"evaluate": {"long": {"lengths": "x"}}}, [], "nope: lengths 'x'"),
+        ({"seeds": [0, 0]}, [], "seeds must be a list of different"),
+        ({"lengths": 5}, [], "lengths must be a list"),
+        ({"evaluate": {"long": 3}}, [], "evaluate must map long"),
+        ({"evaluate": {"long": {"variants": ["nop"]}}}, [], "long measures variants 'nop', .* these are nope, coupled"),
+        ({"evaluate": {"long": {"seeds": [9]}}}, [], "long measures seeds 9"),
+        *(({"arguments": {**TINY, name: 5}}, [], f"sets {name} of each run") for name in SET_BY_RUN),
+        *(({"variants": {"a": {name: 5}}}, [], f"sets {name} of each run") for name in SET_BY_RUN),
+        ({}, ["--jobs", "0"], "--jobs must be an integer of at least 1"),
         ({}, ["--seeds", "x"], "give START:STOP"),
         ({}, ["--seeds", "3:1"], "give START:STOP"),
         ({}, ["--only", "rotary"], "'rotary' is no variant of mine: these are nope, coupled"),

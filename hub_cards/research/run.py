@@ -35,6 +35,7 @@ from longhand.hub_cards.research.study_pages import CERTIFICATES, draw_study, st
 from longhand.hub_cards.result_rows import RESULTS_FILE, VALIDATION_FILE, Row, read_results, write_results
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.run_folder import is_complete
+from longhand.modeling.checks import check_integer
 
 TRAIN, EVAL = (Path(__file__).parents[2] / name for name in ("train.py", "eval.py"))
 TABLE_FILE = "table.md"
@@ -72,12 +73,13 @@ def run(
     Raises:
         ValueError: a run or an argument is not legal, or another process holds the folder of the study's runs.
     """
+    check_integer("--jobs", jobs, 1)
     study = load_study(name)
     own = output or (output_dir / study.name if is_file(name) else None)
     if seeds is not None:
         if own is None:
             raise ValueError("--seeds would remove results of other seeds from this package: give --output too")
-        study = replace(study, seeds=read_numbers(seeds, 0, MOST_SEEDS))
+        study = replace(study, seeds=list(dict.fromkeys(read_numbers(seeds, 0, MOST_SEEDS))))
         if not study.seeds:
             raise ValueError(f"--seeds {seeds}: give START:STOP such as 0:3, or a list such as 0,1,2")
     if unknown := [variant for variant in only or () if variant not in study.variants]:

@@ -44,6 +44,9 @@ STUDY_RESULTS = Path(__file__).parents[1] / "results" / "studies"
 RUNS_FILE = "runs.jsonl"
 """The runs of a study: a row for each run, with its name and arguments, those of its recipe among them."""
 
+SET_BY_RUN = ("seed", "data_seed", "output_dir", "resume")
+"""Arguments of train.py that a study gives each of its runs."""
+
 WRITTEN = {
     "attentions": ATTENTION_FILE,
     "certify": CERTIFICATES_FILE,
@@ -217,6 +220,8 @@ def load_study(source: str) -> Study:
         ValueError: the file cannot be read, or a field of it is missing, unknown or of another type.
     """
     file = Path(source) if is_file(source) else STUDIES_FOLDER / f"{source}.yaml"
+    if not file.is_file():
+        raise ValueError(f"there is no file {file} of a study")
     values = read_settings(file)
     legal = [option for option in fields(Study) if option.name != "name"]
     needed = [option.name for option in legal if option.default is MISSING and option.default_factory is MISSING]
@@ -230,11 +235,28 @@ def load_study(source: str) -> Study:
     variants = {str(name): beside(file, changes or {}) for name, changes in mappings["variants"].items()}
     if wrong := [name for name in variants if not re.fullmatch(r"[^\s/\\]+", name) or "-seed" in name]:
         raise ValueError(f"{file}: a variant names a folder, so {wrong[0]!r} must have no space, no slash and no '-seed'")
-    seeds = values.get("seeds", [0])
-    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds):
-        raise ValueError(f"{file}: seeds must be a list of whole numbers from 0 on, got {seeds!r}")
-    values |= {"variants": variants, "arguments": beside(file, mappings["arguments"])}
+    arguments = beside(file, mappings["arguments"])
+    if given := [name for name in SET_BY_RUN for own in (arguments, *variants.values()) if name in own]:
+        raise ValueError(
+            f"{file}: a study sets {given[0]} of each run itself: leave it out; its own seeds are its field seeds"
+        )
+    seeds, lengths = values.get("seeds", [0]), values.get("lengths", [1])
+    for name, numbers in {"seeds": seeds, "lengths": lengths or [1]}.items():
+        is_list = isinstance(numbers, list) and numbers and all(type(one) is int and one >= 0 for one in numbers)
+        if not is_list or len(set(numbers)) < len(numbers):
+            raise ValueError(f"{file}: {name} must be a list of different whole numbers from 0 on, got {numbers!r}")
+    values |= {"variants": variants, "arguments": arguments}
     evaluate = {key: one if isinstance(one, list) else [one] for key, one in mappings["evaluate"].items()}
+    for key, measurements in evaluate.items():
+        for one in measurements:
+            if not isinstance(one, dict):
+                raise ValueError(f"{file}: evaluate must map {key} to options of eval.py, got {one!r}")
+            for name, legal_values in {"variants": [*variants], "seeds": seeds}.items():
+                if unknown := [value for value in one.get(name) or () if value not in legal_values]:
+                    raise ValueError(
+                        f"{file}: {key} measures {name} {unknown[0]!r}, which the study does not have: these are "
+                        f"{', '.join(map(str, legal_values))}"
+                    )
     recipe = beside(file, {"recipe": values["recipe"]})["recipe"]
     return Study(name=file.stem, **{**values, "evaluate": evaluate, "recipe": recipe})
 
