@@ -72,7 +72,7 @@ def relations_of(tokens):
 def test_other_windows_and_longer_multipliers_are_refused():
     for task, window in ((Multiplication(), (0, 1)), (Multiplication(), RULE.relations[1:]),
                          (Multiplication(multiplier_length=3), RULE.relations)):  # fmt: skip
-        with pytest.raises(ValueError, match="searched for a multiplier_length of 1 or 2 and the window of the coupling"):
+        with pytest.raises(ValueError, match="the neighbourhoods of multiplication are .* only, not for"):
             task.covering(window, 1)
     assert RULE.name not in Multiplication(multiplier_length=3).couplings
 
@@ -88,7 +88,7 @@ def test_a_model_of_two_layers_is_checked_and_one_of_the_coupling_rule_of_the_pa
     task = Multiplication(multiplier_length=1)
     check = check_neighbourhoods(untrained(), task)
     assert 0 < check.wrong < check.predictions == 124_740 and len(check.failures) == 10
-    with pytest.raises(CannotCertify, match="and the window of the coupling rule 'multiplication_by_digits' only"):
+    with pytest.raises(CannotCertify, match="the window of the coupling rule 'multiplication_by_digits' only"):
         covering(untrained(coupling="multiplication"), task)
 
 

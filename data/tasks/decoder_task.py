@@ -146,9 +146,10 @@ class DecoderTask(Task):
         known = tuple(window) if self.known_window is None else self.known_window
         if tuple(window) != known or (layers != 1 and not self.keys_are_alone):
             depth = "" if self.keys_are_alone else "one layer and "
+            named = (f"of the coupling rule {rule.name!r}" for rule in COUPLING_RULES.values() if rule.relations == known)
             raise ValueError(
-                f"the neighbourhoods of {self.name} are known for {depth}the window {list(known)} only, not for {layers} "
-                f"layer(s) and {list(window)}"
+                f"the neighbourhoods of {self.name} are known for {depth}the window {next(named, list(known))} only, not for "
+                f"{layers} layer(s) and {list(window)}"
             )
 
 
