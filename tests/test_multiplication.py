@@ -72,7 +72,7 @@ def relations_of(tokens):
 def test_other_windows_and_longer_multipliers_are_refused():
     for task, window in ((Multiplication(), (0, 1)), (Multiplication(), RULE.relations[1:]),
                          (Multiplication(multiplier_length=3), RULE.relations)):  # fmt: skip
-        with pytest.raises(ValueError, match="the neighbourhoods of multiplication are .* only, not for"):
+        with pytest.raises(ValueError, match=r"the neighbourhoods of multiplication are .* only, not for"):
             task.covering(window, 1)
     assert RULE.name not in Multiplication(multiplier_length=3).couplings
 

@@ -77,7 +77,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "3535df618dcd34db99e978e04766d9318c964bd8cf548a03c0fd5fe8c088663c",
+    "coupled_gpt": "25a1ab6df3573e3de8ce415a828a16ac98905626cdee9a7b9fec801007403924",
     "pairwise_bert": "d17c40e42a54f921e2ed2093ed09cd5156501a612045b54103e190b2919a2e3a",
 }
 

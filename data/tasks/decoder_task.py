@@ -148,8 +148,8 @@ class DecoderTask(Task):
             depth = "" if self.keys_are_alone else "one layer and "
             named = (f"of the coupling rule {rule.name!r}" for rule in COUPLING_RULES.values() if rule.relations == known)
             raise ValueError(
-                f"the neighbourhoods of {self.name} are known for {depth}the window {next(named, list(known))} only, not for "
-                f"{layers} layer(s) and {list(window)}"
+                f"the neighbourhoods of {self.name} are known for {depth}the window {next(named, list(known))} only, not "
+                f"for {layers} layer(s) and {list(window)}"
             )
 
 
