@@ -82,7 +82,8 @@ class CouplingCollator:
             that `for_model` has prepared.
         seed: of the random ids of rows. They are a function of it and of the rows of a batch in their order, so a run that
             resumes from a checkpoint draws what an uncut run draws, with any number of processes that load data. Shuffled
-            batches hold other rows in every epoch, and draw other ids; a row that is alone in its batch keeps its own.
+            batches hold other rows in every epoch, and draw other ids. A row that is alone in its batch keeps its own
+            in every epoch, and so do batches that are not shuffled.
         most_levels: the most ids of a token that the model of the batches reads; None if that is not known.
     """
 

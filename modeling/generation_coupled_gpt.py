@@ -262,7 +262,9 @@ class CoupledGPTGenerationMixin(GenerationMixin):
                 plan.position_ids = self.model.plan_position_ids(plan.prompt, columns)
                 plan.present = self._show_planned(plan, plan.present)
             plan.neighbours = self._plan_neighbours(plan, columns)
-            if len(plan.neighbours.relations) == 1:
+            # Offloaded weights are fetched for a forward pass alone.
+            is_offloaded = any(weights.is_meta for weights in self.model.position_encoding.parameters())
+            if len(plan.neighbours.relations) == 1 and not is_offloaded:
                 plan.seen = self.model.see_neighbours(plan.neighbours)
             if own:
                 model_kwargs["cache"] = WindowedCache(plan.neighbours, self.config.num_hidden_layers)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from accelerate import cpu_offload
 from position_subjects import DECODERS, assert_close, build, encode
 
 from longhand.modeling.modeling_coupled_gpt import CoupledGPTForCausalLM, CoupledGPTModel
@@ -113,3 +114,12 @@ def test_a_returned_cache_goes_on_in_any_mode_of_gradients():
     assert_close(steps[-1].logits[:, -1], whole.logits[:, -1], 1e-6)
     sum(step.logits.square().sum() for step in steps).backward()
     assert all(weights.grad is not None for weights in model.parameters())
+
+
+@pytest.mark.parametrize("whole", ["CoupledGPTForCausalLM", "CoupledGPTModel"])
+def test_offloaded_weights_are_fetched_for_every_step(whole, name="windowed"):
+    expected, model = generate(build(name), TEXTS["one layout"]), build(name)
+    cpu_offload(model, execution_device=torch.device("cpu"), preload_module_classes=[whole])
+    found = generate(model, TEXTS["one layout"])
+    for own, other in zip(found.logits, expected.logits, strict=True):
+        assert_close(own, other, 1e-6)
