@@ -273,11 +273,10 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             plan.is_padded = not bool(plan.present.all())
 
     def _takes_steps(self, plan: GenerationPlan, settings: GenerationConfig) -> bool:
-        """Return whether steps of this plan may leave out the base model's forward pass, and whoever listens to it."""
-        base = self.model
+        """Return whether steps of this plan may leave out the base model's forward pass, and arguments that hooks may read."""
         asked = [own.output_attentions or own.output_hidden_states for own in (settings, self.config)]
-        heard = base._forward_hooks or len(base._forward_pre_hooks) > base.own_hooks or "forward" in vars(base)
-        return not (any(asked) or heard or self.training) and (plan.pair_map is None or plan.neighbours is not None)
+        is_heard = self.is_heard or self.model.is_heard
+        return not (any(asked) or is_heard or self.training) and (plan.pair_map is None or plan.neighbours is not None)
 
     def _plan_neighbours(self, plan: GenerationPlan, columns: int) -> Neighbours:
         """Return the neighbours of every column of a plan, and of at least this many columns."""

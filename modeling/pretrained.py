@@ -241,6 +241,9 @@ class Passes:
     count: int = 0
 
 
+_OWN_HOOKS = (_refuse_changed_structure, _refuse_parts_elsewhere, _warn_of_other_numbers, _warn_of_given_structure)
+
+
 class LonghandPreTrainedModel(PreTrainedModel):
     """`PreTrainedModel` for both families."""
 
@@ -263,7 +266,6 @@ class LonghandPreTrainedModel(PreTrainedModel):
         self._made_with = {name: deepcopy(getattr(config, name)) for name in config.structure_fields}
         self.register_forward_pre_hook(_refuse_changed_structure, with_kwargs=True)
         self.register_forward_pre_hook(_refuse_parts_elsewhere)
-        self.own_hooks = len(self._forward_pre_hooks)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *model_args, **kwargs):
@@ -335,6 +337,12 @@ class LonghandPreTrainedModel(PreTrainedModel):
         if (stored := find_stored_names(self)) and not any(weights.is_meta for weights in state.values()):
             kwargs["state_dict"] = {stored.get(name, name): weights for name, weights in state.items()}
         super().save_pretrained(save_directory, *args, **kwargs)
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anyone else sees calls of this model: by a hook, or by a forward pass in the place of its own."""
+        others = [hook for hook in self._forward_pre_hooks.values() if hook not in _OWN_HOOKS]
+        return bool(self._forward_hooks or others) or "forward" in vars(self)
 
     def check_loss(self, loss: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of a forward pass; in training, end the run if it is NaN or infinite, since all weights are then.

@@ -2,7 +2,8 @@
 
 Trainer decays all parameters but those of norms and those whose names say norm or bias. So a factor of scores has such a
 name in a model. In files it has its earlier name, so that files, and what was proved about them, stay as they are. A class
-with such parameters has `stored_names`: the names in files by its own.
+with such parameters has `stored_names`: the names in files by its own. `from_pretrained`, `load_state_dict` and Trainer read
+both; accelerate's `load_checkpoint_in_model` compares names by itself, and warns that it leaves such parameters as they are.
 """
 
 import copy

@@ -54,6 +54,14 @@ def test_whoever_listens_to_the_base_model_hears_every_step(name):
 
 
 @pytest.mark.parametrize("name", ["learned", "windowed"])
+def test_whoever_listens_to_the_model_reads_the_arguments_of_every_step(name):
+    model, heard = build(name), []
+    model.register_forward_pre_hook(lambda *given: heard.append(given[-1]["position_ids"] is not None), with_kwargs=True)
+    generate(model, TEXTS["padded"])
+    assert heard == [True] * TOKENS
+
+
+@pytest.mark.parametrize("name", ["learned", "windowed"])
 def test_attentions_and_states_are_those_of_every_step(name):
     model = build(name)
     model.set_attn_implementation("eager")

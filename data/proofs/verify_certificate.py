@@ -77,8 +77,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "25a1ab6df3573e3de8ce415a828a16ac98905626cdee9a7b9fec801007403924",
-    "pairwise_bert": "d17c40e42a54f921e2ed2093ed09cd5156501a612045b54103e190b2919a2e3a",
+    "coupled_gpt": "d682c2c7376eb777144ff69525a4c146a4a2ed63739c6e95145500e30493fb7b",
+    "pairwise_bert": "08afebae27aa62fb1d3a2224f4e36edf5bfa5c3b5dda7f66744ea24fb09e2274",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
