@@ -273,7 +273,7 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             plan.is_padded = not bool(plan.present.all())
 
     def _takes_steps(self, plan: GenerationPlan, settings: GenerationConfig) -> bool:
-        """Return whether steps of this plan may leave out the base model's forward pass, and arguments that hooks may read."""
+        """Return whether steps of this plan may leave out the base model's forward pass, and what hooks may read."""
         asked = [own.output_attentions or own.output_hidden_states for own in (settings, self.config)]
         is_heard = self.is_heard or self.model.is_heard
         return not (any(asked) or is_heard or self.training) and (plan.pair_map is None or plan.neighbours is not None)
