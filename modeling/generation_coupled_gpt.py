@@ -275,7 +275,8 @@ class CoupledGPTGenerationMixin(GenerationMixin):
     def _takes_steps(self, plan: GenerationPlan, settings: GenerationConfig) -> bool:
         """Return whether steps of this plan may leave out the base model's forward pass, and what hooks may read."""
         asked = [own.output_attentions or own.output_hidden_states for own in (settings, self.config)]
-        is_heard = self.is_heard or self.model.is_heard
+        model: Any = self
+        is_heard = model.is_heard or model.model.is_heard
         return not (any(asked) or is_heard or self.training) and (plan.pair_map is None or plan.neighbours is not None)
 
     def _plan_neighbours(self, plan: GenerationPlan, columns: int) -> Neighbours:

@@ -14,7 +14,7 @@
 """CoupledGPT: a decoder-only transformer over coupled position ids (position coupling, Cho et al., NeurIPS 2024)."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -178,7 +178,7 @@ class CoupledGPTAttention(nn.Module):
         is_rows = row_index is not None or neighbourhoods is not None
         query, key, value = self._project(hidden_states if is_rows else hidden_states[:, kept], hidden_states)
         if neighbourhoods is not None:
-            output = self._attend_in_rows(query, key, value, neighbourhoods, visible_keys, position_bias)
+            output = self._attend_in_rows(query, key, value, neighbourhoods, visible_keys, cast(Tensor, position_bias))
             return self._mix_heads(output, sees_none), None
         if row_index is not None:
             rows = zip((query, key, value), (row_index[:, kept], row_index, row_index), strict=True)
@@ -191,7 +191,7 @@ class CoupledGPTAttention(nn.Module):
         if cache is not None:
             key, value = cache.update(key, value, self.layer_idx)
         if neighbours is not None:
-            output = self._attend_to_neighbours(query, key, value, neighbours, position_bias, cache)
+            output = self._attend_to_neighbours(query, key, value, neighbours, cast(Tensor, position_bias), cache)
             return self._mix_heads(output, sees_none), None
         output, weights = self._attend_to_all(query, key, value, attention_mask, position_bias, **kwargs)
         return self._mix_heads(output, sees_none), weights
@@ -203,10 +203,12 @@ class CoupledGPTAttention(nn.Module):
         value: Tensor,
         neighbourhoods: Neighbourhoods,
         visible_keys: Tensor,
-        position_bias: Tensor | None,
+        position_bias: Tensor,
     ) -> Tensor:
-        """Return the output (distinct, heads, head_dim) of distinct neighbourhoods of rows (rows, heads, head_dim)."""
-        assert position_bias is not None, "missing keys of neighbourhoods are hidden by their bias"
+        """Return the output (distinct, heads, head_dim) of distinct neighbourhoods of rows (rows, heads, head_dim).
+
+        Their bias hides missing keys.
+        """
         query = self._scale_by_length(expand_rows(query, neighbourhoods.queries), visible_keys)
         return attend_to_rows(query, key, value, neighbourhoods.keys, position_bias, self.scaling)
 
@@ -216,11 +218,13 @@ class CoupledGPTAttention(nn.Module):
         key: Tensor,
         value: Tensor,
         neighbours: Neighbours,
-        position_bias: Tensor | None,
+        position_bias: Tensor,
         cache: Cache | None,
     ) -> Tensor:
-        """Return the output (batch, kept, heads, head_dim) of queries (batch, heads, kept, head_dim) with few keys each."""
-        assert position_bias is not None, "missing neighbours are hidden by their bias"
+        """Return the output (batch, kept, heads, head_dim) of queries (batch, heads, kept, head_dim) with few keys each.
+
+        Their bias hides missing neighbours.
+        """
         columns = neighbours.columns.clamp(min=0)
         if isinstance(cache, WindowedCache):
             columns = cache.slots(columns, self.layer_idx)

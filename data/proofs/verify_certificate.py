@@ -77,7 +77,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "f8b863449e53f81683960258e0da4295593933c47406f566d3756108f572872a",
+    "coupled_gpt": "c890545b855fc65c0929d5e7424b3010e116d8f08f2a30eef8061680e7553b17",
     "pairwise_bert": "08afebae27aa62fb1d3a2224f4e36edf5bfa5c3b5dda7f66744ea24fb09e2274",
 }
 
