@@ -21,6 +21,7 @@ import argparse
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -326,8 +327,9 @@ def run_file(settings: "Settings", condition: str, seed: int | str, folder: Path
 
 @plots.house_style
 def draw(rows: list[Row]) -> None:
-    """Draw exact match by length: the median of the seeds, and their range."""
-    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    """Draw exact match by length, of tasks with conditions to compare: the median of the seeds, and their range."""
+    pairs = dict.fromkeys((row["task"], row["condition"]) for row in rows)
+    tasks = [task for task, number in Counter(task for task, _ in pairs).items() if number > 1]
     figure, axes = plots.new_figure(2.9 * len(tasks), rows=len(tasks))
     for place, task in zip(axes[:, 0], tasks, strict=True):
         lines = []
