@@ -12,7 +12,7 @@ from transformers.generation import GenerationConfig, GenerationMixin, Generatio
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .inputs import check_input_ids, check_mask, check_padding, check_prompts, read_format
 from .query_forms import unplanned
-from .relations import NOT_RELATED, Neighbours, mapped_neighbours
+from .relations import NOT_RELATED, Neighbours, Step, mapped_neighbours
 from .structure import PairShape, check_cache, check_whole_numbers, is_pair_mask
 from .vocabulary import PAD
 from .windowed_cache import RoomyLayer, WindowedCache
@@ -94,6 +94,7 @@ class CoupledGPTGenerationMixin(GenerationMixin):
     model: Any
     check_unchanged: Callable[[], None]
     training: bool
+    is_heard: Callable[[], bool]
 
     def generate(
         self,
@@ -275,8 +276,7 @@ class CoupledGPTGenerationMixin(GenerationMixin):
     def _takes_steps(self, plan: GenerationPlan, settings: GenerationConfig) -> bool:
         """Return whether steps of this plan may leave out the base model's forward pass, and what hooks may read."""
         asked = [own.output_attentions or own.output_hidden_states for own in (settings, self.config)]
-        model: Any = self
-        is_heard = model.is_heard or model.model.is_heard
+        is_heard = self.is_heard() or self.model.is_heard()
         return not (any(asked) or is_heard or self.training) and (plan.pair_map is None or plan.neighbours is not None)
 
     def _plan_neighbours(self, plan: GenerationPlan, columns: int) -> Neighbours:
@@ -320,8 +320,8 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             inputs["pair_map"] = plan.pair_map[:, :, past_length:length, :length]
         return inputs
 
-    def _read_step(self, plan: GenerationPlan, input_ids: Tensor, column: int) -> tuple[Any, ...]:
-        """Return what `CoupledGPTModel.step` reads of the plan for the token in a column."""
+    def _read_step(self, plan: GenerationPlan, input_ids: Tensor, column: int) -> Step:
+        """Return what a step reads of the plan for the token in a column."""
         own, ids = slice(column, column + 1), None
         encoding = self.model.position_encoding
         if plan.position_ids is not None and (encoding.reads_single_ids or plan.neighbours is None):
@@ -331,9 +331,9 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             ids = plan.position_ids[..., : column + 1]
         if plan.neighbours is not None:
             seen = plan.seen and [{name: part[:, own] for name, part in each.items()} for each in plan.seen]
-            return ids, None, plan.neighbours.select(own), seen
+            return Step(ids, neighbours=plan.neighbours.select(own), seen=seen)
         if not plan.is_padded:
-            return ids, None, None, None
+            return Step(ids)
         present: Any = plan.present
         mask = nn.functional.pad(present, (0, max(0, column + 1 - present.shape[1])), value=1)[:, : column + 1]
-        return ids, mask, None, None
+        return Step(ids, mask)

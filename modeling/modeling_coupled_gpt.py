@@ -41,6 +41,7 @@ from .query_forms import unplanned
 from .relations import (
     Neighbourhoods,
     Neighbours,
+    Step,
     as_scores,
     attend_to_columns,
     attend_to_rows,
@@ -674,26 +675,12 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             row_index = None
         return self._norm_output(hidden_states)
 
-    def step(
-        self,
-        input_ids: Tensor,
-        cache: Cache,
-        position_ids: Tensor | None,
-        attention_mask: Tensor | None,
-        neighbours: Neighbours | None,
-        seen: list[dict[str, Any]] | None,
-    ) -> Tensor:
-        """Return the states (batch, 1, hidden) of the tokens behind those in a cache, for the output matrix.
+    def step(self, input_ids: Tensor, cache: Cache, step: Step) -> Tensor:
+        """Return the states (batch, 1, hidden) of the tokens (batch, 1) behind those in a cache, for the output matrix.
 
         They are those of `forward`, which checks what it is given. Generation has checked prompt and plan before it begins.
-
-        Args:
-            input_ids: (batch, 1).
-            position_ids: of all tokens so far, (batch or 1, levels, tokens), if the encoding reads them here.
-            attention_mask: (batch, tokens), 0 for padding; None if nothing is.
-            neighbours: those of these tokens, under a window, or None.
-            seen: what `see_neighbours` returned for them, or None.
         """
+        position_ids, attention_mask, neighbours, seen = step
         encoding, keys = self.position_encoding, cache.get_seq_length() + 1
         own_ids = None if position_ids is None else position_ids[..., keys - 1 :]
         hidden_states = self._embed(input_ids, None, own_ids, every_token=True)[0]
@@ -1045,8 +1032,8 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
                 outside the learned table; ids or neighbours are missing beside a cache; a row that is to be learned holds
                 several examples.
         """
-        if (step := kwargs.pop("step", None)) is not None:
-            return CausalLMOutputWithPast(logits=self.lm_head(self.model.step(input_ids, cache, *step)), cache=cache)
+        if isinstance(step := kwargs.get("step"), Step):
+            return CausalLMOutputWithPast(logits=self.lm_head(self.model.step(input_ids, cache, step)), cache=cache)
         if input_ids is not None and (labels is not None or self.training) and not self.config.takes_structure:
             check_unpacked(input_ids, self.config.eos_token_id)
         check_one_example(position_ids, attention_mask, labels)

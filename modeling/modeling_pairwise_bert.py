@@ -445,10 +445,9 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             before, state = state, state + embeddings
             for layer in self.layers:
                 state = layer(state, **kwargs)
-            last, change = (
-                change,
-                state - before if hidden is None else (state - before).masked_fill(hidden.unsqueeze(-1), 0.0),
-            )
+            last, change = change, state - before
+            if hidden is not None:
+                change = change.masked_fill(hidden.unsqueeze(-1), 0.0)
             if tolerance is not None:
                 state, change = torch.where(goes_on, state, before), torch.where(goes_on, change, last)
                 goes_on = goes_on & (change.abs().amax((1, 2), keepdim=True) > tolerance) & (loop < own_most)

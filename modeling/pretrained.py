@@ -18,7 +18,7 @@ from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import cached_file, logging
 
-from .relations import as_scores, hiding_bias
+from .relations import Step, as_scores, hiding_bias
 from .stored_names import find_stored_names
 from .structure import IGNORED, is_pair_mask
 
@@ -74,9 +74,14 @@ def reduced_precision(model: nn.Module) -> str | None:
     return next((f"{name} is {value}" for name, value in settings.items() if value not in exact), None)
 
 
+def is_step(named: dict[str, object]) -> bool:
+    """Whether a forward pass is a step of decoding, which begins behind a prompt that was checked."""
+    return isinstance(named.get("step"), Step)
+
+
 def _warn_of_other_numbers(model: "LonghandPreTrainedModel", _: tuple, named: dict[str, object]) -> None:
     """Say once, before a forward pass in evaluation, that the model's certificate is about other weights or arithmetic."""
-    if "step" in named or model.training or torch.compiler.is_compiling() or getattr(model, "_is_replica", False):
+    if is_step(named) or model.training or torch.compiler.is_compiling() or getattr(model, "_is_replica", False):
         # The replicas of `nn.DataParallel` have copies of the weights, and no parameters.
         return
     certified: Any = model.certified_weights
@@ -153,7 +158,7 @@ def _warn_of_given_structure(model: "LonghandPreTrainedModel", arguments: tuple,
     """Say once, before a forward pass in evaluation, that the model's certificate is about what its own rule derives."""
     if model.training or torch.compiler.is_compiling():
         return
-    if "step" in named or named.get("neighbours") is not None:
+    if is_step(named) or named.get("neighbours") is not None:
         # A step of decoding, of what was asked for before.
         return
     kind: Any = type(model)
@@ -175,7 +180,7 @@ def _warn_of_given_structure(model: "LonghandPreTrainedModel", arguments: tuple,
 
 def _refuse_changed_structure(model: "LonghandPreTrainedModel", _: tuple, named: dict[str, object]) -> None:
     """A hook before the forward pass, see `LonghandPreTrainedModel.check_unchanged`; not before a step of decoding."""
-    if "step" not in named and not torch.compiler.is_compiling():
+    if not is_step(named) and not torch.compiler.is_compiling():
         model.check_unchanged()
 
 
@@ -338,7 +343,6 @@ class LonghandPreTrainedModel(PreTrainedModel):
             kwargs["state_dict"] = {stored.get(name, name): weights for name, weights in state.items()}
         super().save_pretrained(save_directory, *args, **kwargs)
 
-    @property
     def is_heard(self) -> bool:
         """Whether anyone else sees calls of this model: by a hook, or by a forward pass in the place of its own."""
         others = [hook for hook in self._forward_pre_hooks.values() if hook not in _OWN_HOOKS]

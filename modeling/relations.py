@@ -231,6 +231,22 @@ class Neighbours(NamedTuple):
         return Neighbours(self.columns[:, queries], self.relations[:, queries])
 
 
+class Step(NamedTuple):
+    """What a step of decoding reads of a plan, which generation has checked.
+
+    Attributes:
+        position_ids: of all tokens so far, (batch or 1, levels, tokens), if the encoding reads them in a step.
+        attention_mask: (batch, tokens), 0 for padding; None if nothing is padding.
+        neighbours: those of the new token, under a window.
+        seen: for each layer, the arguments by which it attends to these neighbours; None if they were not found before.
+    """
+
+    position_ids: Tensor | None = None
+    attention_mask: Tensor | None = None
+    neighbours: Neighbours | None = None
+    seen: list[dict[str, Any]] | None = None
+
+
 def coupled_neighbours(
     query_ids: Tensor, key_ids: Tensor, query_columns: Tensor, window: Window, present: Tensor | None = None
 ) -> Neighbours:

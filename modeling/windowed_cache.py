@@ -29,8 +29,10 @@ class RoomyLayer(DynamicLayer):
         before, after = self.keys.shape[2], self.keys.shape[2] + key_states.shape[2]
         # Beams are put in another order, and a caller may cut a cache, by other tensors in place of these.
         is_kept = self.keys is self.shown and after <= self.buffers[0].shape[2]
-        # What inference mode has made is not written outside it.
-        if not is_kept or self.buffers[0].is_inference() > torch.is_inference_mode_enabled():
+        if is_kept and self.buffers[0].is_inference():
+            # What inference mode has made is not written outside it.
+            is_kept = torch.is_inference_mode_enabled()
+        if not is_kept:
             shape = (*key_states.shape[:2], after + after // 2 + _SMALLEST_ROOM, key_states.shape[3])
             old, self.buffers = (self.keys, self.values), [key_states.new_empty(shape), value_states.new_empty(shape)]
             for states, buffer in zip(old, self.buffers, strict=True):

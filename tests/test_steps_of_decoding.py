@@ -61,6 +61,12 @@ def test_whoever_listens_to_the_model_reads_the_arguments_of_every_step(name):
     assert heard == [True] * TOKENS
 
 
+def test_a_caller_has_no_steps():
+    model = build("learned")
+    with pytest.raises(ValueError, match="step"):
+        model(torch.ones(1, 1, dtype=torch.long), step=(None, None, None, None))
+
+
 @pytest.mark.parametrize("name", ["learned", "windowed"])
 def test_attentions_and_states_are_those_of_every_step(name):
     model = build(name)

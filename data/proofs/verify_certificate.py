@@ -77,8 +77,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "c890545b855fc65c0929d5e7424b3010e116d8f08f2a30eef8061680e7553b17",
-    "pairwise_bert": "08afebae27aa62fb1d3a2224f4e36edf5bfa5c3b5dda7f66744ea24fb09e2274",
+    "coupled_gpt": "d1fcaea124bbb1564fc48ef6522df08f3f7e23bae73c1ca5104d3697a89ff639",
+    "pairwise_bert": "330dc0a9f93a7c28d100002474629b0da5343f0d00e5d6e44723e9961bb171b0",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.

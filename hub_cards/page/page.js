@@ -56,6 +56,8 @@ async function choose(place, question = "") {
   for (const id of ["checked", "stated", "broken", "described", "sizes", "result", "verdict"]) at(id).replaceChildren();
   say({ name, about, error: "", busy: "", legal: "", "checking-said": "", "noising-said": "" });
   for (const id of ["checking", "noising"]) at(id).hidden = true;
+  // What is typed before the model's own question stands there would be lost.
+  setEnabled(false);
   try {
     if (unfit) throw new Error(unfit);
     const summary = await request("load");

@@ -387,7 +387,7 @@ def rule_row(name: str, cases: int, folder: Path, seconds: float | None = None) 
 
     Args:
         cases: random texts.
-        folder: of the run, which goes on if it has begun.
+        folder: of the run, which goes on if it has begun; its seconds are then those of what was left.
         seconds: as of `train_command`.
     """
     rule, command = RULES[name], train_command(name, folder, seconds)
@@ -398,6 +398,8 @@ def rule_row(name: str, cases: int, folder: Path, seconds: float | None = None) 
         if done.returncode:
             return row | {"kind": "refused", "reason": (done.stderr.strip().splitlines() or ["no reason"])[-1]}
         write_results([{"seconds": clock, "processor": used}], folder / TIMES)
+    elif not (folder / TIMES).is_file():
+        raise ValueError(f"{folder} holds a run that this study has not timed: remove it, or choose another --output_dir")
     row |= read_results(folder / TIMES)[0]
     clock, used, done = timed([sys.executable, str(verify_certificate.__file__), str(folder)])
     row |= {"verified": done.returncode == 0, "verify_seconds": used}
