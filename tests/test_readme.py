@@ -39,11 +39,12 @@ def test_check_ends_with_one_if_a_page_is_out_of_date(tmp_path, monkeypatch, blo
 
 
 def test_snippets_print_what_the_page_says(capsys):
-    solver, generate = re.findall(r"```python\n((?:(?!```).)*print.*?)```(?:\n\n    (.*?)\n)?", TEXT, flags=re.DOTALL)[:2]
-    exec(solver[0], {})
-    assert capsys.readouterr().out.split() == re.findall(r"print.*# (\d+)$", solver[0], flags=re.MULTILINE)
-    exec(generate[0], {})
-    assert capsys.readouterr().out.strip() == generate[1]
+    solver = re.search(r"```python\n((?:(?!```).)*print.*?)```", TEXT, flags=re.DOTALL)[1]
+    exec(solver, {})
+    assert capsys.readouterr().out.split() == re.findall(r"print.*# (\d+)$", solver, flags=re.MULTILINE)
+    generate = re.search(r"```python\n((?:(?!```).)*generate.*?)```\n\n    (.*?)\n", PAGES["GUIDE.md"], flags=re.DOTALL)
+    exec(generate[1], {})
+    assert capsys.readouterr().out.strip() == generate[2] and f"`{generate[2]}`" in TEXT
 
 
 def test_every_recipe_is_explained():

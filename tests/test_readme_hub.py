@@ -18,7 +18,7 @@ from longhand.hub_cards.research.theories.constructions import run as construct
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 SECTION = (documents.HUB_CARDS / "GUIDE.md").read_text().partition("## The Hub\n")[2].partition("\n## ")[0]
-LOADING, DATASETS, FINE_TUNING = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
+GENERATING, PIPELINE, DATASETS, FINE_TUNING = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
 FINE_TUNED = (documents.HUB_CARDS / "PUBLISHING.md").read_text().partition("## A fine-tuned")[2].partition("\n## ")[0]
 PUSHING, PUBLISHING = re.findall(r"```python\n(.*?)```", FINE_TUNED, re.DOTALL)
 SMALLER = {"max_steps=700": "max_steps=2", "100_000": "200", "10}": "3}", "10,30,100": "3,5"}
@@ -52,12 +52,32 @@ def test_models_load_and_datasets_are_made_as_the_page_says(hub, tmp_path):
     push_adder(hub, tmp_path / "addition")
     small = DATASETS.replace("1_000_000", "1_000")
     assert small != DATASETS
-    printed = run(hub, tmp_path, f"{LOADING}\n{small}\nprint(len(rows), rows.column_names)").splitlines()
-    assert printed[0] == re.search(r"# (\d+), the ones first", LOADING)[1]
-    assert "'labels'" in printed[1] and "'longest_cascade'" in printed[1]
-    assert printed[2].startswith("1000 [") and all(
-        f"`{name}`" in SECTION for name in re.findall(r"'(\w+)'", printed[1].partition("prompt")[0] + printed[2])
+    local, pushed = re.search(r'folder = (.*?)  # or ("user/addition")', GENERATING).groups()
+    loading = f"{GENERATING.replace(local, pushed)}\n{PIPELINE}"
+    printed = run(hub, tmp_path, f"{loading}\n{small}\nprint(len(rows), rows.column_names)").splitlines()
+    assert printed[0] == re.search(r"```\n\n    (.*?)\n", SECTION)[1]
+    assert printed[1] == re.search(r"# (\d+), the ones first", PIPELINE)[1]
+    assert "'labels'" in printed[2] and "'longest_cascade'" in printed[2]
+    assert printed[3].startswith("1000 [") and all(
+        f"`{name}`" in SECTION for name in re.findall(r"'(\w+)'", printed[2].partition("prompt")[0] + printed[3])
     )
+
+
+@pytest.mark.thorough
+def test_the_examples_run_without_an_account(hub, tmp_path):
+    """By the folders that the page names beside each id of the Hub, and with nothing on it."""
+    make = re.search(r"python -m longhand\.hub_cards\.push (dataset multi_operand_addition .*)", SECTION)[1]
+    small = make.replace("--num_samples 20000", "--num_samples 200 --num_test_samples 20")
+    code = f"from longhand.hub_cards.push import main\nmain({small.split()})\n"
+    others = {"user/sums-of-three": '"outputs/sums-of-three"', "user/addition": 'longhand.zoo("addition")'}
+    tuning = FINE_TUNING.replace("max_steps=700", "max_steps=2")
+    for pushed, folder in others.items():
+        assert f"# or {folder}" in tuning
+        tuning = tuning.replace(f'"{pushed}"', folder)
+    assert "user/" not in tuning and small != make
+    printed = run(hub, tmp_path, f"{code}\n{GENERATING}\n{PIPELINE}\n{tuning}")
+    assert "653+049=2070\n2070\n" in printed and hub.repositories == {}
+    assert (tmp_path / "outputs" / "addition-of-three" / "model.safetensors").is_file()
 
 
 @pytest.mark.thorough
@@ -87,4 +107,4 @@ def test_the_model_that_was_fine_tuned_is_on_the_hub_with_its_results(hub, tmp_p
 def test_commands_of_the_page_are_legal():
     commands = re.findall(r"python -m longhand\.hub_cards\.push (.*?)(?:  |`|$)", SECTION, re.MULTILINE)
     kinds = [make_parser().parse_args(command.split()).kind for command in commands]
-    assert kinds == ["model", "dataset", "metric", "page", "model"]
+    assert kinds == ["model", "dataset", "metric", "page", "dataset", "model"]

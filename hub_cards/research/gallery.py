@@ -66,7 +66,6 @@ FEW = (
     "addition-absolute-proved",
     "calculator",
     "division",
-    "hex-addition",
     "minesweeper",
     "encoder-multiplication-grid",
 )
