@@ -1,4 +1,4 @@
-"""Push a checkpoint, a generated dataset, the metric or the page to the Hub, in one commit.
+"""Push a checkpoint, a generated dataset, the metric, the page or parallel decoding to the Hub, in one commit.
 
 Without --yes nothing is pushed: the command shows the files and the card.
 
@@ -8,6 +8,7 @@ examples:
   python -m longhand.hub_cards.push dataset addition user/sums --max_length 10 30 --num_samples 1000000 --yes
   python -m longhand.hub_cards.push metric user/exact_match_by_length --yes
   python -m longhand.hub_cards.push page user/longhand --yes
+  python -m longhand.hub_cards.push decoding user/parallel-greedy --yes
   python -m longhand.hub_cards.push card outputs/addition             writes the folder's card, and pushes nothing
 
 `python -m longhand.hub_cards.push KIND --help` describes the options of each kind.
@@ -42,12 +43,14 @@ from longhand.hub_cards.publishing.dataset import (
 )
 from longhand.hub_cards.publishing.publications import (
     Publication,
+    decoding_publication,
     metric_publication,
     model_publication,
     page_publication,
     preview,
     publish,
     push_model,
+    write_decoding,
 )
 from longhand.hub_cards.training.arguments import CHECKPOINTS_FOLDER
 
@@ -108,7 +111,7 @@ def add_dataset(content) -> None:
     add("--num_proc", **counted, help="processes that make rows (default: 1)")
     add("--num_shards", **counted, help="shards that the files are divided into; without --shard, publish what was pushed")
     add("--shard", type=int, metavar="INDEX", help="make and push this shard alone, from 0 to num_shards - 1")
-    add("--output", type=Path, metavar="FOLDER", help="write files and card into this new folder, and push nothing")
+    add_output(content)
 
 
 def add_metric(content) -> None:
@@ -132,6 +135,26 @@ def add_page(content) -> None:
     """
     described = "folders of runs, names of the zoo or Hub ids; the first one is shown first (default: most of the zoo)"
     content.add_argument("--models", nargs="+", default=[], metavar="MODEL", help=described)
+
+
+def add_decoding(content) -> None:
+    """Push parallel greedy decoding, which generate() of models with a window takes where longhand is not installed.
+
+    It has a repository of its own, since transformers would put it in place of a model's own generate().
+
+    examples:
+      python -m longhand.hub_cards.push decoding user/parallel-greedy --yes
+      then, in Python: model.generate(**inputs, custom_generate="user/parallel-greedy", trust_remote_code=True)
+      python -m longhand.hub_cards.push decoding --output outputs/parallel-greedy      a folder is named in the same way
+    """
+    add_output(content)
+
+
+def add_output(content) -> None:
+    """Add the argument that writes a publication into a folder."""
+    content.add_argument(
+        "--output", type=Path, metavar="FOLDER", help="write files and card into this new folder, and push nothing"
+    )
 
 
 def add_card(content) -> None:
@@ -166,6 +189,7 @@ ARGUMENTS: dict[str, Callable[[Any], None]] = {
     "dataset": add_dataset,
     "metric": add_metric,
     "page": add_page,
+    "decoding": add_decoding,
     "card": add_card,
 }
 """The function that adds the arguments of a kind of publication; its docstring is the help page."""
@@ -181,7 +205,7 @@ def make_parser() -> argparse.ArgumentParser:
         kind = kinds.add_parser(name, help=about.partition(".\n")[0], description=about, formatter_class=style)
         add_content(kind.add_argument_group("content"))
         if name != "card":
-            add_destination(kind.add_argument_group("destination"), is_optional=name == "dataset")
+            add_destination(kind.add_argument_group("destination"), is_optional=name in WRITTEN)
     return parser
 
 
@@ -191,12 +215,6 @@ def generated_dataset(options: argparse.Namespace) -> GeneratedDataset:
     Raises:
         ValueError: a name or a value is not legal, or an option cannot be given with the others.
     """
-    if options.output is not None:
-        others = ("yes", "private", "revision", "commit_message", "num_shards", "shard")
-        if pushing := [name for name in others if getattr(options, name) not in (None, False)]:
-            raise ValueError(f"--{pushing[0]} is for a push, and --output pushes nothing: leave out one of them")
-    elif options.repo_id is None:
-        raise ValueError("give the repository USER/NAME to push to, or --output FOLDER to write to")
     if options.shard is not None and options.revision is not None:
         raise ValueError("revision cannot be given with shard: the command without shard publishes, give it there")
     given = {name: yaml.safe_load(value) for name, _, value in (word.partition("=") for word in options.fields)}
@@ -222,8 +240,27 @@ PUBLICATIONS: dict[str, Callable[[argparse.Namespace], Publication]] = {
     "dataset": dataset_of,
     "metric": lambda options: metric_publication(options.repo_id),
     "page": lambda options: page_publication(options.repo_id, options.models),
+    "decoding": lambda options: decoding_publication(options.repo_id),
 }
 """The publication that the options of a kind describe, checked. Nothing is generated, and the Hub is not asked."""
+
+
+WRITTEN: dict[str, Callable[[argparse.Namespace], Path]] = {
+    "dataset": lambda options: write_generated(generated_dataset(options), options.output, options.num_proc),
+    "decoding": lambda options: write_decoding(options.output),
+}
+"""What writes the files of a kind into the folder `--output`, and returns it."""
+
+
+def check_place(options: argparse.Namespace) -> None:
+    """Raise ValueError unless the options of a kind of `WRITTEN` name a repository or a folder, and no option is idle."""
+    if options.output is not None:
+        others = ("repo_id", "yes", "private", "revision", "commit_message", "num_shards", "shard")
+        if pushing := [name for name in others if getattr(options, name, None) not in (None, False)]:
+            option = options.repo_id if pushing[0] == "repo_id" else f"--{pushing[0]}"
+            raise ValueError(f"{option} is for a push, and --output pushes nothing: leave out one of them")
+    elif options.repo_id is None:
+        raise ValueError("give the repository USER/NAME to push to, or --output FOLDER to write to")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -238,9 +275,11 @@ def run(options: argparse.Namespace) -> None:
         if options.kind == "card":
             print(f"wrote {write_card(read_checkpoint(options.folder), options.repo_id, options.dataset)}")
             return
-        if options.kind == "dataset" and options.output is not None:
-            print(f"wrote {write_generated(generated_dataset(options), options.output, options.num_proc)}")
-            return
+        if options.kind in WRITTEN:
+            check_place(options)
+            if options.output is not None:
+                print(f"wrote {WRITTEN[options.kind](options)}")
+                return
         publication = PUBLICATIONS[options.kind](options)
         if options.yes:
             place = {name: getattr(options, name) for name in ("private", "revision", "commit_message")}

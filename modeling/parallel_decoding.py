@@ -6,6 +6,8 @@ is the response of greedy decoding (Jacobi iteration: Song et al., 2021; Santill
 
     model.generate(**inputs, custom_generate=longhand.modeling.parallel_greedy)
 
+Where longhand is not installed, it is `custom_generate="USER/NAME", trust_remote_code=True` (see `generate`).
+
 `parallel_greedy` is for models of longhand under a window, where a token depends on few others. Later passes compute only
 the tokens that see a changed one, and a sum takes about as many passes as its longest carry.
 
@@ -22,7 +24,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
+from transformers import GenerationConfig, GenerationMixin, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput, GenerationMode, MaxLengthCriteria
 
 from .relations import Neighbours
@@ -76,6 +78,21 @@ def parallel_greedy(
     passes = ParallelPasses(model, input_ids, length, ends, plan.position_ids, plan.neighbours)
     sequences: Any = passes.run(cast(Tensor, generation_config._pad_token_tensor))
     return GenerateDecoderOnlyOutput(sequences) if generation_config.return_dict_in_generate else sequences
+
+
+def generate(model: Any, **arguments: Any):
+    """`model.generate()` by `parallel_greedy`: transformers calls this function of `custom_generate/generate.py` by its name.
+
+    A repository or a folder that holds this file and `relations.py` in `custom_generate/` is for
+    `model.generate(..., custom_generate="USER/NAME" or FOLDER, trust_remote_code=True)`, where longhand is not installed.
+
+    Args:
+        arguments: those of `GenerationMixin.generate` that the model's own `generate` has checked, with its plan.
+
+    Raises:
+        ValueError: see `parallel_greedy`.
+    """
+    return GenerationMixin.generate(model, custom_generate=parallel_greedy, **arguments)
 
 
 def check_greedy(

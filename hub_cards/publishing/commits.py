@@ -19,7 +19,7 @@ from huggingface_hub.errors import HTTPError, RepositoryNotFoundError
 from longhand.hub_cards.commands import check_repo_id, is_one_line, one_line
 from longhand.hub_cards.publishing.cards import kind_tag
 
-TYPES = {"model": "model", "dataset": "dataset", "metric": "space", "page": "space"}
+TYPES = {"model": "model", "dataset": "dataset", "metric": "space", "page": "space", "decoding": "model"}
 """The Hub's type of repository for each kind of publication."""
 
 INITIAL_FILES = (".gitattributes", REPOCARD_NAME, "index.html", "style.css")

@@ -1,4 +1,4 @@
-"""Publications of checkpoints, of the metric and of the page; those of datasets are in `dataset.py`.
+"""Publications of checkpoints, of the metric, of the page and of parallel decoding; those of datasets are in `dataset.py`.
 
 A `Publication` describes the files of one repository. `publish` makes the files and commits them.
 """
@@ -34,6 +34,7 @@ from longhand.hub_cards.publishing.examples import ENVIRONMENT
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.result_rows import CERTIFICATES_FILE, RESULTS_FILE
 from longhand.hub_cards.training.arguments import PRIVATE_ARGUMENTS
+from longhand.modeling import parallel_decoding, relations
 
 BEST_FILES = (*ANSWER_FILES, RECIPE_FILE)
 MODEL_FILES = (
@@ -52,6 +53,9 @@ METRIC_FOLDER = Path(__file__).parents[1] / "metrics" / "exact_match_by_length"
 PAGE_FILE = "index.html"
 SPACE_FILES = (PAGE_FILE, "style.css")
 """Files that the Hub puts into a new static Space."""
+
+DECODING_FOLDER = "custom_generate"
+"""Where transformers looks for `generate.py`, if `generate(custom_generate=...)` names a repository."""
 
 METRIC_FILES = (CARD_FILE, "requirements.txt", "*.py", *SPACE_FILES)
 
@@ -265,3 +269,40 @@ def page_publication(repo_id: str, models: Sequence[str] = ()) -> Publication:
         return {PAGE_FILE: build_page(sources).encode(), CARD_FILE: f"{card}\n".encode()}
 
     return Publication(repo_id, "page", "the page", (CARD_FILE, *SPACE_FILES), make_files)
+
+
+def decoding_files(source: str) -> dict[str, Path | bytes]:
+    """The files of parallel decoding, without a model: the code as it is here, and a card.
+
+    Args:
+        source: the repository's name, or the folder, that the card's code names.
+    """
+    card = ENVIRONMENT.get_template("decoding_card.md").render(source=source)
+    code = {"generate.py": parallel_decoding.__file__, "relations.py": relations.__file__}
+    return {CARD_FILE: f"{card}\n".encode()} | {f"{DECODING_FOLDER}/{name}": Path(file) for name, file in code.items()}
+
+
+def decoding_publication(repo_id: str) -> Publication:
+    """Parallel decoding for a repository on the Hub, from which `generate(custom_generate=repo_id)` takes it.
+
+    It has a repository of its own: from a model's repository, transformers would put it in place of the model's `generate`.
+
+    Raises:
+        ValueError: the repository's name is not legal.
+    """
+    patterns = (CARD_FILE, f"{DECODING_FOLDER}/*.py")
+    return Publication(repo_id, "decoding", "parallel decoding", patterns, lambda *_: decoding_files(repo_id))
+
+
+def write_decoding(folder: Path) -> Path:
+    """Write the files of parallel decoding into a new folder, and return it.
+
+    Raises:
+        ValueError: the folder is there already.
+    """
+    if folder.exists():
+        raise ValueError(f"{folder} is there already: choose a new folder")
+    (folder / DECODING_FOLDER).mkdir(parents=True)
+    for path, content in decoding_files(folder.name).items():
+        (folder / path).write_bytes(content if isinstance(content, bytes) else content.read_bytes())
+    return folder
