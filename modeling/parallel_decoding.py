@@ -81,7 +81,7 @@ def parallel_greedy(
 
 
 def generate(model: Any, **arguments: Any):
-    """`model.generate()` by `parallel_greedy`: transformers calls this function of `custom_generate/generate.py` by its name.
+    """`model.generate()` by `parallel_greedy`: what transformers calls in `custom_generate/generate.py`.
 
     A repository or a folder that holds this file and `relations.py` in `custom_generate/` is for
     `model.generate(..., custom_generate="USER/NAME" or FOLDER, trust_remote_code=True)`, where longhand is not installed.

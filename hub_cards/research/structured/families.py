@@ -5,9 +5,11 @@ difference of logits or derivatives; STRUCTURE.md says what is compared. Minutes
 
 python -m longhand.hub_cards.research families
 
-Rows are written to families.jsonl; `python -m longhand.hub_cards.research.pages` fills STRUCTURE.md with them.
+Rows are written to families.jsonl, or to `--output`; `python -m longhand.hub_cards.research.pages` fills STRUCTURE.md with
+them.
 """
 
+import argparse
 from collections.abc import Callable
 from inspect import signature
 from pathlib import Path
@@ -19,7 +21,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 from transformers.utils import logging
 
 import longhand
-from longhand.hub_cards.result_rows import Row, write_results
+from longhand.hub_cards.research.output import add_output, show_row, write_output
+from longhand.hub_cards.result_rows import Row
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 
@@ -208,14 +211,19 @@ def padding_difference(model: Any, ids: Tensor, pair_map: Tensor, expected: Tens
     return largest(expected, model(padded, **given).logits[:, PADDING:])
 
 
-def run() -> None:
-    """Measure every family, and write the rows."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add where the rows are written."""
+    add_output(parser, RESULTS)
+
+
+def run(output: Path) -> None:
+    """Measure every family, print its row, and write the rows."""
     logging.set_verbosity_error()
     rows = []
     for kind in (*DECODERS, *ENCODERS, *OTHERS):
         rows.append(shown(measure(kind)))
-        print(rows[-1], flush=True)
-        write_results(rows, RESULTS)
+        show_row(rows[-1])
+        write_output(rows, output)
 
 
 def shown(row: Row) -> Row:

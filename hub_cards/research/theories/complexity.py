@@ -16,7 +16,7 @@ import numpy as np
 from longhand.data.splits import make_generator
 from longhand.data.tasks.complexity import KIND_SHARES, cascade_lengths, dependency_lengths
 from longhand.hub_cards.evaluation import plots
-from longhand.hub_cards.research.theories.output import add_output, show_row, write_output
+from longhand.hub_cards.research.output import add_output, show_row, write_output
 from longhand.hub_cards.result_rows import Row
 from longhand.modeling.checks import check_integer
 

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from longhand.hub_cards.checkpoints.load import read_checkpoint
-from longhand.hub_cards.research.theories.output import add_output, show_row, write_output
+from longhand.hub_cards.research.output import add_output, show_row, write_output
 from longhand.hub_cards.result_rows import Row, hardware
 
 RESULTS = Path(__file__).with_suffix(".jsonl")

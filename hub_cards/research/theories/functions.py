@@ -17,7 +17,7 @@ from longhand.data.learning.learn import LearningOptions, learn_task
 from longhand.data.learning.questions.functions import Refused
 from longhand.data.learning.report import Learned
 from longhand.hub_cards.checkpoints.load import read_checkpoint
-from longhand.hub_cards.research.theories.output import add_output, show_row, write_output
+from longhand.hub_cards.research.output import add_output, show_row, write_output
 from longhand.hub_cards.result_rows import Row, hardware, read_results
 
 RESULTS = Path(__file__).with_suffix(".jsonl")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from longhand.hub_cards.research.theories.output import add_output, show_row, write_output
+from longhand.hub_cards.research.output import add_output, show_row, write_output
 from longhand.hub_cards.result_rows import Row
 
 RESULTS = Path(__file__).with_suffix(".jsonl")

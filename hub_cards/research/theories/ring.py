@@ -29,7 +29,7 @@ import torch
 
 from longhand.data.splits import make_generator
 from longhand.hub_cards.evaluation import plots
-from longhand.hub_cards.research.theories.output import add_output, show_row, write_output
+from longhand.hub_cards.research.output import add_output, show_row, write_output
 from longhand.hub_cards.result_rows import Row, group_by
 
 RESULTS = Path(__file__).with_suffix(".jsonl")

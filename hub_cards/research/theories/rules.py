@@ -33,8 +33,8 @@ from longhand.data.tasks.column_task import ColumnTask
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint
 from longhand.hub_cards.checkpoints.load import read_checkpoint
 from longhand.hub_cards.checkpoints.solver import Solver
+from longhand.hub_cards.research.output import add_output, show_row, write_output
 from longhand.hub_cards.research.theories import checked_rules
-from longhand.hub_cards.research.theories.output import add_output, show_row, write_output
 from longhand.hub_cards.result_rows import Row, hardware, read_results, write_results
 
 RESULTS = Path(__file__).with_suffix(".jsonl")

@@ -15,9 +15,9 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from longhand.hub_cards.checkpoints.load import load_checkpoint
+from longhand.hub_cards.research.output import add_output, show_row, write_output
 from longhand.hub_cards.research.study import load_study
 from longhand.hub_cards.research.study_pages import PROVED_LENGTHS, first_refuted, read_lengths, wrong_from_end
-from longhand.hub_cards.research.theories.output import add_output, show_row, write_output
 from longhand.hub_cards.result_rows import Row, group_by, hardware
 
 RESULTS = Path(__file__).with_suffix(".jsonl")

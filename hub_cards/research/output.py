@@ -1,4 +1,4 @@
-"""What a study of theory found: printed, and written where its `--output` says."""
+"""What a study with code of its own found: printed, and written where its `--output` says."""
 
 import argparse
 from pathlib import Path

@@ -1,0 +1,54 @@
+"""Studies with code of their own print what they found, and write where they are told."""
+
+import argparse
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from longhand.hub_cards.research.__main__ import STUDIES, load_code, main
+from longhand.hub_cards.research.structured import families, table_cells
+from longhand.hub_cards.research.theories import complexity, nope_ceiling
+from longhand.hub_cards.result_rows import read_results
+
+WRITING = [name for name in STUDIES if hasattr(load_code(name), "RESULTS")]
+SHORT = {
+    "nope_ceiling": [],
+    "complexity": [],
+    "families": [],
+    "table_cells": ["--seeds", "1", "--steps", "20", "--batch_size", "2", "--num_samples", "2"],
+}
+"""Studies that are run here, with options that make them short."""
+
+
+def package_files() -> dict[Path, bytes]:
+    folder = Path(str(import_module("longhand.hub_cards.research").__file__)).parent
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.suffix in (".jsonl", ".png")}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_each_study_that_writes_files_of_the_package_takes_another_place(name):
+    code, parser = load_code(name), argparse.ArgumentParser()
+    if hasattr(code, "add_options"):
+        code.add_options(parser)
+    own = Path(code.__file__).parent
+    places = [action for action in parser._actions if isinstance(action.default, Path) and own in action.default.parents]
+    assert [action.dest for action in places] == ["output"] * (name in WRITING)
+    assert all(action.type is Path for action in places)
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_a_study_prints_its_rows_and_keeps_the_files_of_the_package(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(nope_ceiling, "MAX_DIGITS", 2)
+    monkeypatch.setattr(complexity, "FIGURES", complexity.FIGURES[:2])
+    # The picture is of all figures.
+    monkeypatch.setattr(complexity, "plot_distributions", lambda rows, file: None)
+    monkeypatch.setattr(families, "DECODERS", ["bloom", "mamba"])
+    monkeypatch.setattr(families, "ENCODERS", [])
+    monkeypatch.setattr(families, "OTHERS", ())
+    monkeypatch.setattr(table_cells, "SIZES", table_cells.SIZES[:1])
+    before, output = package_files(), tmp_path / "new" / "rows.jsonl"
+    main([name, "--output", str(output), *SHORT[name]])
+    printed = capsys.readouterr().out
+    assert len(read_results(output)) == 2 and printed.count("\n") >= 3 and f"wrote {output}" in printed
+    assert package_files() == before
