@@ -18,10 +18,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+import yaml
 from filelock import FileLock, Timeout
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
+CITATION_FILE = Path(__file__).parents[1] / "CITATION.cff"
 LOCK_FILE = ".longhand.lock"
 MOST_CHARACTERS = 4000
 """Characters of a message. The longest lists of names have about 2,000; a question may have millions of digits."""
@@ -124,6 +126,11 @@ def read_text(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} cannot be read: {error}") from error
+
+
+def read_citation() -> dict[str, Any]:
+    """Return the fields of CITATION.cff. The address of the code is `repository-code`, here and nowhere else."""
+    return yaml.safe_load(read_text(CITATION_FILE))
 
 
 def read_object(file: Path) -> dict[str, Any]:

@@ -1,4 +1,6 @@
 import ast
+import importlib.util
+import re
 import subprocess
 import sys
 import tomllib
@@ -7,7 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+import longhand
+from longhand.hub_cards.commands import read_citation
+
 ROOT = Path(__file__).parent.parent
+LINKS = re.compile(r"(!?)\[[^\[\]]*\]\(([^)\s]+)\)")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -16,6 +22,43 @@ def test_every_folder_of_code_is_in_the_package_list():
     code = {folder for folder in folders if folder.parts[0] in ("modeling", "data", "hub_cards")}
     listed = {Path(*name.split(".")[1:]) for name in PYPROJECT["tool"]["setuptools"]["packages"]}
     assert code | {Path()} == listed
+
+
+@pytest.fixture(scope="module")
+def building():
+    """`setup.py` as a module."""
+    spec = importlib.util.spec_from_file_location("building", ROOT / "setup.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("code", [None, "https://example.org/user/longhand"])
+def test_where_no_path_leads_to_a_file_every_link_of_the_readme_is_absolute_or_absent(building, code):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    described = building.describe(readme, code, "0.2.0")
+    before, after = LINKS.findall(readme), LINKS.findall(described)
+    paths = [(mark, target) for mark, target in before if not target.startswith("https:")]
+    assert any(mark for mark, _ in paths) and any(not mark for mark, _ in paths)
+    assert all(target.startswith("https:") for _, target in after)
+    assert len(after) == len(before) - (0 if code else len(paths))
+    if code:
+        assert "REPOSITORY" not in described and f"git clone {code} longhand && cd longhand\n" in described
+        for mark, target in paths:
+            assert (mark, f"{code}/{'raw' if mark else 'blob'}/v0.2.0/{target}") in after
+    # All words but those of left-out pictures stay.
+    else:
+        words = re.sub(r"!\[[^\]]*\]\((?!https)\S+\)", "", readme)
+        assert re.sub(r"\[([^\[\]]*)\]\((?!https)\S+?\)", r"\1", words).split()[5:] == described.split()[5:]
+
+
+def test_the_builder_reads_the_version_and_the_repository_of_the_citation(building, tmp_path, monkeypatch):
+    assert building.cited("version") == longhand.__version__
+    assert building.cited("repository-code") == read_citation().get("repository-code")
+    monkeypatch.setattr(building, "ROOT", tmp_path)
+    for written in ("https://example.org/a", '"https://example.org/a"'):
+        (tmp_path / "CITATION.cff").write_text(f"title: longhand\nrepository-code: {written}\n")
+        assert building.cited("repository-code") == "https://example.org/a"
 
 
 def test_torch_has_an_upper_bound():

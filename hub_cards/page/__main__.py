@@ -14,7 +14,7 @@ from pathlib import Path
 from transformers.utils import logging
 
 from longhand.hub_cards.checkpoints.load import locate
-from longhand.hub_cards.commands import OneLineParser, interruptible, refusing_in_one_line, write_atomically
+from longhand.hub_cards.commands import OneLineParser, interruptible, read_citation, refusing_in_one_line, write_atomically
 from longhand.hub_cards.page.build import build_page, default_sources
 
 
@@ -27,7 +27,9 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("checkpoints", nargs="*", metavar="MODEL", help=described)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the page there instead of opening it")
-    parser.add_argument("--repository", metavar="URL", help="address of this package's repository, to which the page links")
+    parser.add_argument(
+        "--repository", metavar="URL", help="address to which the page links (default: the repository of CITATION.cff)"
+    )
     return parser
 
 
@@ -36,7 +38,8 @@ def main(arguments: list[str] | None = None) -> None:
     logging.disable_progress_bar()
     with interruptible("no page is written"), refusing_in_one_line(OSError):
         options = make_parser().parse_args(arguments)
-        page = build_page([locate(source) for source in options.checkpoints] or default_sources(), options.repository)
+        repository = options.repository or read_citation().get("repository-code")
+        page = build_page([locate(source) for source in options.checkpoints] or default_sources(), repository)
         file = options.output or Path(tempfile.mkdtemp(prefix="longhand-")) / "longhand.html"
         write_atomically(file, page)
         print(f"{file}: {len(page.encode()):,} bytes")

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 import transformers
-import yaml
 from huggingface_hub import CardData, EvalResult, ModelCardData
 
 from longhand import __version__
@@ -22,7 +21,7 @@ from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
 from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, CARD_FILE, PLOT_FILE, Checkpoint
 from longhand.hub_cards.checkpoints.load import is_in_zoo
-from longhand.hub_cards.commands import check_repo_id, read_text, write_atomically
+from longhand.hub_cards.commands import check_repo_id, read_citation, read_text, write_atomically
 from longhand.hub_cards.publishing.examples import ENVIRONMENT, count, describe_response, family_card, snippet
 from longhand.hub_cards.recipes import RECIPE_FILE
 from longhand.hub_cards.result_rows import Row, accuracy_columns, describe_length, describe_worst
@@ -35,7 +34,6 @@ TAG = "longhand"
 SUBJECTS = ("arithmetic", "length-generalization")
 """Tags of every card."""
 
-CITATION_FILE = Path(__file__).parents[2] / "CITATION.cff"
 LICENSE = "apache-2.0"
 
 TRAINED_ON = (
@@ -159,8 +157,9 @@ def render_card(checkpoint: Checkpoint, repo_id: str | None = None, dataset: str
 
 def render(template: str, data: CardData, **values: object) -> str:
     """A card from its template, with its metadata and the citations of this package and of the papers."""
-    work = yaml.safe_load(CITATION_FILE.read_text(encoding="utf-8"))
-    return ENVIRONMENT.get_template(template).render(card_data=data.to_yaml(), work=work, **values).rstrip() + "\n"
+    return (
+        ENVIRONMENT.get_template(template).render(card_data=data.to_yaml(), work=read_citation(), **values).rstrip() + "\n"
+    )
 
 
 def _metadata(checkpoint: Checkpoint, title: str, dataset: str | None) -> ModelCardData:

@@ -26,7 +26,7 @@ from longhand.hub_cards.checkpoints.checkpoint import (
     changed_code,
 )
 from longhand.hub_cards.checkpoints.load import locate, read_checkpoint
-from longhand.hub_cards.commands import check_repo_id, is_one_line
+from longhand.hub_cards.commands import check_repo_id, is_one_line, read_citation
 from longhand.hub_cards.page.build import build_page, default_sources
 from longhand.hub_cards.publishing.cards import render_card
 from longhand.hub_cards.publishing.commits import Files, Push, Repository, check_push, commit_files
@@ -266,7 +266,8 @@ def page_publication(repo_id: str, models: Sequence[str] = ()) -> Publication:
     def make_files(*_: object) -> Files:
         on_the_hub = [source for source in sources if not Path(source).is_dir()]
         card = ENVIRONMENT.get_template("page_card.md").render(models=on_the_hub)
-        return {PAGE_FILE: build_page(sources).encode(), CARD_FILE: f"{card}\n".encode()}
+        page = build_page(sources, read_citation().get("repository-code"))
+        return {PAGE_FILE: page.encode(), CARD_FILE: f"{card}\n".encode()}
 
     return Publication(repo_id, "page", "the page", (CARD_FILE, *SPACE_FILES), make_files)
 
