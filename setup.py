@@ -43,6 +43,7 @@ if __name__ == "__main__":
 
     code = cited("repository-code")
     setup(
+        script_name=Path(__file__).name,  # which the builder leaves out of the package, whose folder is this one
         long_description=describe((ROOT / "README.md").read_text(encoding="utf-8"), code, cited("version")),
         long_description_content_type="text/markdown",
         project_urls=PAPERS | ({"Repository": code} if code else {}),
