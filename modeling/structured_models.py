@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 from transformers.generation import GenerationMixin
 from transformers.modeling_utils import load_state_dict, safe_save_file
@@ -36,6 +37,9 @@ from .structured_attention import GIVES, IMPLEMENTATIONS, LAYER, PREFIX, STRUCTU
 from .vocabulary import PAD
 
 CONFIG_FILE, WEIGHTS_FILE = "structure_config.json", "structure.safetensors"
+
+TABLE = "structure.table"
+"""The name of the tables among the weights of a model with structure."""
 
 ENTER = ("score", "key", "query")
 
@@ -136,8 +140,8 @@ class Structure(nn.Module):
     def __init__(self, config: StructureConfig, dtype: torch.dtype, device: torch.device):
         super().__init__()
         width = () if config.relations_enter == "score" else (config.head_dim,)
-        shape = (1 if config.share_layers else config.layers, config.relations, config.heads, *width)
-        self.table = nn.Parameter(torch.zeros(shape, dtype=dtype, device=device))
+        self.shape = (1 if config.share_layers else config.layers, config.relations, config.heads, *width)
+        self.table = nn.Parameter(torch.zeros(self.shape, dtype=dtype, device=device))
 
     def forward(self, relations: Tensor) -> tuple[Tensor, Tensor]:
         """Return relations and the table, to be read by every attention; PEFT may put another table in its place."""
@@ -275,32 +279,72 @@ class StructuredModel:
         own: Any = super()
         own.set_attn_implementation(PREFIX + implementation, *arguments, **kwargs)
 
-    def save_structure(self, folder: str | Path) -> None:
-        """Write the tables, what they are and a card into a folder, which `with_structure(base, folder)` reads."""
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        self._write_structure(Path(folder))
-        (Path(folder) / "README.md").write_text(_card(self.structure_config), encoding="utf-8")
+    def save_structure(
+        self, folder: str | Path, *, is_main_process: bool = True, state_dict: dict[str, Tensor] | None = None
+    ) -> None:
+        """Write the tables, what they are and a card into a folder, which `with_structure(base, folder)` reads.
 
-    def _write_structure(self, folder: Path) -> None:
+        Args:
+            is_main_process: whether this process writes. Of a model that `fully_shard` has split over processes, all
+                processes must call this, and one writes.
+            state_dict: the whole model's weights, as Accelerate's `get_state_dict` gathers them; None for the model's own.
+
+        Raises:
+            ValueError: the tables are not whole: they are split over processes.
+        """
+        if tables := self._tables(state_dict, is_main_process):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            self._write_structure(Path(folder), tables)
+            (Path(folder) / "README.md").write_text(_card(self.structure_config), encoding="utf-8")
+
+    def _tables(self, state_dict: dict[str, Tensor] | None, is_main_process: bool) -> dict[str, Tensor]:
+        """Return the tables of all processes, none if another one writes; arguments are those of `save_structure`."""
         structure: Any = self.structure
         # PEFT keeps the tables that it trains beside those that were there before.
         if hasattr(structure, "modules_to_save"):
             structure = structure.modules_to_save[structure.active_adapter]
-        tables = {name: weights.detach().contiguous() for name, weights in structure.state_dict().items()}
+        if state_dict is None:
+            table = structure.table.detach()
+        elif not is_main_process:
+            # Accelerate gathers weights in the main process alone.
+            return {}
+        elif TABLE in state_dict:
+            table = state_dict[TABLE].detach()
+        else:
+            raise ValueError(f"state_dict must hold {TABLE}, as that of the whole model does")
+        if isinstance(table, DTensor):
+            table = table.full_tensor()
+        if table.shape != structure.shape:
+            raise ValueError(
+                f"{TABLE} must have the shape {tuple(structure.shape)}, got {tuple(table.shape)}: it is split over "
+                "processes; give state_dict=accelerator.get_state_dict(model)"
+            )
+        return {"table": table.contiguous()} if is_main_process else {}
+
+    def _write_structure(self, folder: Path, tables: dict[str, Tensor]) -> None:
         safe_save_file(tables, folder / WEIGHTS_FILE, metadata={"format": "pt"})
         values = json.dumps(asdict(self.structure_config), indent=2)
         (folder / CONFIG_FILE).write_text(values + "\n", encoding="utf-8")
 
-    def save_pretrained(self, save_directory: str | Path, *arguments, push_to_hub: bool = False, **kwargs) -> None:
-        """Save the whole model as transformers does, and the structure beside it.
+    def save_pretrained(
+        self,
+        save_directory: str | Path,
+        is_main_process: bool = True,
+        state_dict: dict[str, Tensor] | None = None,
+        push_to_hub: bool = False,
+        **kwargs,
+    ) -> None:
+        """Save the whole model as transformers does, and the structure beside it; see `save_structure`.
 
         `with_structure(AutoModel.from_pretrained(folder), folder)` is the same model again. An Auto class alone says that
         it does not use `structure.table`.
         """
         own: Any = super()
-        own.save_pretrained(save_directory, *arguments, **kwargs)
-        if kwargs.get("is_main_process", True) and self.structure_config.relations:
-            self._write_structure(Path(save_directory))
+        # transformers empties the state dict that it is given.
+        tables = self._tables(state_dict, is_main_process) if self.structure_config.relations else {}
+        own.save_pretrained(save_directory, is_main_process, state_dict, **kwargs)
+        if tables:
+            self._write_structure(Path(save_directory), tables)
         if push_to_hub:
             hub = {name: kwargs[name] for name in ("commit_message", "private", "token", "create_pr") if name in kwargs}
             own.push_to_hub(kwargs.get("repo_id") or Path(save_directory).name, **hub)

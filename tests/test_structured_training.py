@@ -133,29 +133,67 @@ def test_compiled_models_agree_without_a_break_of_their_graph(kind):
 RANK = """
 import sys, torch
 sys.path.insert(0, sys.argv[1])
+from pathlib import Path
 from structured_subjects import ids_of, map_of, structured
 import torch.distributed as distributed
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 distributed.init_process_group("gloo")
+rank, folder = distributed.get_rank(), Path(sys.argv[2])
+
+def slopes(model):
+    own = slice(rank, rank + 1)
+    model(ids_of()[own], pair_map=map_of()[own]).logits.square().mean().backward()
+
 model = structured("llama", "sdpa", num_relations=5)
-parallel = torch.nn.parallel.DistributedDataParallel(model)
-rank = distributed.get_rank()
-parallel(ids_of()[rank : rank + 1], pair_map=map_of()[rank : rank + 1]).logits.square().mean().backward()
+slopes(torch.nn.parallel.DistributedDataParallel(model))
+sharded, mesh = structured("llama", "sdpa", num_relations=5), init_device_mesh("cpu", (2,))
+for layer in sharded.model.layers:
+    fully_shard(layer, mesh=mesh)
+fully_shard(sharded, mesh=mesh)
+slopes(sharded)
+split = sharded.structure.table.grad.full_tensor()
+sharded.save_structure(folder / "structure", is_main_process=rank == 0)
+# As Accelerate's get_state_dict does it.
+gathered = get_model_state_dict(sharded, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+sharded.save_pretrained(folder / "model", is_main_process=rank == 0, state_dict=gathered)
 if rank == 0:
-    torch.save(model.structure.table.grad, sys.argv[2])
+    torch.save([model.structure.table.grad, split], folder / "grads.pt")
 distributed.destroy_process_group()
 """
 
 
 @pytest.mark.slow
-def test_two_processes_have_the_derivatives_of_one(tmp_path):
-    script, result = tmp_path / "rank.py", tmp_path / "grad.pt"
+def test_two_processes_have_the_derivatives_of_one_and_write_whole_tables(tmp_path):
+    script = tmp_path / "rank.py"
     script.write_text(RANK)
     launched = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=29611"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    subprocess.run([*launched, str(script), str(Path(__file__).parent), str(result)], check=True, env=environment)
+    subprocess.run([*launched, str(script), str(Path(__file__).parent), str(tmp_path)], check=True, env=environment)
     model = structured("llama", "sdpa", num_relations=RELATIONS)
     model(ids_of(), pair_map=map_of()).logits.square().mean().backward()
-    torch.testing.assert_close(torch.load(result), model.structure.table.grad, atol=1e-6, rtol=1e-4)
+    for grad in torch.load(tmp_path / "grads.pt"):
+        torch.testing.assert_close(grad, model.structure.table.grad, atol=1e-6, rtol=1e-4)
+    for folder in ("structure", "model"):
+        again = longhand.with_structure(plain(), tmp_path / folder)
+        assert torch.equal(again.structure.table, model.structure.table)
+    assert torch.equal(again(ids_of(), pair_map=map_of()).logits, structured()(ids_of(), pair_map=map_of()).logits)
+
+
+def test_a_state_dict_that_was_gathered_is_written_and_a_split_table_is_refused(tmp_path):
+    model = structured()
+    whole = {name: weights + 1 for name, weights in model.state_dict().items()}
+    for save in (model.save_structure, model.save_pretrained):
+        # Own dictionaries, since transformers empties what it is given.
+        save(tmp_path / save.__name__, state_dict=dict(whole))
+        again = longhand.with_structure(plain(), tmp_path / save.__name__)
+        assert torch.equal(again.structure.table, whole["structure.table"])
+    # As FSDP's first version and DeepSpeed leave it.
+    model.structure.table.data = torch.empty(0)
+    with pytest.raises(ValueError, match="split over"):
+        model.save_structure(tmp_path / "split")
+    assert not (tmp_path / "split").exists()
 
 
 def test_accelerate_prepares_and_a_state_is_resumed(tmp_path):
