@@ -96,7 +96,7 @@ def test_every_verdict_has_a_ground_and_changes_with_broken_results(claim, paper
 
     measured = {"exact_match", "token_accuracy", "accuracy", "certified", "test_loss", "training_loss", "probabilities"}
     measured |= {"share_up_to_4", "effective_relations", "strongest", "after", "run_seconds", "same_id", "id_below"}
-    measured |= {"error", "shown", "hidden", "outside", "aligned"}
+    measured |= {"error", "shown", "hidden", "outside", "aligned", "step_seconds", "step_seconds_ratio"}
     read = claims.read_results
     monkeypatch.setattr(
         claims,

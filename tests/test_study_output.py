@@ -8,7 +8,7 @@ import pytest
 
 from longhand.hub_cards.research.__main__ import STUDIES, load_code, main
 from longhand.hub_cards.research.structured import families, table_cells
-from longhand.hub_cards.research.theories import complexity, nope_ceiling
+from longhand.hub_cards.research.theories import complexity, hint_costs, nope_ceiling
 from longhand.hub_cards.result_rows import read_results
 
 WRITING = [name for name in STUDIES if hasattr(load_code(name), "RESULTS")]
@@ -16,6 +16,7 @@ SHORT = {
     "nope_ceiling": [],
     "complexity": [],
     "families": [],
+    "hint_costs": [],
     "table_cells": ["--seeds", "1", "--steps", "20", "--batch_size", "2", "--num_samples", "2"],
 }
 """Studies that are run here, with options that make them short."""
@@ -46,6 +47,8 @@ def test_a_study_prints_its_rows_and_keeps_the_files_of_the_package(name, tmp_pa
     monkeypatch.setattr(families, "DECODERS", ["bloom", "mamba"])
     monkeypatch.setattr(families, "ENCODERS", [])
     monkeypatch.setattr(families, "OTHERS", ())
+    monkeypatch.setattr(hint_costs, "LENGTHS", (2,))
+    monkeypatch.setattr(hint_costs, "SIZE", 2)
     monkeypatch.setattr(table_cells, "SIZES", table_cells.SIZES[:1])
     before, output = package_files(), tmp_path / "new" / "rows.jsonl"
     main([name, "--output", str(output), *SHORT[name]])

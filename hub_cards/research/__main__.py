@@ -19,6 +19,7 @@ THEORIES = (
     "constructions",
     "flare",
     "functions",
+    "hint_costs",
     "nope_ceiling",
     "ring",
     "rules",
