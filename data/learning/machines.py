@@ -8,6 +8,7 @@ Vasilevskii 1973), all of a small depth and random ones of a large one.
 
 import math
 import random
+from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -100,6 +101,15 @@ class Machine:
             symbols.append(self.write[state][letter])
             state = self.next[state][letter]
         return tuple(symbols)
+
+    def last_written(self, word: Iterable[int]) -> int:
+        """The symbol that is written at the last column of a word, which has one."""
+        write, following = self.write, self.next
+        state = before = 0
+        letter = 0
+        for letter in word:
+            before, state = state, following[state][letter]
+        return write[before][letter]
 
     def reached(self, word: Iterable[int], state: int = 0) -> int:
         """The state behind a word."""
@@ -333,7 +343,7 @@ class MachineLearner:
         """The first columns of a word, up to the one at which the machine writes something else; None if there is none."""
         reading = self.reading
         if reading.answer == "last":
-            return word if machine.written(word)[-1] != reading.last(word) else None
+            return word if machine.last_written(word) != reading.last(word) else None
         written, right = machine.written(word), reading.written(word)
         if written == right:
             return None
@@ -456,7 +466,7 @@ class MachineLearner:
         while len(access) * letters**middle * len(telling) <= W_METHOD_WORDS:
             for reaching, between, behind in product(access, product(range(letters), repeat=middle), telling):
                 word = (*reaching, *between, *behind)
-                if self.reading.last(word) != machine.written(word)[-1]:
+                if self.reading.last(word) != machine.last_written(word):
                     return word
             self.tests.states = machine.states + middle - 1
             middle += 1
@@ -472,12 +482,21 @@ class _Favourite:
         between: for any two states, the letters that lead from the first to the second, counted.
         reached: for each number of columns and each state, the words that reach it.
         left: the same of words behind which a state has written a rare symbol, one column more.
+        lengths_to: for each state, the numbers of columns of the words that reach it.
+        lengths_from: the same of the words that are left, less one.
+        ways_to: for a number of columns and a state, the counts of the words by the state before it, added up; kept once
+            they were asked for, since words are many.
+        ways_from: the same of the words that are left, by the state behind it.
     """
 
     letter: int
     between: np.ndarray
     reached: np.ndarray
     left: np.ndarray
+    lengths_to: list[list[int]]
+    lengths_from: list[list[int]]
+    ways_to: dict[tuple[int, int], list[float]] = field(default_factory=dict)
+    ways_from: dict[tuple[int, int], list[float]] = field(default_factory=dict)
 
 
 class _Paths:
@@ -495,6 +514,7 @@ class _Paths:
                 self.letters[state].setdefault(after, []).append(letter)
             for after in self.letters[state]:
                 self.before[after].append(state)
+        self.after = [list(ways) for ways in self.letters]
         letters = range(len(machine.write[0]))
         chosen = generator.sample(letters, min(len(letters), MOST_FAVOURITES))
         self.favourites = [self._favourite(letter) for letter in (-1, *chosen)]
@@ -511,7 +531,13 @@ class _Paths:
                 between[state, self.machine.next[state][favoured]] += FAVOURED - 1.0
                 if self.machine.write[state][favoured] != self._usual:
                     last[state] += FAVOURED - 1.0
-        return _Favourite(favoured, between, _steps(first, between.T), _steps(last, between))
+        reached, left = _steps(first, between.T), _steps(last, between)
+        lengths_to, lengths_from = ([np.flatnonzero(column).tolist() for column in counts.T] for counts in (reached, left))
+        return _Favourite(favoured, between, reached, left, lengths_to, lengths_from)
+
+    def _one_of(self, states: Sequence[int], ways: Sequence[float]) -> int:
+        """One of some states, drawn by the counts of its ways; `ways` has them added up."""
+        return states[bisect(ways, self.generator.random() * ways[-1], 0, len(states) - 1)]
 
     def _letter(self, letters: Sequence[int], favoured: int) -> int:
         """One of some letters; the favoured one, -1 if there is none among them, counts `FAVOURED` times."""
@@ -526,12 +552,14 @@ class _Paths:
     def word_to(self, state: int) -> Word:
         """A random word that reaches a state; empty if none of up to `LONGEST_PATH` columns does."""
         own = self.generator.choice(self.favourites)
-        lengths = np.flatnonzero(own.reached[:, state]).tolist()
+        lengths = own.lengths_to[state]
         word: list[int] = []
         for columns in range(self.generator.choice(lengths) - 1 if lengths else -1, -1, -1):
             earlier = self.before[state]
-            weights = own.reached[columns, earlier] * own.between[earlier, state]
-            before = self.generator.choices(earlier, weights.tolist())[0]
+            if (ways := own.ways_to.get((columns, state))) is None:
+                ways = np.cumsum(own.reached[columns, earlier] * own.between[earlier, state]).tolist()
+                own.ways_to[columns, state] = ways
+            before = self._one_of(earlier, ways)
             word.append(self._letter_between(before, state, own.letter))
             state = before
         return tuple(reversed(word))
@@ -539,14 +567,16 @@ class _Paths:
     def word_from(self, state: int) -> Word:
         """A random word behind which a state has written a rare symbol; empty if none of few columns does."""
         own = self.generator.choice(self.favourites)
-        lengths = np.flatnonzero(own.left[:, state]).tolist()
+        lengths = own.lengths_from[state]
         if not lengths:
             return ()
         word: list[int] = []
         for columns in range(self.generator.choice(lengths) - 1, -1, -1):
-            later = list(self.letters[state])
-            weights = own.left[columns, later] * own.between[state, later]
-            after = self.generator.choices(later, weights.tolist())[0]
+            later = self.after[state]
+            if (ways := own.ways_from.get((columns, state))) is None:
+                ways = np.cumsum(own.left[columns, later] * own.between[state, later]).tolist()
+                own.ways_from[columns, state] = ways
+            after = self._one_of(later, ways)
             word.append(self._letter_between(state, after, own.letter))
             state = after
         favoured = own.letter >= 0 and self.machine.write[state][own.letter] != self._usual
