@@ -66,6 +66,20 @@ def test_a_refused_question_is_named_with_the_models_that_take_it():
             solver(wrong)
 
 
+@pytest.mark.slow
+def test_a_model_that_a_refusal_names_takes_the_question():
+    solvers = {name: longhand.load(name) for name in list_zoo()}
+    examples = {part.example_question for solver in solvers.values() for part in solver.checkpoint.task.parts}
+    changed = {text for example in examples for text in (example[:-1], f"-{example}")}
+    signs = {f"12{sign}" for sign in "+-*/,?&|"}
+    named = 0
+    for question in sorted({*changed, *signs, "+", "1+2-3*4", "1" * 300, "1" * 300 + "+1"}):
+        for name in shipped_for(question):
+            assert isinstance(solvers[name](question), str), (question, name)
+            named += 1
+    assert named > len(examples)
+
+
 def test_what_cannot_be_loaded_is_refused():
     with pytest.raises(ValueError, match="did you mean"):
         longhand.load("additoin")

@@ -8,7 +8,7 @@ from typing import overload
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from longhand.data.tasks.registry import task_from_recipe
-from longhand.hub_cards.checkpoints.checkpoint import Checkpoint, RefusedQuestion
+from longhand.hub_cards.checkpoints.checkpoint import Checkpoint, RefusedQuestion, bare
 from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo, load_checkpoint, locate
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
 
@@ -100,12 +100,13 @@ def answers_of(checkpoint: Checkpoint, questions: list[str]) -> list[str]:
 
 
 def shipped_for(question: str) -> list[str]:
-    """The names of a few shipped models whose tasks have questions of this form."""
+    """The names of a few shipped models that take a question."""
     names = []
     for name in list_zoo():
         task = task_from_recipe(read_recipe(ZOO_FOLDER / name / RECIPE_FILE))
         with suppress(ValueError):
             part = task.part_of(question)
+            part.check_question(bare(question))
             if part.prompt_fault(part.prompt(question)) is None:
                 names.append(name)
     # A name that is longer than another is of a variant.
