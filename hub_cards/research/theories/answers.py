@@ -1,6 +1,6 @@
 """How many questions a second each shipped model answers, in one call with a list.
 
-The questions are test problems of 8 digits, symbols, or rows and columns. With one thread of a processor, its own seconds are counted,
+The questions are test problems of 8 digits, symbols, or rows and columns. With one thread of a processor its own seconds count,
 which other programs do not lengthen.
 
 python -m longhand.hub_cards.research answers
@@ -17,6 +17,7 @@ from longhand.data.formatting import Examples
 from longhand.data.splits import make_generator
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.task import Task
+from longhand.hub_cards.checkpoints.checkpoint import bare
 from longhand.hub_cards.checkpoints.load import list_zoo
 from longhand.hub_cards.checkpoints.solver import load
 from longhand.hub_cards.research.output import add_output, write_output
@@ -35,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def draw_questions(task: Task, count: int) -> list[str]:
-    """Test problems of a task as questions; its example where its prompts are no questions."""
+    """Test problems of a task as questions, and its example for those that are none, such as 2*3-."""
     part = task.parts[0]
     lengths = np.repeat([part.operand_lengths(LENGTH)], count, axis=0)
     examples = part.examples(make_generator("answers", part.name, LENGTH), lengths, "test")
@@ -43,7 +44,17 @@ def draw_questions(task: Task, count: int) -> list[str]:
         return [part.example_question] * count
     assert isinstance(part, DecoderTask)
     queries = zip(examples.tokens, examples.query_lengths, strict=True)
-    return [decode(tokens[1:length], part.tokens) for tokens, length in queries]
+    drawn = [decode(tokens[1:length], part.tokens) for tokens, length in queries]
+    return [question if is_question(part, question) else part.example_question for question in drawn]
+
+
+def is_question(task: Task, text: str) -> bool:
+    """Whether a person may ask a text of a task."""
+    try:
+        task.check_question(bare(text))
+    except ValueError:
+        return False
+    return True
 
 
 def measure(name: str, num_questions: int) -> Row:
