@@ -105,6 +105,8 @@ def read_function(text: str) -> tuple[Callable[..., object], str, str]:
         file, name = text.strip(), ""
     if file.endswith(".py"):
         path = Path(file).expanduser()
+        if not path.is_file():
+            raise ValueError(f"--function {text.strip()}: there is no file {file}")
         load_plugin(path)
         module = sys.modules[f"{PACKAGE}.{path.stem}"]
         own = [

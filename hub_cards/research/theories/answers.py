@@ -1,7 +1,7 @@
 """How many questions a second each shipped model answers, in one call with a list.
 
-The questions are test problems of 8 digits, symbols, or rows and columns. With one thread of a processor its own seconds count,
-which other programs do not lengthen.
+The questions are test problems of 8 digits, symbols, or rows and columns. With one thread of a processor, only the seconds in
+which it works count, so that other programs change little.
 
 python -m longhand.hub_cards.research answers
 """
