@@ -129,7 +129,7 @@ def test_the_card_s_facts_tell_the_function_and_no_path_unless_it_is_private(rul
 def test_a_file_that_is_not_there_is_named_with_its_argument(given, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder.py").mkdir()
-    with pytest.raises(ValueError, match="--function .*no file"):
+    with pytest.raises(ValueError, match=r"--function .*no file"):
         parse_run(["columns", "--function", given])
 
 

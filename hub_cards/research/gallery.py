@@ -106,7 +106,8 @@ def shipped_table(names: Sequence[str]) -> str:
     """The table of these shipped models."""
     speeds = {row["model"]: row for row in read_results(ANSWERS)}
     machine = next(iter(speeds.values()))["hardware"]
-    note = f"Sizes are digits, symbols, or rows and columns. Answers are to 1,000 questions, in processor seconds ({machine})."
+    sizes = "Sizes are digits, symbols, or rows and columns."
+    note = f"{sizes} Answers are to 1,000 questions, in processor seconds ({machine})."
     return render_table([shipped_line(name, speeds.get(name)) for name in names], note)
 
 

@@ -1,6 +1,6 @@
 """How many questions a second each shipped model answers, in one call with a list.
 
-The questions are test problems of 8 digits, symbols, or rows and columns. With one thread of a processor, only the seconds in
+The questions are test problems of 8 digits, symbols, or rows and columns. With one thread of a processor, only seconds in
 which it works count, so that other programs change little.
 
 python -m longhand.hub_cards.research answers
