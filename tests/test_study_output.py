@@ -17,7 +17,7 @@ SHORT = {
     "complexity": [],
     "families": [],
     "hint_costs": [],
-    "table_cells": ["--seeds", "1", "--steps", "20", "--batch_size", "2", "--num_samples", "2"],
+    "table_cells": ["--seeds", "1", "--steps", "20", "--num_samples", "2"],
 }
 """Studies that are run here, with options that make them short."""
 

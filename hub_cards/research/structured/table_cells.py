@@ -16,8 +16,10 @@ Rows are written to table_cells.jsonl, or `--output`.
 
 import argparse
 import time
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +31,8 @@ from longhand.hub_cards.result_rows import Row, hardware, read_results
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 
+BERT, MINILM = MODELS = ("a BERT from scratch", "MiniLM-L6")
+
 TRAINED = 4
 """Most rows and columns of a table in training."""
 
@@ -39,6 +43,17 @@ CONTENTS, WORDS = 10, 34
 """Number of words that cells are drawn from, and of these and those that names are drawn from."""
 
 SCRATCH: dict[str, Any] = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 128}
+
+
+class Training(NamedTuple):
+    """How a model is trained."""
+
+    steps: int
+    batch_size: int
+    learning_rate: float
+
+
+FROM_SCRATCH, PRETRAINED = Training(2000, 64, 1e-3), Training(800, 16, 1e-4)
 
 TABLE_RATE = 3e-2
 """Learning rate of the tables of relations, which are few numbers of scores."""
@@ -117,34 +132,37 @@ class Reader:
             del batch["pair_map"]
         return {name: tensor.to(self.device) for name, tensor in batch.items()}
 
-    def train(self, steps: int, batch_size: int, learning_rate: float) -> None:
-        """Train on tables of up to `TRAINED` rows and columns."""
+    def train(self, training: Training) -> None:
+        """Train on tables of up to `TRAINED` rows and columns, by the cross-entropy over the cells of a table."""
         tables = [weights for name, weights in self.model.named_parameters() if name.startswith("structure")]
         others = [weights for name, weights in self.model.named_parameters() if not name.startswith("structure")]
-        rates = [learning_rate, *[TABLE_RATE] * len(tables)]
+        rates = [training.learning_rate, *[TABLE_RATE] * len(tables)]
         groups = [{"params": own} for own in (others, tables) if own]
-        optimizer = torch.optim.AdamW(groups, lr=learning_rate, weight_decay=0.0)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rates, total_steps=steps, pct_start=0.1)
+        optimizer = torch.optim.AdamW(groups, lr=training.learning_rate, weight_decay=0.0)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rates, total_steps=training.steps, pct_start=0.1)
         self.model.train()
-        for _ in range(steps):
+        for _ in range(training.steps):
             rows, columns = torch.randint(1, TRAINED + 1, (2,)).tolist()
-            batch = self.batch(batch_size, rows, columns)
-            labels = batch.pop("labels")
-            logits = self.model(**batch).logits
-            nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()).backward()
+            scores, asked = self.scores(training.batch_size, rows, columns)
+            nn.functional.cross_entropy(scores, asked).backward()
             nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
             schedule.step()
 
+    def scores(self, count: int, rows: int, columns: int) -> tuple[Tensor, Tensor]:
+        """Return what the model gives each token of tables, -inf if it is no cell, and the place of the cell asked for."""
+        batch = self.batch(count, rows, columns)
+        labels = batch.pop("labels")
+        logits = self.model(**batch).logits
+        return (logits[..., 1] - logits[..., 0]).masked_fill(labels < 0, -torch.inf), labels.argmax(1)
+
     @torch.no_grad()
     def share_right(self, count: int, rows: int, columns: int) -> float:
         """Return the share of tables whose cell with the largest score is the one that is asked for."""
-        batch = self.batch(count, rows, columns)
-        labels = batch.pop("labels")
-        logits = self.model.eval()(**batch).logits
-        scores = (logits[..., 1] - logits[..., 0]).masked_fill(labels < 0, -torch.inf)
-        return int((scores.argmax(1) == labels.argmax(1)).sum()) / count
+        self.model.eval()
+        scores, asked = self.scores(count, rows, columns)
+        return int((scores.argmax(1) == asked).sum()) / count
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -153,30 +171,34 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--weights", type=Path, help="folder of MiniLM-L6; without it, only the BERT from scratch is trained"
     )
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
-    for name, number in (("seeds", 3), ("steps", 2000), ("batch_size", 64), ("num_samples", 200)):
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="(default: both)")
+    parser.add_argument("--steps", type=int, help="of every model (default: each model's own)")
+    for name, number in (("seeds", 2), ("num_samples", 200)):
         parser.add_argument(f"--{name}", type=int, default=number, help="(default: %(default)s)")
     add_output(parser, RESULTS)
 
 
-def run(weights: Path | None, device: str, seeds: int, steps: int, batch_size: int, num_samples: int, output: Path) -> None:
-    """Train and test every model with and without the map, and write the rows; those of models left out are kept."""
-    rows: list[Row] = []
-    models: dict[str, tuple[Path | None, float]] = {"a BERT from scratch": (None, 1e-3)} | (
-        {} if weights is None else {"MiniLM-L6": (weights, 2e-4)}
-    )
-    kept = [row for row in read_results(output) if row["model"] not in models] if output.exists() else []
-    for name, (folder, rate) in models.items():
-        for seed in range(seeds):
-            for mapped in (True, False):
-                torch.manual_seed(seed)
-                begun, reader = time.monotonic(), Reader(folder, mapped, device)
-                reader.train(steps, batch_size, rate)
-                seconds = round(time.monotonic() - begun, 1)
-                own = {"model": name, "map": "with" if mapped else "without", "seed": seed, "run_seconds": seconds}
-                own |= {"steps": steps, "hardware": hardware(torch.device(device)), "num_samples": num_samples}
-                torch.manual_seed(seed + 1000)
-                for size in SIZES:
-                    share = reader.share_right(num_samples, *size)
-                    rows.append({**own, "size": f"{size[0]} x {size[1]}", "exact_match": share})
-                print(own, [row["exact_match"] for row in rows[-len(SIZES) :]], flush=True)
-                write_output([*kept, *rows], output)
+def run(
+    weights: Path | None, device: str, models: Sequence[str], steps: int | None, seeds: int, num_samples: int, output: Path
+) -> None:
+    """Train and test models with and without the map. Rows of what is not trained now stay in the file."""
+    settings = {BERT: (None, FROM_SCRATCH)} | ({} if weights is None else {MINILM: (weights, PRETRAINED)})
+    for name in (name for name in models if name in settings):
+        folder, training = settings[name]
+        if steps is not None:
+            training = training._replace(steps=steps)
+        for seed, mapped in product(range(seeds), (True, False)):
+            torch.manual_seed(seed)
+            begun, reader = time.monotonic(), Reader(folder, mapped, device)
+            reader.train(training)
+            own: Row = {"model": name, "map": "with" if mapped else "without", "seed": seed}
+            kept = [row for row in read_results(output) if not own.items() <= row.items()] if output.exists() else []
+            own |= {"run_seconds": round(time.monotonic() - begun, 1), **training._asdict()}
+            own |= {"hardware": hardware(torch.device(device)), "num_samples": num_samples}
+            torch.manual_seed(seed + 1000)
+            rows: list[Row] = []
+            for size in SIZES:
+                share = reader.share_right(num_samples, *size)
+                rows.append({**own, "size": f"{size[0]} x {size[1]}", "exact_match": share})
+            print(own, [row["exact_match"] for row in rows], flush=True)
+            write_output(sorted([*kept, *rows], key=lambda row: (row["model"], row["seed"])), output)
