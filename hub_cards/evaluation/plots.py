@@ -78,6 +78,7 @@ class Line(NamedTuple):
         label: what stands at its end.
         x, y: its points.
         low, high: the band around it; no band if empty.
+        look: the number of its colour and marker, for one that is the same in several axes; None for the next one.
     """
 
     label: str
@@ -85,6 +86,7 @@ class Line(NamedTuple):
     y: Sequence[float]
     low: Sequence[float] = ()
     high: Sequence[float] = ()
+    look: int | None = None
 
 
 def new_figure(height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, np.ndarray]:
@@ -120,7 +122,8 @@ def draw_lines(axes: Axes, lines: Iterable[Line], poor: Iterable[Line] = ()) -> 
     Args:
         poor: lines of what does not fit its trained lengths, in thin grey.
     """
-    for number, line in enumerate(merge_equal(lines)):
+    for place, line in enumerate(merge_equal(lines)):
+        number = place if line.look is None else line.look
         colour, style = COLOURS[number % len(COLOURS)], ("-", "--", ":")[number // len(COLOURS) % 3]
         axes.plot(line.x, line.y, style, color=colour, marker=MARKERS[number % len(MARKERS)], label=line.label)
         if len(line.low):

@@ -56,6 +56,9 @@ WEIGHTS = "LONGHAND_SMOLLM2"
 LONGEST = 5
 """Most digits of an operand in training."""
 
+LEARNED = 0.5
+"""Smallest median exact match at every trained length of a condition that is drawn in colour."""
+
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 40, 60, 80, 100)
 """Digits of both operands in the test."""
 
@@ -333,8 +336,8 @@ def draw(rows: list[Row], file: Path) -> None:
     tasks = [task for task, number in Counter(task for task, _ in pairs).items() if number > 1]
     figure, axes = plots.new_figure(2.9 * len(tasks), rows=len(tasks))
     for place, task in zip(axes[:, 0], tasks, strict=True):
-        lines = []
-        for condition in CONDITIONS:
+        lines, poor = [], []
+        for look, condition in enumerate(CONDITIONS):
             own: dict[int, list[float]] = {}
             for row in rows:
                 if (row["task"], row["condition"]) == (task, condition):
@@ -342,8 +345,11 @@ def draw(rows: list[Row], file: Path) -> None:
             if own:
                 scores = [own[length] for length in sorted(own)]
                 low, high = [min(each) for each in scores], [max(each) for each in scores]
-                lines.append(plots.Line(condition, sorted(own), [median(each) for each in scores], low, high))
-        plots.draw_lines(place, lines)
+                middle = [median(each) for each in scores]
+                line = plots.Line(condition, sorted(own), middle, low, high, look)
+                learned = all(score >= LEARNED for length, score in zip(line.x, line.y, strict=True) if length <= LONGEST)
+                (lines if learned else poor).append(line)
+        plots.draw_lines(place, lines, poor)
         place.axvspan(1, LONGEST, color=plots.GREY, alpha=0.15, linewidth=0)
         place.set(title=f"SmolLM2-135M, {task}", xlabel="digits", ylabel="exact match", xscale="log", ylim=(-0.03, 1.03))
         place.set_xticks([1, 2, 5, 10, 20, 50, 100], [1, 2, 5, 10, 20, 50, 100])
