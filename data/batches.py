@@ -1,11 +1,12 @@
 """Batches by index. The same seed gives the same bytes, with any number of processes and after any resumption.
 
-The datasets here are indexed by batch. Every process makes the whole global batch, which costs little, and keeps its part.
+The datasets here are indexed by batch. Every process draws the problems and the numbers of the whole global batch, which
+costs little, and makes the inputs of its own rows.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from torch.utils.data import Dataset
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
+from longhand.data.collator import CouplingCollator
 from longhand.data.formatting import Batch, Examples, LabelledTokens, as_batch, is_repeated, join_examples
 from longhand.data.lengths import rows_of_groups
 from longhand.data.machines.covering import NeighbourhoodBatch, Practice, Practised, Problems, join_neighbourhoods
@@ -26,7 +28,7 @@ class Batches(Dataset):
     """Parts of global batches: item i is this process's share of part `i % accumulation` of batch `i // accumulation`.
 
     Attributes:
-        collator: makes the inputs.
+        collator: makes the inputs of some rows of a batch, from all examples, the generator and the slice of the rows.
         batch_size: examples of a global batch, all processes and accumulated parts together.
         num_batches: global batches.
         process: index of this process.
@@ -57,19 +59,11 @@ class Batches(Dataset):
     def __getitem__(self, item: int) -> Batch:
         index, part = divmod(item, self.accumulation)
         examples, generator = self.global_batch(index)
-        shared: dict[str, object] = {}
-        share = part * self.processes + self.process
-        shares = self.processes * self.accumulation
-        for name, value in self.collator(examples, generator).items():
-            if isinstance(value, torch.Tensor):
-                own = value[share::shares]
-                # Losses of transformers view labels as one row.
-                shared[name] = own if is_repeated(value) else own.contiguous()
-            elif isinstance(value, tuple):
-                shared[name] = tuple(tensor[share::shares] for tensor in value)
-            else:
-                shared[name] = value
-        return as_batch(shared)
+        own = slice(part * self.processes + self.process, None, self.processes * self.accumulation)
+        inputs = self.collator(examples, generator, own).items()
+        # Losses of transformers view labels as one row.
+        is_own = {name: isinstance(value, torch.Tensor) and not is_repeated(value) for name, value in inputs}
+        return as_batch({name: cast(Any, value).contiguous() if is_own[name] else value for name, value in inputs})
 
     def global_batch(self, index: int) -> tuple[Examples | LabelledTokens | NeighbourhoodBatch, np.random.Generator]:
         """Examples of a whole batch, and the generator that goes on to draw their starts."""
@@ -230,6 +224,10 @@ class FixedBatches(Batches):
         self.groups = [task.examples(generator, lengths[rows], "train") for _, rows in groups]
         if mixed:
             self.groups = [join_examples(self.groups)]
+        has_shares = self.processes * self.accumulation > 1
+        # What a task augments may have other ids every time.
+        if has_shares and isinstance(self.collator, CouplingCollator) and type(task).augment is Task.augment:
+            self.groups = [self.collator.know_largest_ids(cast(Examples, group)) for group in self.groups]
         self.batches_per_epoch = sum(len(group) // self.batch_size for group in self.groups)
         if self.batches_per_epoch == 0:
             raise ValueError(

@@ -39,7 +39,12 @@ LARGEST_NUMBER = 2**31 - 1
 
 
 RING_SAMPLINGS = ("random_start", "batch_start")
-"""Ways to vary ids that may continue at 1 after the largest."""
+"""Ways to vary ids that may continue at 1 after the largest. Their starts are drawn up to where the largest ids allow."""
+
+EVERY_ROW = slice(None)
+
+_PLANNED_AT_ONCE = 1024
+"""Examples whose ids are planned at once, so that memory does not grow with a training set."""
 
 
 class CollatorOptions(TypedDict, total=False):
@@ -189,6 +194,7 @@ class CouplingCollator:
         self,
         examples: Examples | NeighbourhoodBatch | list[Mapping[str, object]],
         generator: np.random.Generator | None = None,
+        share: slice = EVERY_ROW,
     ) -> Batch:
         """A batch for `CoupledGPTForCausalLM.forward`; of rows, as `collate_rows` makes it, with position ids.
 
@@ -199,44 +205,84 @@ class CouplingCollator:
 
         Args:
             generator: source of a random `position_sampling`.
+            share: which of the examples, or of the neighbourhoods, the batch holds. They are as in a batch of all of them,
+                for which numbers are drawn, and which is as wide.
 
         Raises:
             ValueError: the `position_sampling` needs ids in 1..max_position_ids, and the examples have larger ones; or there
-                are neither ids nor a rule.
+                are neither ids nor a rule; or a share of rows is asked for.
         """
         if not isinstance(examples, (Examples, NeighbourhoodBatch)):
+            if share != EVERY_ROW:
+                raise ValueError(f"a share is for examples: of rows, give those that the batch holds, got {share}")
             return self._batch_of_rows(examples, generator)
         if self.coupling is None:
             raise ValueError("a collator of examples needs the coupling rule that their ids follow from")
-        rule = find_rule(self.coupling)
         if isinstance(examples, NeighbourhoodBatch):
-            return examples.labelled_inputs(rule.levels)
-        input_ids = torch.from_numpy(examples.tokens).long()
+            return examples.take(share).labelled_inputs(find_rule(self.coupling).levels)
+        input_ids, query_lengths = torch.from_numpy(examples.tokens[share]).long(), examples.query_lengths[share]
         columns = input_ids.shape[1]
-        planned = input_ids[:1] if examples.same_layout else input_ids
-        if examples.position_ids is not None and not rule.reads_any_text:
-            position_ids = torch.from_numpy(examples.position_ids[: len(planned)].astype(np.int64))
-        else:
-            position_ids = rule.plan(planned, columns).position_ids
-        position_ids = POSITION_SAMPLINGS[self.position_sampling](self, planned, position_ids, len(examples), generator)
-        labels = input_ids
+        planned, position_ids, largest_ids = self._plan(examples, share)
+        draw = Draw(len(examples), share, generator, largest_ids)
+        position_ids = POSITION_SAMPLINGS[self.position_sampling](self, planned, position_ids, draw)
         if examples.same_layout:
             labels = input_ids.clone()
-            labels[:, : examples.query_lengths[0]] = IGNORED
+            labels[:, : query_lengths[0]] = IGNORED
         else:
-            query = torch.arange(columns) < torch.from_numpy(examples.query_lengths).unsqueeze(1)
+            query = torch.arange(columns) < torch.from_numpy(query_lengths).unsqueeze(1)
             labels = input_ids.masked_fill(query | (input_ids == PAD), IGNORED)
         if examples.supervised is not None:
-            labels = labels.masked_fill(~torch.from_numpy(np.ascontiguousarray(examples.supervised)), IGNORED)
+            labels = labels.masked_fill(~torch.from_numpy(np.ascontiguousarray(examples.supervised[share])), IGNORED)
         batch: Batch = {
             "input_ids": input_ids,
             "labels": labels,
-            "position_ids": repeat_row(position_ids, len(examples)) if len(position_ids) == 1 else position_ids,
+            "position_ids": repeat_row(position_ids, len(input_ids)) if len(position_ids) == 1 else position_ids,
             "logits_to_keep": columns - int(examples.query_lengths.min()) + 1,
         }
         if not examples.same_layout:
             batch["attention_mask"] = (input_ids != PAD).long()
         return batch
+
+    def _plan(self, examples: Examples, share: slice) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """The tokens and the planned ids of a share of examples, or one row that stands for all of them.
+
+        With them come the largest ids (count or 1, levels) of all examples, if these are needed and more than the share.
+        """
+        known = examples.largest_ids
+        if examples.same_layout:
+            return *self._planned_rows(examples, slice(1)), None
+        if self.position_sampling not in RING_SAMPLINGS:
+            return *self._planned_rows(examples, share), None
+        # One number is drawn otherwise than several equal ones: where all have one plan, it is made of all.
+        if known is not None and (known != known[:1]).any():
+            return *self._planned_rows(examples, share), torch.from_numpy(known)
+        tokens, position_ids = self._planned_rows(examples, EVERY_ROW)
+        own_ids = position_ids[share] if len(position_ids) > 1 else position_ids
+        return tokens[share], own_ids, position_ids.amax(-1)
+
+    def _planned_rows(self, examples: Examples, rows: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        """The tokens (rows, columns) of some examples, and their planned ids (rows or 1, levels, columns)."""
+        rule, tokens = find_rule(cast(Any, self.coupling)), torch.from_numpy(examples.tokens[rows]).long()
+        if examples.position_ids is not None and not rule.reads_any_text:
+            return tokens, torch.from_numpy(examples.position_ids[rows].astype(np.int64))
+        return tokens, rule.plan(tokens, tokens.shape[1]).position_ids
+
+    def know_largest_ids(self, examples: Examples) -> Examples:
+        """Examples with `largest_ids`, by which a share of any of them is made without a plan of the others.
+
+        They are as they were if a plan of all is not needed, or if ids go on behind the text of a row.
+        """
+        if self.position_sampling not in RING_SAMPLINGS or examples.same_layout:
+            return examples
+        largest: list[np.ndarray] = []
+        for first in range(0, len(examples), _PLANNED_AT_ONCE):
+            tokens, position_ids = self._planned_rows(examples, slice(first, first + _PLANNED_AT_ONCE))
+            position_ids = position_ids.expand(len(tokens), -1, -1)
+            of_text = (position_ids * (tokens != PAD).unsqueeze(1)).amax(-1)
+            if not torch.equal(of_text, position_ids.amax(-1)):
+                return examples
+            largest.append(of_text.numpy())
+        return replace(examples, largest_ids=np.concatenate(largest))
 
     def _batch_of_rows(self, rows: list[Mapping[str, object]], generator: np.random.Generator | None) -> Batch:
         """The batch of `collate_rows` with position ids (count, tokens), or (count, levels, tokens) of several levels."""
@@ -260,7 +306,7 @@ class CouplingCollator:
             )
         if generator is None and self.position_sampling not in ("fixed", "spread"):
             generator = self._generator_of(tokens, ids)
-        drawn = POSITION_SAMPLINGS[self.position_sampling](self, tokens, ids, len(rows), generator)
+        drawn = POSITION_SAMPLINGS[self.position_sampling](self, tokens, ids, Draw(len(rows), EVERY_ROW, generator))
         ids, drawn = (each.squeeze(1) if each.shape[1] == 1 else each for each in (ids, drawn))
         batch["position_ids"] = ids if self.training_only else drawn
         if self.training_only:
@@ -290,19 +336,23 @@ def _take_ids(model: nn.Module, arguments: tuple, named: dict[str, object]) -> t
     return arguments, named
 
 
-def collate_labels(examples: LabelledTokens, generator: np.random.Generator | None = None) -> Batch:
+def collate_labels(
+    examples: LabelledTokens, generator: np.random.Generator | None = None, share: slice = EVERY_ROW
+) -> Batch:
     """A batch for `PairwiseBertForTokenClassification.forward`, which derives pair maps by itself.
 
     `input_ids`, `labels` and, if the examples have them, `states` are (count, columns). If rows differ in length, there is
     an `attention_mask`.
+
+    Args:
+        share: which of the examples the batch holds, as wide as a batch of all of them.
     """
-    input_ids = torch.from_numpy(examples.tokens).long()
-    batch: Batch = {"input_ids": input_ids, "labels": torch.from_numpy(examples.labels).long()}
+    input_ids = torch.from_numpy(examples.tokens[share]).long()
+    batch: Batch = {"input_ids": input_ids, "labels": torch.from_numpy(examples.labels[share]).long()}
     if examples.states is not None:
-        batch["states"] = torch.from_numpy(examples.states).long()
-    present = input_ids != PAD
-    if not present.all():
-        batch["attention_mask"] = present.long()
+        batch["states"] = torch.from_numpy(examples.states[share]).long()
+    if (examples.tokens == PAD).any():
+        batch["attention_mask"] = (input_ids != PAD).long()
     return batch
 
 
@@ -576,14 +626,41 @@ def _check_room(collator: CouplingCollator, needed: int, ids: int) -> None:
         raise ValueError(f"rows have position_ids up to {needed}: max_position_ids must be at least that, got {ids}")
 
 
-def _fixed(collator, tokens, position_ids, count, generator) -> torch.Tensor:
+@dataclass(frozen=True)
+class Draw:
+    """For which rows of a batch ids are drawn.
+
+    Attributes:
+        count: rows of the batch, for all of which numbers are drawn.
+        share: those that get them.
+        generator: source of the numbers; None if none are drawn.
+        largest_ids: (count or 1, levels) of the planned ids of all rows; None if those at hand are of all.
+    """
+
+    count: int
+    share: slice
+    generator: Any
+    largest_ids: torch.Tensor | None = None
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of the share."""
+        return len(range(self.count)[self.share])
+
+    def largest_of(self, position_ids: torch.Tensor) -> torch.Tensor:
+        """The largest ids (count or 1, levels, 1) of all rows, of which the share has these ids."""
+        return (position_ids.amax(-1) if self.largest_ids is None else self.largest_ids).unsqueeze(-1)
+
+
+def _fixed(collator, tokens, position_ids, draw) -> torch.Tensor:
     return position_ids if collator.start == 1 else shift_position_ids(position_ids, torch.tensor(collator.start - 1))
 
 
-def _random_start(collator, tokens, position_ids, count, generator) -> torch.Tensor:
+def _random_start(collator, tokens, position_ids, draw) -> torch.Tensor:
+    largest = draw.largest_of(position_ids)
     if collator.level_position_ids is None:
-        return _started(collator, position_ids, position_ids.amax(dim=(1, 2), keepdim=True), count, generator)
-    largest = position_ids.amax(dim=2, keepdim=True)
+        offset = _draw_starts(collator, largest.amax(1, keepdim=True), (draw.count, position_ids.shape[1], 1), draw)
+        return _shift(collator, position_ids, offset[draw.share])
     if largest.shape[1] != len(collator.level_position_ids):
         raise ValueError(
             f"level_position_ids must have a number for each of {largest.shape[1]} levels of position_ids, got "
@@ -593,27 +670,33 @@ def _random_start(collator, tokens, position_ids, count, generator) -> torch.Ten
     for needed, ids in zip(largest.amax(dim=(0, 2)).tolist(), collator.level_position_ids, strict=True):
         _check_room(collator, needed, ids)
     starts = (room - largest + 1).numpy()
-    return shift_position_ids(position_ids, torch.from_numpy(generator.integers(0, starts, size=(count, *starts.shape[1:]))))
+    offset = torch.from_numpy(draw.generator.integers(0, starts, size=(draw.count, *starts.shape[1:])))
+    return shift_position_ids(position_ids, offset[draw.share])
 
 
-def _batch_start(collator, tokens, position_ids, count, generator) -> torch.Tensor:
-    return _started(collator, position_ids, position_ids.amax(dim=(0, 1, 2), keepdim=True), 1, generator)
+def _batch_start(collator, tokens, position_ids, draw) -> torch.Tensor:
+    largest = draw.largest_of(position_ids).amax(dim=(0, 1), keepdim=True)
+    return _shift(collator, position_ids, _draw_starts(collator, largest, (1, position_ids.shape[1], 1), draw))
 
 
-def _started(collator, position_ids, largest, count, generator) -> torch.Tensor:
-    """Position ids moved up by `count` random numbers at each level, each as far as `largest` (count or 1, 1, 1) allows."""
+def _draw_starts(collator, largest: torch.Tensor, size: tuple[int, int, int], draw: Draw) -> torch.Tensor:
+    """Random numbers of this size by which ids move up, each as far as `largest` (count or 1, 1, 1) allows."""
     _check_room(collator, int(largest.max()), collator.max_position_ids)
     starts = np.full((1, 1, 1), collator.max_position_ids)
     if not collator.wrap_position_ids:
         starts = starts - (largest.numpy() - 1)
     # numpy draws other numbers for one bound than for an array of equal bounds.
     highest = int(starts[0, 0, 0]) if len(starts) == 1 else starts
-    offset = torch.from_numpy(generator.integers(0, highest, size=(count, position_ids.shape[1], 1)))
+    return torch.from_numpy(draw.generator.integers(0, highest, size=size))
+
+
+def _shift(collator, position_ids, offset: torch.Tensor) -> torch.Tensor:
     return shift_position_ids(position_ids, offset, collator.max_position_ids if collator.wrap_position_ids else None)
 
 
-def _multiplier(collator, tokens, position_ids, count, generator) -> torch.Tensor:
-    return position_ids * torch.from_numpy(generator.integers(1, collator.max_multiplier + 1, size=(count, 1, 1)))
+def _multiplier(collator, tokens, position_ids, draw) -> torch.Tensor:
+    factors = draw.generator.integers(1, collator.max_multiplier + 1, size=(draw.count, 1, 1))
+    return position_ids * torch.from_numpy(factors[draw.share])
 
 
 def _planned_largest_ids(collator, tokens, position_ids) -> torch.Tensor:
@@ -629,18 +712,18 @@ def _planned_largest_ids(collator, tokens, position_ids) -> torch.Tensor:
     return largest_ids
 
 
-def _randomized(collator, tokens, position_ids, count, generator) -> torch.Tensor:
-    largest_ids = _planned_largest_ids(collator, tokens, position_ids).expand(count, -1).numpy()
+def _randomized(collator, tokens, position_ids, draw) -> torch.Tensor:
+    largest_ids = _planned_largest_ids(collator, tokens, position_ids).expand(draw.rows, -1).numpy()
     ids = collator.max_position_ids
     # A random order of all ids: the first n ids of each row are its subset.
-    order = generator.random((*largest_ids.shape, ids)).argsort(axis=-1) + 1
+    order = draw.generator.random((draw.count, largest_ids.shape[1], ids))[draw.share].argsort(axis=-1) + 1
     subset = np.where(np.arange(ids) < largest_ids[..., None], order, ids)
     subset.sort(axis=-1)
     table = torch.from_numpy(np.pad(subset, ((0, 0), (0, 0), (1, 0))))
-    return table.gather(-1, position_ids.clamp(max=ids).expand(count, -1, -1))
+    return table.gather(-1, position_ids.clamp(max=ids).expand(draw.rows, -1, -1))
 
 
-def _spread(collator, tokens, position_ids, count, generator) -> torch.Tensor:
+def _spread(collator, tokens, position_ids, draw) -> torch.Tensor:
     return spread_position_ids(position_ids, _planned_largest_ids(collator, tokens, position_ids), collator.max_position_ids)
 
 

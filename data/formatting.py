@@ -63,6 +63,10 @@ def as_batch(inputs: Mapping[str, object]) -> Batch:
     return cast(Batch, dict(inputs))
 
 
+FILLERS = {"tokens": PAD, "labels": IGNORED, "states": NO_STATE, "supervised": False, "position_ids": 0}
+"""What stands at padding in those arrays of problems that have columns, by their names."""
+
+
 @dataclass(frozen=True)
 class Rows:
     """Problems as whole arrays; `tokens` is (count, columns), padded on the right."""
@@ -76,7 +80,7 @@ class Rows:
         """Some of the problems, without columns that are padding in all of them."""
         width = int(np.flatnonzero((self.tokens[rows] != PAD).any(axis=0)).max(initial=0)) + 1
         taken = {name: value[rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
-        return replace(self, **{name: value[..., :width] if value.ndim > 1 else value for name, value in taken.items()})
+        return replace(self, **{name: value[..., :width] if name in FILLERS else value for name, value in taken.items()})
 
     def shown_labels(self, row: int) -> str:
         """The labels of a problem behind its text, for reports; nothing where the text holds the response itself."""
@@ -95,6 +99,8 @@ class Examples(Rows):
             of them count.
         position_ids: (count, levels, columns) ids by the task's own coupling rule, if the query alone does not say them;
             else None. Rules that read any text do without.
+        largest_ids: (count, levels) the largest id of each row by a collator's rule, if that is the same with any padding
+            behind the row; None if it is not known.
     """
 
     tokens: np.ndarray
@@ -102,6 +108,7 @@ class Examples(Rows):
     same_layout: bool
     supervised: np.ndarray | None = None
     position_ids: np.ndarray | None = None
+    largest_ids: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -133,13 +140,12 @@ def join_examples(parts: list[AnyRows]) -> AnyRows:
     All parts have `states`, `supervised` or `position_ids`, or none has.
     """
     width = max(part.tokens.shape[1] for part in parts)
-    fills = {"tokens": PAD, "labels": IGNORED, "states": NO_STATE, "supervised": False, "position_ids": 0}
     joined: dict[str, np.ndarray] = {}
     for name in [name for name, value in vars(parts[0]).items() if isinstance(value, np.ndarray)]:
         rows = [getattr(part, name) for part in parts]
-        if name in fills:
+        if name in FILLERS:
             sides = [((0, 0),) * (row.ndim - 1) + ((0, width - row.shape[-1]),) for row in rows]
-            rows = [np.pad(row, side, constant_values=fills[name]) for row, side in zip(rows, sides, strict=True)]
+            rows = [np.pad(row, side, constant_values=FILLERS[name]) for row, side in zip(rows, sides, strict=True)]
         joined[name] = np.concatenate(rows)
     whole = replace(parts[0], **joined)
     return replace(whole, same_layout=False) if isinstance(whole, Examples) else whole
