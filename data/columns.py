@@ -369,7 +369,7 @@ class EncoderRows(Rows):
         bounds, _ = self.window_of(task, structure)
         rule = self.rule_of(task, structure.coupling)
         if rule == COLUMNS:
-            return max(relation for relation, _, _ in task.transducer.label_slots) + 1
+            return task.transducer.label_relations
         return num_relations(rule, bounds, _ENCODER_DEFAULTS.max_multiplier_length)
 
     def rule_ids(self, task, tokens: np.ndarray, coupling: str | None) -> np.ndarray:

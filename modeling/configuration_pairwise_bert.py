@@ -231,7 +231,7 @@ class PairwiseBertConfig(PluginConfig):
     def sink_relation(self, name: str) -> int:
         """Return the number of the sink's relation in a rule's maps: one more than the largest other."""
         if table := self.table:
-            return max(relation for relation, _, _ in table.label_slots) + 1
+            return table.label_relations
         relation_range: list[int] = self.relation_range  # type: ignore[assignment]  # __post_init__ fills it in
         if name == GIVEN:
             return self.num_relations or num_coupled_relations(relation_range, self.levels)

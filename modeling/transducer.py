@@ -23,6 +23,9 @@ from .vocabulary import GREATER, TOKENS
 
 DIRECTIONS = ("ones_first", "top_first")
 
+OWN_RELATIONS = 2
+"""A label's relations to itself (0) and to the label before it (1); those of the window come after them."""
+
 RESERVED = "$=>"
 """Characters that no alphabet holds: they begin a text, a response and a further pass."""
 
@@ -117,16 +120,18 @@ class Transducer:
 
     @cached_property
     def label_slots(self) -> list[tuple[int, int, int]]:
-        """What a label sees besides itself (relation 0) and the label before it (relation 1).
+        """What a label sees besides itself and the label before it: what a decoder's token of the column before it sees.
 
         Each is a relation, a column and an operand. Columns count from the one before the label's own, in the direction of
         the pass. Operands that cannot be told apart share a relation.
         """
-        (own,) = self.passes
-        low, high = own.window
-        seen = [(column, source) for column in range(low, high + 1) for source in own.reads]
-        count = 1 if own.symmetric else self.operands
-        return [(2 + (column - low) * count + source * (count > 1), column, source) for column, source in seen]
+        place_of = {relation: OWN_RELATIONS + place for place, relation in enumerate(self.relations)}
+        return [(place_of[relation], column, source) for relation, column, source in self.relations_of(0)]
+
+    @property
+    def label_relations(self) -> int:
+        """How many relations a label has."""
+        return OWN_RELATIONS + len(self.relations)
 
     @cached_property
     def states_beyond(self) -> list[int]:

@@ -14,6 +14,7 @@ from longhand.data.tasks.registry import build_task
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.relations import coupled_pair_map
 from longhand.modeling.settling import find_answers
+from longhand.modeling.transducer import OWN_RELATIONS
 from longhand.modeling.vocabulary import EQUALS
 
 WHOLE_TEXTS = [
@@ -158,6 +159,15 @@ def test_what_an_encoders_tokens_see_by_the_pair_map_is_what_they_see_by_ids_of_
     others = torch.tensor([ids(column) for column, ids in pairs]).T.unsqueeze(0)
     related = coupled_pair_map(own, others, window, windowed=True)[0, 0].tolist()
     assert sorted(related) == sorted(relations)
+
+
+@named([build_task(f"settling_{name}") for name in ("base_addition", "comparison", "even_pairs", "remainder", "plus_one")])
+def test_what_a_label_sees_of_operands_is_what_rows_of_ids_say(task):
+    """The model's table names relations, columns and operands of each slot; the search finds them by the ids of rows."""
+    (sight,) = task.sights
+    found = [(OWN_RELATIONS + relation, *slot) for slot, relation in zip(sight.sees, sight.relations, strict=True)]
+    assert found == task.transducer.label_slots
+    assert max(relation for relation, _, _ in found) + 1 == task.transducer.label_relations
 
 
 def _answers(task):

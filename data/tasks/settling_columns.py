@@ -14,6 +14,7 @@ from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.tasks.encoder_task import KNOWN_OR_NOT
 from longhand.modeling.encoder_maps import COLUMNS
 from longhand.modeling.settling import NO_STATE
+from longhand.modeling.transducer import OWN_RELATIONS
 from longhand.modeling.vocabulary import EQUALS, GREATER
 
 SETTLING = "settling_"
@@ -116,7 +117,7 @@ def _covering(task: SettlingColumns) -> CoveringCases:
     # The label before is read at `>`; `=` has none.
     keys = np.column_stack([np.full(len(rows), GREATER), np.where(before == EQUALS, EQUALS, GREATER), read])
     labels = np.column_stack([right, number[before], np.full(read.shape, NO_STATE)])
-    relations = [0, 1, *(relation for relation, _, _ in task.transducer.label_slots)]
+    relations = [*range(OWN_RELATIONS), *(OWN_RELATIONS + relation for relation in sight.relations)]
     decided = agree(number_rows(keys), right)
     about = {"argument": f"{SEARCHED} {KNOWN_OR_NOT}", "ideal": _IDEAL, "task": task}
     return hide_labels(
