@@ -23,7 +23,7 @@ KNOWN = {
     "the verifier": (5, 2_020),
     "datasets": (70, 10_100),
     "ask": (90, 12_400),
-    "begin": (93, 13_300),
+    "begin": (92, 13_130),
     "train": (102, 14_100),
 }
 """Files and lines of code, without comments and docstrings, of each closure when it was last looked at."""
@@ -112,7 +112,8 @@ def test_a_training_run_loads_what_it_uses(closures):
     assert len(files) <= MOST_FILES and lines <= MOST_LINES, f"train.py addition loads {len(files)} files, {lines:,} lines"
     unused = ("data/learning/", "data/proofs/lengths/", "data/proofs/verify", "hub_cards/page/", "hub_cards/research/")
     assert not [file for file in [*files, *closures["train"]] if file.startswith(unused)]
-    at_its_end = ("hub_cards/checkpoints/load.py", "hub_cards/checkpoints/certificate_file.py")
+    certificates = ("data/proofs/certificate.py", "hub_cards/checkpoints/certificate_file.py")
+    at_its_end = (*certificates, "hub_cards/checkpoints/load.py")
     assert not {*at_its_end} & {*files} and {*at_its_end} <= {*closures["train"]}
 
 

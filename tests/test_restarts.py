@@ -8,6 +8,7 @@ from test_train import UNTIL_CERTIFIED, Cut
 from transformers import TrainerState
 
 from longhand import train
+from longhand.data.proofs import certificate
 from longhand.hub_cards.checkpoints import certificate_file
 from longhand.hub_cards.checkpoints.checkpoint import RESTARTS_FILE
 from longhand.hub_cards.checkpoints.load import read_checkpoint
@@ -34,7 +35,7 @@ SEEDS = [5, 6, 7]
 def patch_checks(patch) -> list[int]:
     """Let checks find three wrong predictions, and none from step 8 on with the third seed; return the seeds by turn."""
     made = []
-    check_thoroughly, make_trainer = trainer.check_thoroughly, train.make_trainer
+    check_thoroughly, make_trainer = certificate.check_thoroughly, train.make_trainer
 
     def making(run):
         made.append(make_trainer(run))
@@ -49,7 +50,7 @@ def patch_checks(patch) -> list[int]:
 
     seeds = []
     patch.setattr(train, "make_trainer", making)
-    patch.setattr(trainer, "check_thoroughly", check)
+    patch.setattr(certificate, "check_thoroughly", check)
     patch.setattr(certificate_file, "certify_checkpoint", lambda *_, **__: None)
     patch.setattr(train, "is_certified", lambda *_: True)
     return seeds

@@ -270,7 +270,7 @@ def test_run_cut_off_after_it_was_certified_resumes_to_the_same_weights(tmp_path
     def certified_from_step_10(model, task, enough):
         return replace(check(model, task), wrong=0, ratio=99.0, failing=Practice()) if 9 in drawn else check(model, task)
 
-    monkeypatch.setattr(trainer, "check_thoroughly", certified_from_step_10)
+    monkeypatch.setattr(certificate_module, "check_thoroughly", certified_from_step_10)
     monkeypatch.setattr(certificate_file, "certify_checkpoint", lambda *_, **__: None)
     monkeypatch.setattr(train, "is_certified", lambda *_: True)
     train.main([*arguments, str(tmp_path / "whole")])
@@ -295,7 +295,7 @@ def test_run_stops_at_the_first_validation_without_mistakes_and_with_the_asked_r
 ):
     check, drawn = trainer.check_neighbourhoods, drawn_batches(monkeypatch)
     monkeypatch.setattr(
-        trainer,
+        certificate_module,
         "check_thoroughly",
         lambda model, task, enough: replace(check(model, task), wrong=wrong, ratio=ratio),
     )

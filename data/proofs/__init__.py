@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from longhand.data.on_demand import names_on_demand
 
 if TYPE_CHECKING:
-    from longhand.data.proofs.certificate import LARGEST_RATIO as LARGEST_RATIO
-    from longhand.data.proofs.certificate import ROUNDING_FACTOR as ROUNDING_FACTOR
     from longhand.data.proofs.certificate import Certificate as Certificate
     from longhand.data.proofs.certificate import certify as certify
     from longhand.data.proofs.certificate import check_thoroughly as check_thoroughly
     from longhand.data.proofs.certificate import find_difference as find_difference
     from longhand.data.proofs.certificate import hash_weights as hash_weights
+    from longhand.data.proofs.check import LARGEST_RATIO as LARGEST_RATIO
+    from longhand.data.proofs.check import ROUNDING_FACTOR as ROUNDING_FACTOR
     from longhand.data.proofs.check import CannotCertify as CannotCertify
     from longhand.data.proofs.check import Check as Check
     from longhand.data.proofs.check import Failure as Failure
@@ -29,10 +29,10 @@ else:
             "Certificate": "longhand.data.proofs.certificate",
             "Check": "longhand.data.proofs.check",
             "Failure": "longhand.data.proofs.check",
-            "LARGEST_RATIO": "longhand.data.proofs.certificate",
+            "LARGEST_RATIO": "longhand.data.proofs.check",
             "LengthProver": "longhand.data.proofs.lengths.prover",
             "LengthVerdict": "longhand.data.proofs.lengths.up_to_length",
-            "ROUNDING_FACTOR": "longhand.data.proofs.certificate",
+            "ROUNDING_FACTOR": "longhand.data.proofs.check",
             "certify": "longhand.data.proofs.certificate",
             "check_neighbourhoods": "longhand.data.proofs.check",
             "check_thoroughly": "longhand.data.proofs.certificate",

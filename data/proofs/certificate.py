@@ -19,21 +19,14 @@ from transformers import PreTrainedModel
 
 from longhand.data.families import DECODER
 from longhand.data.machines.covering import Practice
-from longhand.data.proofs.check import CannotCertify, Check, Failure, check_neighbourhoods, coverings
+from longhand.data.proofs.check import ROUNDING_FACTOR, CannotCertify, Check, Failure, check_neighbourhoods, coverings
 from longhand.data.proofs.provable import provable
-from longhand.data.proofs.windows.rounding import CLEAR
 from longhand.data.splits import make_generator
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.task import Task
 from longhand.modeling.coupling import plan_position_ids
 from longhand.modeling.pretrained import find_not_finite
 from longhand.modeling.stored_names import read_as_stored
-
-ROUNDING_FACTOR = 10
-"""How many times every lead must exceed the bound of its rounding error."""
-
-LARGEST_RATIO = CLEAR
-"""The largest quotient of a lead and its bound that can be asked for; above it, bounds are only as fine as is needed."""
 
 BY_TABLE = ", by the table in the field `transducer`,"
 """The words by which the statement of a column task names its table."""

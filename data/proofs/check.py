@@ -19,10 +19,17 @@ from transformers import PreTrainedModel
 from longhand.data.machines.columns import MOST_NEIGHBOURHOODS
 from longhand.data.machines.covering import Covering, Listed, Practice
 from longhand.data.proofs.provable import provable
+from longhand.data.proofs.windows.rounding import CLEAR
 from longhand.data.tasks.task import Task
 from longhand.modeling.inputs import read_format
 from longhand.modeling.transducer import table_of
 from longhand.modeling.vocabulary import TOKENS, UNKNOWN
+
+ROUNDING_FACTOR = 10
+"""How many times every lead must exceed the bound of its rounding error, for a certificate."""
+
+LARGEST_RATIO = CLEAR
+"""The largest quotient of a lead and its bound that can be asked for; above it, bounds are only as fine as is needed."""
 
 FAILURES_SHOWN = 10
 

@@ -24,7 +24,7 @@ from transformers.utils.chat_template_utils import parse_google_format_docstring
 
 from longhand.data.families import PositionArguments
 from longhand.data.formatting import Batch
-from longhand.data.proofs.certificate import LARGEST_RATIO, ROUNDING_FACTOR
+from longhand.data.proofs.check import LARGEST_RATIO, ROUNDING_FACTOR
 from longhand.data.tasks.column_task import MEANING, ColumnTask
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.plugins import PACKAGE, Plugin, load_plugin, require_plugins
