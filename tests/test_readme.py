@@ -62,6 +62,16 @@ def anchors(text):
     return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
+def test_a_list_of_contents_is_complete():
+    listed = {}
+    for name, text in PAGES.items():
+        entries = re.findall(r"^- \[([^\]]*)\]\(#", text, re.MULTILINE)
+        if entries:
+            listed[name] = entries
+            assert entries == re.findall(r"^## (.*)$", text, re.MULTILINE), name
+    assert "RESULTS.md" in listed
+
+
 @pytest.mark.parametrize("page", [README, *documents.HUB_CARDS.glob("*.md")], ids=lambda page: page.name)
 def test_links_and_pictures_lead_somewhere(page):
     text = page.read_text(encoding="utf-8")
