@@ -431,9 +431,11 @@ def test_an_address_holds_a_model_and_a_question(open_page, file):
     playwright.expect(page).to_have_url(f"{file.as_uri()}#hex-addition?ff+1")
     choose(page, "bitwise-or")
     assert page.evaluate("location.hash") == "#bitwise-or?10%7C11"
-    for address in ("#nobody?1", "#%", "#addition?%"):
+    for address, unknown in {"#nobody?1": "nobody", "#%": "%", "#addition?%": "", "#copy?12": ""}.items():
         page.goto(f"{file.as_uri()}{address}")
         page.wait_for_selector("#verdict .badge")
+        said = f"This page has no model {unknown}." if unknown else ""
+        playwright.expect(page.locator("#folder-error")).to_have_text(said)
 
 
 @pytest.mark.parametrize("name", SHOWN)
@@ -712,9 +714,10 @@ def test_the_page_and_python_agree_on_what_can_be_shown(open_page, small_file):
 
 
 def test_models_that_fail_are_small_and_as_accurate_as_the_lesson_says():
-    for name, shares in {"addition-no-positions": {6: 0.0}, "addition-short-table": {3: 1.0, 6: 0.02}}.items():
+    said = {"addition-no-positions": {3: 1.0, 4: 0.0, 6: 0.0}, "addition-short-table": {3: 1.0, 6: 0.02}}
+    for name, shares in said.items():
         folder, generator = LESSONS_FOLDER / name, random.Random(0)
-        assert (folder / "model.safetensors").stat().st_size < 100_000
+        assert (folder / "model.safetensors").stat().st_size < 150_000
         checkpoint = load_checkpoint(str(folder))
         for length, share in shares.items():
             pairs = [(int(number(generator, length)), int(number(generator, length))) for _ in range(20)]

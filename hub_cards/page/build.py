@@ -199,8 +199,8 @@ CARRIES = ("base_addition", "plus_one", "constant_multiplication")
 
 
 LESSON = {
-    "addition-no-positions": "Its tokens have no positions. Trained on sums of 1 to 3 digits, it is right in a third "
-    "of those with 3.",
+    "addition-no-positions": "Its tokens have no positions. Trained on sums of 1 to 3 digits, it answers all of those "
+    "with 3, and none with more.",
     "addition-short-table": "It learned the same sums, by ids that digits share, as rows of a table. It answers those of 3 "
     "digits, and hardly one of 6.",
     "addition": "It sees the digits by differences of shared ids alone, through a window.",
@@ -208,7 +208,8 @@ LESSON = {
 """By checkpoint, in the order of the lesson, what tells it from the others; all but the last one lie in `LESSONS_FOLDER`."""
 
 LESSONS_FOLDER = FOLDER / "lessons"
-"""Checkpoints that are trained to fail on sums longer than their own, for the lesson."""
+"""Checkpoints that are trained to fail on sums longer than their own, for the lesson, each by
+`python -m longhand.train FOLDER/recipe.yaml --output_dir outputs/NAME`."""
 
 
 def default_sources() -> list[str]:

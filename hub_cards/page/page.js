@@ -54,7 +54,7 @@ async function choose(place, question = "") {
   at("model").value = place;
   at("models").querySelector(`[value="${place}"]`).checked = true;
   for (const id of ["checked", "stated", "broken", "described", "sizes", "result", "verdict"]) at(id).replaceChildren();
-  say({ name, about, error: "", busy: "", legal: "", "checking-said": "", "noising-said": "" });
+  say({ name, about, error: "", busy: "", legal: "", "checking-said": "", "noising-said": "", "folder-error": "" });
   for (const id of ["checking", "noising"]) at(id).hidden = true;
   // What is typed before the model's own question stands there would be lost.
   setEnabled(false);
@@ -169,7 +169,7 @@ function readAddress(hash) {
       return text; // a `%` that somebody typed
     }
   });
-  return [MODELS.findIndex((model) => model.name === name), question];
+  return [MODELS.findIndex((model) => model.name === name), question, name];
 }
 
 function draw(drawing) {
@@ -319,7 +319,7 @@ at("lesson-form").addEventListener("submit", (event) => {
 });
 
 function follow(hash) {
-  const [place, question] = readAddress(hash), isLesson = LESSON.length > 0 && /^#lesson($|\?)/.test(hash);
+  const [place, question, name] = readAddress(hash), isLesson = LESSON.length > 0 && /^#lesson($|\?)/.test(hash);
   at("lesson-view").hidden = !isLesson;
   at("model-view").hidden = isLesson;
   if (isLesson) {
@@ -327,8 +327,9 @@ function follow(hash) {
     chosen ??= LESSON.at(-1);
     return teach(question || "73918+26485");
   }
-  if (place >= 0) choose(place, question);
-  else if (chosen === null) choose(0);
+  if (place >= 0) return choose(place, question);
+  if (chosen === null) choose(0);
+  if (name) say({ "folder-error": `This page has no model ${name}.` });
 }
 // The event's address, since an answer that comes in between may have changed the page's.
 globalThis.addEventListener("hashchange", ({ newURL }) => follow(new URL(newURL).hash));
