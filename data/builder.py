@@ -208,9 +208,8 @@ class TaskDatasetConfig(datasets.BuilderConfig):
             if split not in SPLITS:
                 raise ValueError(f"split {split!r} is unknown: choose one of {', '.join(SPLITS)}")
             check_integer("num_samples", count, 1)
-        for split, (first, end) in (self.rows or {}).items():
-            if not 0 <= first < end <= (held := self.num_samples.get(split, 0)):
-                raise ValueError(f"rows must lie in 0 to {held:,} of {split}, got {first:,} to {end:,}")
+        if self.rows is not None:
+            _check_rows(self.rows, self.num_samples)
         rows_of(task).check_structure(task, self.structure)
 
     @property
@@ -342,6 +341,20 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
         return as_messages(table) if self.config.messages else table
 
 
+def _check_rows(rows: Mapping[str, tuple[int, int]], num_samples: Mapping[str, int]) -> None:
+    """Raise ValueError unless rows name parts of splits that hold so many rows."""
+    is_mapping = isinstance(rows, Mapping) and len(rows) > 0
+    pairs = [part for part in rows.values() if isinstance(part, Sequence)] if is_mapping else []
+    if not is_mapping or len(pairs) < len(rows) or not all([type(end) for end in pair] == [int, int] for pair in pairs):
+        raise ValueError(
+            f"rows must be the first row and the one after the last by split, such as {{'train': (0, 10)}}, got {rows!r}"
+        )
+    for split, (first, end) in rows.items():
+        held = num_samples.get(split, 0)
+        if not 0 <= first < end <= held:
+            raise ValueError(f"rows must lie in 0 to {held:,} of {split}, got {first:,} to {end:,}")
+
+
 def load_task_dataset(
     task: str,
     *,
@@ -405,6 +418,10 @@ def load_task_dataset(
     """
     for file in [plugin] if isinstance(plugin, str | PathLike) else plugin:
         load_plugin(file)
+    flags = {"messages": messages, "position_ids": position_ids, "pair_map": pair_map, "streaming": streaming}
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise ValueError(f"{name} must be True or False, got {flag!r}")
     split = None if split is None else str(split)
     names = SPLITS if split is None else [part.partition("[")[0] for part in split.split("+")]
     if not isinstance(num_samples, Mapping):

@@ -109,6 +109,13 @@ class CouplingCollator:
         sampling = self.position_sampling
         if sampling not in POSITION_SAMPLINGS:
             raise ValueError(f"position_sampling {sampling!r} is unknown: choose one of {', '.join(POSITION_SAMPLINGS)}")
+        if self.coupling is not None:
+            find_rule(self.coupling)
+        read_by = {"wrap_position_ids": RING_SAMPLINGS, "max_multiplier": ("multiplier",)}
+        for name, samplings in {**read_by, "level_position_ids": ("random_start",)}.items():
+            if getattr(self, name) not in (None, False) and sampling not in samplings:
+                legal = " or ".join(map(repr, samplings))
+                raise ValueError(f"{name} is for position_sampling {legal}, got it with {sampling!r}: leave out one of them")
         check_integer("seed", self.seed, 0, LARGEST_NUMBER)
         for name in ("max_position_ids", "max_multiplier", "start", "most_levels"):
             number = getattr(self, name)
@@ -430,6 +437,9 @@ say how many tokens a row has."""
 LABEL_NAMES = ("labels", "label", "label_ids")
 """Names of the column `labels`, as for the collators of transformers."""
 
+_PAIR_AXES = 2
+"""Axes of tokens of a column that has values for pairs of tokens."""
+
 _SIMILAR = 0.8
 """From this ratio of `difflib` on, a column that holds no text is taken for a misspelt one."""
 
@@ -442,7 +452,8 @@ def collate_rows(rows: list[Mapping[str, object]], pad_token_id: int = PAD, padd
 
     Args:
         rows: rows of a dataset, see `example_columns`. The columns that models take (`ROW_COLUMNS`) are passed on; others,
-            such as texts and sizes, are not, unless their name shows that one of these is meant.
+            such as texts and sizes, are not, unless their name or their values for all pairs of tokens show that one of
+            these is meant.
         pad_token_id: padding of `input_ids`.
         padding_side: `"right"`, or `"left"`, as for `generate()`.
 
@@ -515,6 +526,25 @@ def _check_names(rows: list[Mapping[str, object]], names: set[str]) -> None:
             raise ValueError(
                 f"rows have a column {name!r}, which no model takes: {meant[0]!r} is meant, or rename the column"
             )
+        if fitting := [column for column in ROW_COLUMNS if column not in names and _could_be(column, spelled, rows, name)]:
+            raise ValueError(
+                f"rows have a column {name!r}, which no model takes: {' or '.join(map(repr, fitting))} may be meant; else "
+                "rename the column, or remove it"
+            )
+
+
+def _could_be(column: str, spelled: str, rows: list[Mapping[str, object]], name: str) -> bool:
+    """Whether values under another name are of a column: for all pairs of tokens, or for tokens and named by its end."""
+    is_end = column.endswith(f"_{spelled}")
+    kinds = [kind for kind in ROW_COLUMNS[column] if kind.token_axes == _PAIR_AXES or (is_end and kind.token_axes)]
+    main = next((own for own in ("input_ids", "inputs_embeds") if rows[0].get(own) is not None), None)
+    if main is None or not kinds:
+        return False
+    with suppress(TypeError, ValueError, RuntimeError):
+        tokens = len(torch.as_tensor(rows[0][main]))
+        values = torch.as_tensor(rows[0].get(name))
+        return any(kind.fits(values, tokens) for kind in kinds)
+    return False
 
 
 def _values_of(rows: list[Mapping[str, object]], name: str) -> list[object]:

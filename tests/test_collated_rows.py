@@ -110,6 +110,18 @@ def test_a_misspelt_column_is_refused_and_not_dropped():
         for values in ([1, 2], torch.tensor([1, 2]), [[0.5]]):
             with pytest.raises(ValueError, match=f"rows have a column '{name}', which no model takes: '{meant}' is meant"):
                 longhand.collate_rows([ROW, ROW | {name: values}])
+    # Values of tokens under the end of a name, and values of pairs under any name.
+    bare = {name: ROW[name] for name in ("input_ids", "labels")}
+    for name, values, meant in (
+        ("mask", [1, 0], "'attention_mask'"),
+        ("ids", [1, 2], "'position_ids' or 'token_type_ids'"),
+        ("bias", [[0.5, 0.5]] * 2, "'position_bias' or 'attention_mask'"),
+        ("relations", [[0, 1]] * 2, "'pair_map'"),
+        ("adjacency", torch.ones(3, 2, 2, dtype=torch.long), "'pair_map'"),
+    ):
+        with pytest.raises(ValueError, match=f"rows have a column '{name}', which no model takes: {meant} may be meant"):
+            longhand.collate_rows([bare | {name: values}, bare])
+        assert name not in longhand.collate_rows([bare | {name: "a text"}])
     with pytest.raises(ValueError, match="labels under one name, got labels and label"):
         longhand.collate_rows([ROW | {"label": 3}])
     with pytest.raises(ValueError, match="input_ids or inputs_embeds, got both"):

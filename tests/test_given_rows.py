@@ -363,7 +363,14 @@ def test_training_on_ids_of_another_rule_says_once_that_generate_plans_by_the_mo
         ({"max_position_ids": 9.5}, "max_position_ids must be an integer"),
         ({"position_sampling": "multiplier", "max_multiplier": 0}, "must be an integer"),
         *(({"start": start}, "start must be an integer") for start in (0, "x", 1.0, True, 10**30)),
-        *(({"level_position_ids": (9, level)}, "level_position_ids must be an integer") for level in (0, 9.5, True)),
+        *(
+            ({"position_sampling": "random_start", "level_position_ids": (9, level)}, "level_position_ids must be an int")
+            for level in (0, 9.5, True)
+        ),
+        ({"coupling": "unknown"}, "coupling must be a rule, or the name of one"),
+        ({"wrap_position_ids": True}, "wrap_position_ids is for position_sampling 'random_start' or 'batch_start'"),
+        ({"level_position_ids": (9, 9)}, "level_position_ids is for position_sampling 'random_start', got it with 'fixed'"),
+        ({"max_multiplier": 3}, "max_multiplier is for position_sampling 'multiplier', got it with 'fixed'"),
         (
             {"position_sampling": "randomized", "max_position_ids": 9},
             "'randomized' needs the coupling rule",

@@ -516,6 +516,9 @@ def test_tables_of_examples_are_read_however_their_columns_are_parted(text, endi
         ("sums.csv", "q;a\n1;2\n", "question"),
         ("sums.csv", "question,answer\n1,2,3\n", "line 2"),
         ("sums.csv", "question answer\n1 2\n", "first line"),
+        ("sums.csv", "question,answer,answer\n1,2,3\n", "answer 2 times"),
+        ("sums.csv", 'question,answer\n"1+2,3\n4+5",9\n', "line 3"),
+        ("sums.jsonl", '{"question": "1", "question": "3", "answer": "2"}\n', "line 1: it has question 2 times"),
         ("sums.jsonl", '{"question": "1", "answer": "2"}\n\n{"question": 1\n', "line 3"),
     ],
 )
@@ -532,6 +535,12 @@ def test_files_of_examples_are_read_alike(tmp_path):
     (tmp_path / "sums.csv").write_text("question,answer\n12+34,46\n5+5,10\n")
     found = [[example[:2] for example in read_examples(tmp_path / name)] for name in ("sums.jsonl", "sums.csv")]
     assert found == 2 * [[example[:2] for example in examples]]
+    # Only a new line ends a line, and a further column may have several.
+    odd = "a\u2028b\x0cc"
+    (tmp_path / "odd.jsonl").write_text(json.dumps({"question": odd, "answer": "1"}, ensure_ascii=False))
+    (tmp_path / "odd.csv").write_text(f'question,answer,note\n{odd},1,"two\nlines"\n')
+    for name in ("odd.jsonl", "odd.csv"):
+        assert [example[:2] for example in read_examples(tmp_path / name)] == [(odd, "1")]
     for content in ("", "no json\n", '{"question": "1"}\n', "[1]\n"):
         (tmp_path / "bad.jsonl").write_text(content)
         with pytest.raises(Refused):

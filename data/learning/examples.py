@@ -1,6 +1,7 @@
 """From questions and answers alone to a task: the smallest machine that merging of states finds (RPNI, in AALpy)."""
 
 import csv
+import io
 import json
 import math
 import random
@@ -99,21 +100,35 @@ def read_examples(file: Path) -> list[Example]:
 def _rows_of_objects(text: str) -> list[tuple[int, Any]]:
     """The lines of JSON in a text, by number."""
     rows = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
-            rows.append((number, json.loads(line)))
-        except ValueError as error:
+            rows.append((number, json.loads(line, object_pairs_hook=_object_of)))
+        except json.JSONDecodeError as error:
             raise ValueError(f"line {number} is no JSON: {error}") from error
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from error
     return rows
+
+
+def _check_once(names: Sequence[str]) -> None:
+    """Raise ValueError if the question or the answer has several values."""
+    if repeated := [name for name in Example._fields[:2] if names.count(name) > 1]:
+        raise ValueError(f"it has {repeated[0]} {names.count(repeated[0])} times: leave one of them")
+
+
+def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object of these pairs."""
+    _check_once([name for name, _ in pairs])
+    return dict(pairs)
 
 
 def _rows_of_table(text: str) -> list[tuple[int, Any]]:
     """The rows of a table in a text, by number; the sign of its first line parts its columns."""
     head = text.partition("\n")[0]
     sign = max(SEPARATORS, key=head.count)
-    reader = csv.reader(text.splitlines(), delimiter=sign, skipinitialspace=True)
+    reader = csv.reader(io.StringIO(text), delimiter=sign, skipinitialspace=True)
     names: list[str] | None = None
     rows = []
     for row in reader:
@@ -127,13 +142,19 @@ def _rows_of_table(text: str) -> list[tuple[int, Any]]:
                     f"its first line must name the columns question and answer, got {head.strip()!r:.60}: "
                     f"{missing[0]} is missing"
                 )
+            _check_once(names)
         elif len(cells) != len(names):
             raise ValueError(
                 f"line {reader.line_num} has {len(cells)} columns and the first line {len(names)}, parted by {sign!r}: "
                 "quote a question that has this sign, or take another one"
             )
         else:
-            rows.append((reader.line_num, dict(zip(names, cells, strict=True))))
+            record = dict(zip(names, cells, strict=True))
+            if open_cells := [name for name in Example._fields[:2] if "\n" in record[name]]:
+                raise ValueError(
+                    f"the {open_cells[0]} that ends on line {reader.line_num} begins on an earlier one: a quote is not closed"
+                )
+            rows.append((reader.line_num, record))
     return rows
 
 
