@@ -152,7 +152,7 @@ def _rows_of_table(text: str) -> list[tuple[int, Any]]:
             record = dict(zip(names, cells, strict=True))
             if open_cells := [name for name in Example._fields[:2] if "\n" in record[name]]:
                 raise ValueError(
-                    f"the {open_cells[0]} that ends on line {reader.line_num} begins on an earlier one: a quote is not closed"
+                    f"the {open_cells[0]} that ends on line {reader.line_num} begins on another: a quote is not closed"
                 )
             rows.append((reader.line_num, record))
     return rows
