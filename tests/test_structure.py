@@ -152,24 +152,29 @@ def lines_of_code(file: str) -> frozenset[int]:
 
 
 MOST_LINES = 60
-"""Lines of code of a function in `data/proofs/`: a reader has to follow it from beginning to end."""
+"""Lines of code of a function: a reader has to follow it from beginning to end."""
 
 LONGER = {
-    ("verify_certificate.py", "of_table"): 68,  # a step, what it writes and where a run ends, which share their states
+    ("data/machines/sights.py", "find_neighbourhoods"): 61,  # the search on which the completeness of every list rests
+    # A step, what it writes and where a run ends, which share their states.
+    ("data/proofs/verify_certificate.py", "of_table"): 65,
+    ("eval.py", "parse_arguments"): 75,  # one option after the other
+    ("modeling/modeling_coupled_gpt.py", "forward"): 70,
 }
 """Functions that are longer, with their lines; none of them may grow."""
 
 
-def test_a_proof_is_made_of_functions_that_a_reader_can_follow():
-    lengths = {
-        (Path(file).name, node.name): len(lines_of_code(file) & set(range(node.lineno, node.end_lineno + 1)))
-        for file in FILES
-        if file.startswith("data/proofs/")
-        for node in ast.walk(FILES[file])
-        if isinstance(node, ast.FunctionDef)
-    }
+def test_a_reader_can_follow_every_function():
+    """A proof is made of lemmas, and a command is a story of steps with names."""
+    lengths: dict[tuple[str, str], int] = {}
+    for file in FILES:
+        for node in ast.walk(FILES[file]):
+            if isinstance(node, ast.FunctionDef):
+                lines = len(lines_of_code(file) & {*range(node.lineno, node.end_lineno + 1)})
+                # A file may have several functions of one name.
+                lengths[file, node.name] = max(lines, lengths.get((file, node.name), 0))
     too_long = {name: lines for name, lines in lengths.items() if lines > LONGER.get(name, MOST_LINES)}
-    assert not too_long, f"split these functions into lemmas of at most {MOST_LINES} lines: {too_long}"
+    assert not too_long, f"split these functions into parts of at most {MOST_LINES} lines: {too_long}"
     short_again = [name for name in LONGER if lengths.get(name, 0) <= MOST_LINES]
     assert not short_again, f"take these functions out of LONGER, they are short: {short_again}"
 

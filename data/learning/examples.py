@@ -195,72 +195,112 @@ def learn_task_from_examples(
     began = time.monotonic()
     examples = list({(example.question, example.answer): example for example in reversed(examples)}.values())
     assumed = ""
-    dropped: list[Example] = []
     try:
         with alarm(seconds):
             if alphabet is None and base == DEFAULT_BASE and (found_base := base_of(examples)):
                 base, assumed = found_base
-            wrong = [] if complete else wrong_examples(examples, base, alphabet, max(drop_wrong, MOST_NAMED))
-            if len(wrong) > drop_wrong:
-                named = ", ".join(map(shown, wrong))
-                raise Refused(
-                    f"without {count_of(len(wrong), 'example')} the others agree on one machine, so "
-                    f"{'it is' if len(wrong) == 1 else 'they are'} likely to be wrong: {named}; correct "
-                    f"{'it' if len(wrong) == 1 else 'them'}, or go on without by --drop_wrong {len(wrong)}"
-                )
-            dropped = wrong
-            examples = [example for example in examples if example not in dropped]
-            shuffled, held_out, used = parted(examples)
-            reading, machine, missing = read_in_some_way(shuffled, used, base, alphabet, complete)
+            wrong = [] if complete else named_wrong(examples, base, alphabet, drop_wrong)
+            merged = merge([example for example in examples if example not in wrong], base, alphabet, complete)
     except OutOfTime:
         raise Refused(f"no machine was found after {seconds:g} seconds of merging {len(examples):,} examples") from None
-    words, sign = reading.words, reading.sign
-    failing = [example for example in held_out if not reading.agrees(machine, example)]
-    if failing:
-        raise Refused(
-            f"{len(failing)} of {len(held_out)} examples that were held out are not answered by the machine of "
-            f"{machine.states} states that agrees with the others, such as {shown(failing[0])}: give more of them"
-        )
-    entries = machine.states * words.count
-    machine = minimised(machine)
+    merged.check_held_out()
+    reading, words, machine = merged.reading, merged.reading.words, minimised(merged.machine)
     is_number = words.are_numbers and reading.answer == "all"
     linear = linear_function(machine, words) if is_number and reading.direction == ONES_FIRST else None
     sizes, reads = (words.base,) * words.operands, tuple(range(words.operands))
     passes: tuple[TablePass, ...] = (TablePass(machine, reading.symbols, reading.direction, reading.flush, sizes, reads),)
     found = f"{count_of(machine.states, 'state')}, {order_of(words, reading.direction)}{more_of(reading.flush)}"
     found += "; the answer is one symbol" if reading.answer == "last" else ""
-    sign = sign_between(words, passes, is_sum=False) if sign and not is_written(sign) else sign
+    sign = reading.sign
+    if sign and not is_written(sign):
+        sign = sign_between(words, passes, is_sum=False)
 
     def task_with(passes: tuple[TablePass, ...], found: str) -> ColumnTask:
         return build(name, words, sign, reading.answer, passes, f"{source}: {found}.")
 
     task, found = layout_of_passes(passes, found, task_with, words.operands, write_states)
-    reached = (
-        f"{len(missing)} of the {entries:,} entries are reached by none of them, and were completed by the identity below"
-    )
-    if not missing:
-        reached = f"each of the {entries:,} entries is reached"
-    longest = max(len(reading.letters(example)) for example in shuffled) - reading.flush
-    agree = f"{len(used):,} examples of up to {count_of(longest, 'column')} agree"
-    checked = f"{agree}, and all {len(held_out):,} that were held out{reading.spread(held_out)}; {reached}"
-    if dropped:
-        checked += f"; left out as wrong: {', '.join(map(shown, dropped))}"
     names = [chr(ord("a") + place) for place in range(words.operands)]
-    proved = linear.sentence(names, words.base) if linear else NOTHING_PROVED
-    return Learned(
-        task,
-        Report(
-            source,
-            found,
-            checked,
-            proved,
-            reading.legend,
-            seconds=time.monotonic() - began,
-            one_length=task.one_length,
-            linear=linear,
-            assumed=assumed,
-        ),
+    report = Report(
+        source,
+        found,
+        merged.checked + (f"; left out as wrong: {', '.join(map(shown, wrong))}" if wrong else ""),
+        linear.sentence(names, words.base) if linear else NOTHING_PROVED,
+        reading.legend,
+        seconds=time.monotonic() - began,
+        one_length=task.one_length,
+        linear=linear,
+        assumed=assumed,
     )
+    return Learned(task, report)
+
+
+def named_wrong(examples: Sequence[Example], base: int, alphabet: str | None, drop_wrong: int) -> list[Example]:
+    """`wrong_examples`, of which so many may be left out.
+
+    Raises:
+        Refused: there are more; the message names them.
+    """
+    wrong = wrong_examples(examples, base, alphabet, max(drop_wrong, MOST_NAMED))
+    if len(wrong) > drop_wrong:
+        named = ", ".join(map(shown, wrong))
+        raise Refused(
+            f"without {count_of(len(wrong), 'example')} the others agree on one machine, so "
+            f"{'it is' if len(wrong) == 1 else 'they are'} likely to be wrong: {named}; correct "
+            f"{'it' if len(wrong) == 1 else 'them'}, or go on without by --drop_wrong {len(wrong)}"
+        )
+    return wrong
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The machine that was merged from examples.
+
+    Attributes:
+        reading: how the examples are read.
+        machine: agrees with those that are used.
+        missing: entries of its table that no example reaches; the identity of a linear function completed them.
+        used, held_out: the examples.
+    """
+
+    reading: "ExampleReading"
+    machine: Machine
+    missing: Sequence[tuple[int, int]]
+    used: Sequence[Example]
+    held_out: Sequence[Example]
+
+    def check_held_out(self) -> None:
+        """Raise `Refused` if the machine does not answer an example that was held out."""
+        failing = [example for example in self.held_out if not self.reading.agrees(self.machine, example)]
+        if failing:
+            raise Refused(
+                f"{len(failing)} of {len(self.held_out)} examples that were held out are not answered by the machine of "
+                f"{self.machine.states} states that agrees with the others, such as {shown(failing[0])}: give more of them"
+            )
+
+    @property
+    def checked(self) -> str:
+        """Which examples agree, in words."""
+        entries = self.machine.states * self.reading.words.count
+        reached = f"each of the {entries:,} entries is reached"
+        if self.missing:
+            reached = (
+                f"{len(self.missing)} of the {entries:,} entries are reached by none of them, and were completed by the "
+                "identity below"
+            )
+        longest = max(len(self.reading.letters(example)) for example in (*self.used, *self.held_out)) - self.reading.flush
+        agree = f"{len(self.used):,} examples of up to {count_of(longest, 'column')} agree"
+        held_out = f"all {len(self.held_out):,} that were held out{self.reading.spread(self.held_out)}"
+        return f"{agree}, and {held_out}; {reached}"
+
+
+def merge(examples: Sequence[Example], base: int, alphabet: str | None, complete: bool) -> Merged:
+    """Merge a machine from most of the examples.
+
+    Raises:
+        Refused: there is none.
+    """
+    shuffled, held_out, used = parted(examples)
+    return Merged(*read_in_some_way(shuffled, used, base, alphabet, complete), used, held_out)
 
 
 def parted(examples: Sequence[Example]) -> tuple[list[Example], list[Example], list[Example]]:
@@ -282,21 +322,12 @@ def base_of(examples: Sequence[Example]) -> tuple[int, str] | None:
         return None
     base = max(2, 1 + max(map(DIGITS.index, digits)))
     _, held_out, used = parted(examples)
-    if _agrees(used, held_out, base) and not _agrees(used, held_out, DEFAULT_BASE):
+    if _fits(used, held_out, base, None) and not _fits(used, held_out, DEFAULT_BASE, None):
         return (
             base,
             f"numbers in base {base}, since all digits are below {base} and the examples agree in it (--base takes another)",
         )
     return None
-
-
-def _agrees(used: Sequence[Example], held_out: Sequence[Example], base: int) -> bool:
-    """Whether a machine of the examples that are used answers those that are held out."""
-    try:
-        reading, machine, _ = read_in_some_way([*used, *held_out], used, base, None, complete=False)
-    except Refused:
-        return False
-    return all(reading.agrees(machine, example) for example in held_out)
 
 
 def wrong_examples(examples: Sequence[Example], base: int, alphabet: str | None, most: int) -> list[Example]:
@@ -335,7 +366,7 @@ def wrong_examples(examples: Sequence[Example], base: int, alphabet: str | None,
 
 
 def _fits(used: Sequence[Example], held_out: Sequence[Example], base: int, alphabet: str | None) -> bool:
-    """Whether the examples are right as they are, or fail for a reason that is not a few wrong ones."""
+    """Whether a machine of the examples that are used answers those that are held out."""
     try:
         reading, machine, _ = read_in_some_way([*used, *held_out], used, base, alphabet, complete=False)
     except Refused:

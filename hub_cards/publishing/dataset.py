@@ -208,51 +208,16 @@ def render_dataset_card(
         in_memory: bytes of the rows of every file in memory.
         is_on_hub: whether `repo_id` is a repository, and no folder.
     """
-    configurations, counts = dataset.configurations, dataset.num_samples
-    streams = {name: dataset.load(name, streaming=True)[next(iter(counts))] for name in configurations}
-    features = {name: Features(in_order_of_reading(stream.features)) for name, stream in streams.items()}
-    tasks = dataset.tasks
+    configurations, counts, tasks = dataset.configurations, dataset.num_samples, dataset.tasks
+    features = _features(dataset)
     default, arguments = next(iter(configurations.items()))
     first = tasks[default]
-    ideas = family_card(first).ideas(first)
-    data = DatasetCardData(
-        license=LICENSE,
-        pretty_name=f"{first.name.replace('_', ' ').capitalize()}, {' and '.join(name.replace('_', ' ') for name in tasks)}",
-        # Digits are of no language.
-        language=["zxx"],
-        task_categories=[first.family.pipeline],
-        size_categories=[size_category(len(configurations) * sum(counts.values()))],
-        tags=[TAG, kind_tag("dataset"), *SUBJECTS, *ideas, "synthetic"],
-        configs=[
-            {
-                "config_name": name,
-                "data_files": [{"split": split, "path": f"{name}/{split}-*.parquet"} for split in counts],
-                **({"default": True} if name == default else {}),
-            }
-            for name in configurations
-        ],
-    )
-    infos = DatasetInfosDict()
-    for name in configurations:
-        own = {
-            split: [file.path for file in dataset.files() if (file.configuration, file.split) == (name, split)]
-            for split in counts
-        }
-        stored = {split: sum(in_memory.get(path, 0) for path in paths) for split, paths in own.items()}
-        splits = SplitDict({split: SplitInfo(split, stored[split], count) for split, count in counts.items()})
-        infos[name] = DatasetInfo(
-            features=features[name],
-            splits=splits,
-            download_size=sum(sizes.get(path, 0) for paths in own.values() for path in paths),
-            dataset_size=sum(stored.values()),
-        )
-    infos.to_dataset_card_data(data)
     given = "".join(f", {name}={value!r}" for name, value in {**arguments, "seed": dataset.seed}.items())
     split, count = next(iter(counts.items()))
     rules = [f"`{rule}`" for rule in (family_card(own).rule_on_card(own) for own in tasks.values()) if rule is not None]
     return render(
         "dataset_card.md",
-        data,
+        _metadata(dataset, features, sizes, in_memory),
         title=Path(repo_id).name,
         repo_id=repo_id,
         is_on_hub=is_on_hub,
@@ -266,11 +231,60 @@ def render_dataset_card(
         columns={column: kind for own in features.values() for column, kind in own.items()},
         meanings=COLUMNS,
         split=split,
-        is_coupled="position-coupling" in ideas,
+        is_coupled="position-coupling" in family_card(first).ideas(first),
         rules=" or ".join(dict.fromkeys(rules)) or None,
         drawing=family_card(first).draw(first),
         call=f'load_task_dataset("{dataset.task}", split="{split}", num_samples={count}{given})',
     )
+
+
+def _features(dataset: GeneratedDataset) -> dict[str, Features]:
+    """The columns of each configuration with their types, in the order in which a reader meets them."""
+    first_split = next(iter(dataset.num_samples))
+    streams = {name: dataset.load(name, streaming=True)[first_split] for name in dataset.configurations}
+    return {name: Features(in_order_of_reading(stream.features)) for name, stream in streams.items()}
+
+
+def _metadata(
+    dataset: GeneratedDataset, features: Mapping[str, Features], sizes: Mapping[str, int], in_memory: Mapping[str, int]
+) -> DatasetCardData:
+    """The head of a card, which the Hub reads; arguments as of `render_dataset_card`."""
+    counts, tasks = dataset.num_samples, dataset.tasks
+    task = tasks[next(iter(dataset.configurations))]
+    configs: list[dict[str, object]] = [
+        {
+            "config_name": name,
+            "data_files": [{"split": split, "path": f"{name}/{split}-*.parquet"} for split in counts],
+        }
+        for name in dataset.configurations
+    ]
+    configs[0]["default"] = True
+    data = DatasetCardData(
+        license=LICENSE,
+        pretty_name=f"{task.name.replace('_', ' ').capitalize()}, {' and '.join(name.replace('_', ' ') for name in tasks)}",
+        # Digits are of no language.
+        language=["zxx"],
+        task_categories=[task.family.pipeline],
+        size_categories=[size_category(len(configs) * sum(counts.values()))],
+        tags=[TAG, kind_tag("dataset"), *SUBJECTS, *family_card(task).ideas(task), "synthetic"],
+        configs=configs,
+    )
+    infos = DatasetInfosDict()
+    for name in dataset.configurations:
+        own = {
+            split: [file.path for file in dataset.files() if (file.configuration, file.split) == (name, split)]
+            for split in counts
+        }
+        stored = {split: sum(in_memory.get(path, 0) for path in paths) for split, paths in own.items()}
+        splits = SplitDict({split: SplitInfo(split, stored[split], count) for split, count in counts.items()})
+        infos[name] = DatasetInfo(
+            features=features[name],
+            splits=splits,
+            download_size=sum(sizes.get(path, 0) for paths in own.values() for path in paths),
+            dataset_size=sum(stored.values()),
+        )
+    infos.to_dataset_card_data(data)
+    return data
 
 
 def _task_of(name: str, arguments: dict[str, object]) -> Task:

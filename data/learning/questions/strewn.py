@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import NamedTuple
 
 from longhand.data.learning.questions.constants import LONGEST_CONSTANT, Constants
 from longhand.data.learning.questions.patterns import read_pattern, text_of_pattern
@@ -183,72 +184,124 @@ def _near(values: Sequence[int]) -> list[int]:
 
 def _texts(strewn: Strewn, words: Words, generator: random.Random) -> Iterator[str]:
     """Operands that hold constants."""
-    alphabet, longest = words.alphabet, longest_of(words)
-
-    def drawn(shortest: int, most: int) -> str:
-        return "".join(generator.choices(alphabet, k=generator.randint(shortest, most)))
-
-    def some(choices: Sequence[tuple]) -> Sequence[tuple]:
-        return choices if len(choices) <= MOST_JOINED else generator.sample(choices, MOST_JOINED)
-
-    for pattern in strewn.patterns:
-        tree = read_pattern(pattern)
-        for _ in range(TEXTS_OF_A_PATTERN // len(strewn.patterns)):
-            text = text_of_pattern(tree, generator)
-            if text and set(text) <= set(alphabet):
-                place = generator.randrange(len(text))
-                yield from (text, text[:place] + generator.choice(alphabet) + text[place + 1 :])
-    for number, text in enumerate(strewn.fragments):
-        yield from (text, text[:-1], text[1:])
-        for _ in range(3):
-            place = generator.randrange(len(text))
-            yield text[:place] + generator.choice(alphabet) + text[place + 1 :]
-        if number >= MOST_FRAGMENTS:
-            continue
-        for _ in range(4):
-            yield from (drawn(1, 3) + text, text + drawn(1, 3), drawn(1, 8) + text + drawn(1, 8))
-        yield from (drawn(9, 60) + text, text + drawn(9, 60), drawn(9, 60) + text + drawn(9, 60))
-        yield text[: generator.randint(1, len(text))] + drawn(1, 3)
-        for times in range(2, 6):
-            yield from (text * times, (text + drawn(1, 1)) * times)
+    drawing, longest = _Drawing(words.alphabet, generator), longest_of(words)
     fragments = strewn.fragments[:MOST_FRAGMENTS]
-    for one, other in some(list(product(fragments, repeat=2))):
-        yield from (one + other, drawn(0, 2) + one + drawn(0, 4) + other + drawn(0, 2))
-        if len(one) + len(other) > 2:
-            # Two constants that overlap, as the beginning of one is the end of the other.
-            yield from _overlapped(one, other)
-    for _ in range(min(MOST_JOINED, 20 * len(fragments) ** 2)):
-        row = generator.choices(fragments, k=generator.randint(3, 6))
-        yield drawn(0, 3) + "".join(each + drawn(0, 2) * generator.randint(0, 1) for each in row)
-    units = list(dict.fromkeys((*fragments, *alphabet[:36])))
+    yield from _of_patterns(strewn.patterns, drawing)
+    for number, text in enumerate(strewn.fragments):
+        yield from _changed(text, drawing)
+        if number < MOST_FRAGMENTS:
+            yield from _around(text, drawing)
+    yield from _joined(fragments, drawing)
+    units = list(dict.fromkeys((*fragments, *words.alphabet[:36])))
     long = [length for length in strewn.lengths if length > MOST_REPEATS][:MOST_LONG_REPEATS]
     long_repeats = list(product(units[:UNITS_REPEATED_LONG], long))
-    for unit, count in (*some(list(product(units, strewn.counts))), *long_repeats):
-        between = drawn(0, 2)
-        for times in (count - 1, count, count + 1):
-            if len(unit + between) * times <= longest:
-                yield from (unit * times, (unit + between) * times, drawn(1, 5) + unit * times + drawn(1, 5))
-            if times <= MOST_REPEATS and len(unit) * times <= longest:
-                # A sign between so many parts, such as the dots of an address.
-                for most in (1, 2, 4):
-                    yield drawn(1, most) + "".join(unit + drawn(1, most) for _ in range(times))
-    for unit, place in (*some(list(product(units, strewn.counts))), *long_repeats):
+    for unit, count in (*drawing.some(list(product(units, strewn.counts))), *long_repeats):
+        yield from _repeated(unit, count, longest, drawing)
+    for unit, place in (*drawing.some(list(product(units, strewn.counts))), *long_repeats):
         for at in (place - 1, place, place + 1):
-            yield from (drawn(at, at) + unit + drawn(0, 9), drawn(0, 9) + unit + drawn(at, at))
-    filled = some(list(product(fragments, strewn.lengths)))
+            yield from (drawing.of(at) + unit + drawing.up_to(9), drawing.up_to(9) + unit + drawing.of(at))
+    filled = drawing.some(list(product(fragments, strewn.lengths)))
     for text, length in filled:
         times = min(WORDS_OF_A_LENGTH, 1 + MOST_JOINED // len(filled))
         for columns in (length - 1, *times * [length], length + 1):
             rest = columns - len(text)
             if rest > 0:
-                yield from (text + drawn(rest, rest), drawn(rest, rest) + text)
+                yield from (text + drawing.of(rest), drawing.of(rest) + text)
+    times = max(2, min(WORDS_OF_A_LENGTH, MOST_JOINED // max(1, len(strewn.lengths)))) // 2
     for length in strewn.lengths:
         for columns in (length - 1, length, length + 1):
-            for _ in range(max(2, min(WORDS_OF_A_LENGTH, MOST_JOINED // len(strewn.lengths))) // 2 if columns else 0):
-                few = "".join(generator.sample(alphabet, min(len(alphabet), generator.randint(1, 3))))
-                yield from (drawn(columns, columns), "".join(generator.choices(few, k=columns)))
-            if columns and len(alphabet) > 1:
-                yield alphabet[1] + alphabet[0] * (columns - 1)
+            yield from _of_length(columns, times, drawing)
+
+
+class _Drawing(NamedTuple):
+    """Texts and choices that are drawn."""
+
+    alphabet: str
+    generator: random.Random
+
+    def between(self, shortest: int, most: int) -> str:
+        """A text with as many symbols."""
+        return "".join(self.generator.choices(self.alphabet, k=self.generator.randint(shortest, most)))
+
+    def of(self, length: int) -> str:
+        """A text of a length."""
+        return self.between(length, length)
+
+    def up_to(self, most: int) -> str:
+        """A text of so many symbols at most."""
+        return self.between(0, most)
+
+    def some(self, choices: Sequence[tuple]) -> Sequence[tuple]:
+        """So many of the choices as are joined."""
+        return choices if len(choices) <= MOST_JOINED else self.generator.sample(choices, MOST_JOINED)
+
+    def with_one_changed(self, text: str) -> str:
+        """A text with another symbol at one place, or the same."""
+        place = self.generator.randrange(len(text))
+        return text[:place] + self.generator.choice(self.alphabet) + text[place + 1 :]
+
+
+def _of_patterns(patterns: Sequence[str], drawing: _Drawing) -> Iterator[str]:
+    """Texts that a pattern matches, and such with one symbol changed."""
+    for pattern in patterns:
+        tree = read_pattern(pattern)
+        for _ in range(TEXTS_OF_A_PATTERN // len(patterns)):
+            text = text_of_pattern(tree, drawing.generator)
+            if text and set(text) <= set(drawing.alphabet):
+                yield from (text, drawing.with_one_changed(text))
+
+
+def _changed(text: str, drawing: _Drawing) -> Iterator[str]:
+    """A constant, and what is one symbol away from it."""
+    yield from (text, text[:-1], text[1:])
+    for _ in range(3):
+        yield drawing.with_one_changed(text)
+
+
+def _around(text: str, drawing: _Drawing) -> Iterator[str]:
+    """A constant with symbols around it, few and many, and repeated."""
+    drawn = drawing.between
+    for _ in range(4):
+        yield from (drawn(1, 3) + text, text + drawn(1, 3), drawn(1, 8) + text + drawn(1, 8))
+    yield from (drawn(9, 60) + text, text + drawn(9, 60), drawn(9, 60) + text + drawn(9, 60))
+    yield text[: drawing.generator.randint(1, len(text))] + drawn(1, 3)
+    for times in range(2, 6):
+        yield from (text * times, (text + drawn(1, 1)) * times)
+
+
+def _joined(fragments: Sequence[str], drawing: _Drawing) -> Iterator[str]:
+    """Two constants in one text, and three to six."""
+    drawn, generator = drawing.up_to, drawing.generator
+    for one, other in drawing.some(list(product(fragments, repeat=2))):
+        yield from (one + other, drawn(2) + one + drawn(4) + other + drawn(2))
+        if len(one) + len(other) > 2:
+            # Two constants that overlap, as the beginning of one is the end of the other.
+            yield from _overlapped(one, other)
+    for _ in range(min(MOST_JOINED, 20 * len(fragments) ** 2)):
+        row = generator.choices(fragments, k=generator.randint(3, 6))
+        yield drawn(3) + "".join(each + drawn(2) * generator.randint(0, 1) for each in row)
+
+
+def _repeated(unit: str, count: int, longest: int, drawing: _Drawing) -> Iterator[str]:
+    """A text so many times, once less and once more, with something between or not."""
+    drawn, between = drawing.between, drawing.up_to(2)
+    for times in (count - 1, count, count + 1):
+        if len(unit + between) * times <= longest:
+            yield from (unit * times, (unit + between) * times, drawn(1, 5) + unit * times + drawn(1, 5))
+        if times <= MOST_REPEATS and len(unit) * times <= longest:
+            # A sign between so many parts, such as the dots of an address.
+            for most in (1, 2, 4):
+                yield drawn(1, most) + "".join(unit + drawn(1, most) for _ in range(times))
+
+
+def _of_length(columns: int, times: int, drawing: _Drawing) -> Iterator[str]:
+    """Texts of a length, some over few symbols."""
+    alphabet, generator = drawing.alphabet, drawing.generator
+    for _ in range(times if columns else 0):
+        few = "".join(generator.sample(alphabet, min(len(alphabet), generator.randint(1, 3))))
+        yield from (drawing.of(columns), "".join(generator.choices(few, k=columns)))
+    if columns and len(alphabet) > 1:
+        yield alphabet[1] + alphabet[0] * (columns - 1)
 
 
 def _overlapped(one: str, other: str) -> Iterator[str]:
