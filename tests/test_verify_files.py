@@ -325,7 +325,10 @@ def test_a_checkpoint_that_the_verifier_does_not_know_has_no_copy_of_it(copied, 
     assert certify(model, Copy()).certified
     model.save_pretrained(folder)
     evaluation.main([str(folder), "--certify", "--output_dir", str(folder.parent / "out")])
-    assert "verify_certificate.py does not know it: config.json: hidden_act 'gelu'" in capsys.readouterr().out
+    assert (
+        "verify_certificate.py does not know it: config.json: hidden_act is 'gelu', and here it must be 'gelu_pytorch_tanh'"
+        in capsys.readouterr().out
+    )
     assert not (folder / VERIFIER.name).exists()
     assert VERIFIER.name not in model_card(folder)
     with suppress(KeyError):

@@ -54,7 +54,16 @@ PLUS, MINUS, TIMES, EQUALS, NEXT, MINE, BLANK, OVER = map(TOKENS.index, "+-*=>M_
 
 
 Json = dict[str, Any]  # a JSON object, of which nothing is known before `compare`
-Check = Callable[[Any], bool]  # whether a value of a file is legal
+
+
+class Check(NamedTuple):
+    """Whether a value of a file is legal, and what it must be in words."""
+
+    holds: Callable[[Any], bool]
+    wanted: str
+
+    def __call__(self, value: Any) -> bool:
+        return self.holds(value)
 
 
 class Refused(ValueError):
@@ -200,7 +209,7 @@ def read_json(name: str, content: bytes) -> Json:
 
 
 def compare(name: str, found: object, expected: object, ignored: tuple[str, ...] = ()) -> None:
-    """Refuse values that are not as expected, and keys that are not known. Where a function is expected, it must be true."""
+    """Refuse values that are not as expected, and keys that are not known. Where a check is expected, it must hold."""
     if isinstance(found, dict) and isinstance(expected, dict):
         for key, value in found.items():
             require(key in expected or key in ignored, f"{name}: {key} {value!r} is not known here")
@@ -211,23 +220,31 @@ def compare(name: str, found: object, expected: object, ignored: tuple[str, ...]
         for place, wanted in enumerate(expected):
             compare(name, found[place], wanted)
     else:
-        same = expected if callable(expected) else one_of(expected)
-        require(same(found), f"{name} {found!r:.80} is not what is known or found here")
+        check = expected if isinstance(expected, Check) else one_of(expected)
+        require(check(found), f"{name} is {found!r:.80}, and here it must be {check.wanted}")
 
 
 def one_of(*legal: object) -> Check:
     """Whether a value is one of some. True is not 1, and 1 is not 1.0."""
-    return lambda value: any(type(value) is type(known) and value == known for known in legal)
+    words = " or ".join(f"{known!r:.80}" for known in legal)
+    return Check(lambda value: any(type(value) is type(known) and value == known for known in legal), words)
 
 
 def between(low: float, high: float, *types: type) -> Check:
     """Whether a value is a number of some types between two others."""
-    return lambda value: type(value) in types and low < value < high
+    ends = [f" {side} {end}" for side, end in (("above", low), ("below", high)) if math.isfinite(end)]
+    words = f"a finite number{' and'.join(ends)}"
+    if types == (int,):
+        words = f"an integer from {low + 1:,} to {high - 1:,}"
+    return Check(lambda value: type(value) in types and low < value < high, words)
+
+
+WORDS = {bool: "true or false", str: "a text", list: "a list", dict: "an object", int: "an integer", float: "a number"}
 
 
 def of(*types: type) -> Check:
     """Whether a value is of one of some types."""
-    return lambda value: type(value) in types
+    return Check(lambda value: type(value) in types, " or ".join(WORDS.get(kind, "null") for kind in types))
 
 
 is_flag = of(bool)
@@ -355,7 +372,9 @@ def check_tokenizer_settings(files: dict[str, bytes], encoder: bool, end: Any) -
             "clean_up_tokenization_spaces": False,
             "model_input_names": ["input_ids", "attention_mask"],
             "backend": "tokenizers",
-            "model_max_length": lambda length: is_number(length) and length >= MOST_TOKENS,
+            "model_max_length": Check(
+                lambda length: is_number(length) and length >= MOST_TOKENS, f"{MOST_TOKENS:,} or more"
+            ),
             "tokenizer_class": one_of("TokenizersBackend", "PreTrainedTokenizerFast"),
         },
         ignored=("is_local", "local_files_only"),
@@ -464,7 +483,7 @@ def check_configuration(files: dict[str, bytes], config: Json, task: "Task") -> 
             "num_hidden_layers": one_of(*layers),
             "relation_range": task.relation_range,
             "windowed": True,
-            "task": names_task,
+            "task": Check(names_task, f"the task {task.name} of the certificate, with its options"),
         },
         ignored=IDLE_SETTINGS,
     )
@@ -1575,9 +1594,9 @@ def verify(folder: Path) -> None:
         "wrong": 0,
         "limits": task.limits,
         # The software measures leads in float32, and its bounds may be a little less.
-        "margin": lambda value: 0.99 * value <= lead,
-        "ratio": lambda value: 0.99 * value <= smallest,
-        "bound": lambda value: largest <= 1.01 * value,
+        "margin": Check(lambda value: 0.99 * value <= lead, f"at most {lead:.6g}"),
+        "ratio": Check(lambda value: 0.99 * value <= smallest, f"at most {smallest:.6g}"),
+        "bound": Check(lambda value: largest <= 1.01 * value, f"at least {largest:.6g}"),
     }
     compare("certificate.json", {name: certificate[name] for name in stated}, stated)
     own = imported_by(f"modeling_{config['model_type']}.py", files)
@@ -2579,7 +2598,11 @@ class Prompt(NamedTuple):
 
     def fields(self) -> Json:
         """The fields that `compare` expects in a configuration."""
-        return {**self._asdict(), **WITHOUT_HINTS, "example": self.is_legal}
+        return {
+            **self._asdict(),
+            **WITHOUT_HINTS,
+            "example": Check(self.is_legal, f"a short query of the form {self.pattern}"),
+        }
 
 
 def prompt_of_sums(task: "Task") -> Prompt:
