@@ -1,11 +1,14 @@
 import json
 import re
+from pathlib import Path
+from string import Formatter
 
 import pytest
 
 from longhand.data.metrics import METRICS
 from longhand.hub_cards.metrics.exact_match_by_length.counting import wilson_interval
 from longhand.hub_cards.recipes import load_recipe
+from longhand.hub_cards.research.tables import TABLES
 from longhand.hub_cards.result_rows import (
     describe_length,
     describe_worst,
@@ -157,3 +160,15 @@ def test_a_recipe_that_maps_no_names_is_refused_by_the_name_of_its_file(tmp_path
     for source in (file, tmp_path):
         with pytest.raises(ValueError, match=re.escape(str(file))):
             load_recipe(str(source))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_of_the_pages_names_fields_that_something_writes(name):
+    """A row that lacks a field leaves its cell empty, and so would a misspelled field."""
+    table, root = TABLES[name], Path(__file__).parents[1]
+    formats = [*table["columns"].values(), table.get("cell", ""), table.get("note", "")]
+    named = {re.split(r"[.\[]", field)[0] for text in formats for _, field, _, _ in Formatter().parse(text) if field}
+    patterns = ("hub_cards/**/*.py", "hub_cards/**/*.yaml", "hub_cards/**/*.jsonl", "tests/benchmarks/*.py")
+    written = "".join(file.read_text(encoding="utf-8") for pattern in patterns for file in root.glob(pattern))
+    unknown = [field for field in named if not re.search(rf"[\"']{field}[\"']|\b{field}[=:]", written)]
+    assert not unknown, f"{name} of tables.yaml names {', '.join(unknown)}, which no row has"
