@@ -3,16 +3,16 @@
 The process that only hands out tests loads this file too, so what takes long to import is imported in the fixtures.
 """
 
+import gc
 import os
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 from huggingface_hub import HfApi, constants
 from loopback_hub import LoopbackHub
+from made_once import make_once
 
 # One thread for each test process and for each process that a test starts: there are more test processes than cores,
 # and threads that wait for a core make small models many times slower. Read when torch is imported.
@@ -25,8 +25,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 0 if not others and ".py" in last else 3 * (os.cpu_count() or 2) // 2
 
 
-LONGEST = "test_readme_commands.py"
-"""The file of the test that takes longest. It begins first, so that no other test process waits for it at the end."""
+LONGEST = ("test_readme_commands.py", "test_gpu_script.py", "test_examples.py", "test_kills.py", "test_launch.py")
+"""Files of tests that take longest. They begin first, so that no other test process waits for them at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,24 +34,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     def rank(item: pytest.Item) -> tuple[bool, bool]:
         is_slow = item.get_closest_marker("slow") is not None or "main_job" in item.fixturenames
-        return item.path.name != LONGEST, is_slow
+        is_long = item.path.name in LONGEST and item.get_closest_marker("thorough") is not None
+        return not is_long, is_slow
 
     items.sort(key=rank)
 
 
-def make_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
-    """Return the folder `name` that the first test process to ask for it makes and all of them read."""
-    place = factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        place = place.parent
-    folder, made = place / name, place / f"{name}.made"
-    with FileLock(place / f"{name}.lock"):
-        if not made.exists():
-            # Left by a process that failed while it made them.
-            shutil.rmtree(folder, ignore_errors=True)
-            make(folder)
-            made.touch()
-    return folder
+def pytest_collection_finish() -> None:
+    """Leave out the tests and libraries, which stay to the end, whenever Python looks for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

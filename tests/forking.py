@@ -26,6 +26,7 @@ def next_command():
     sys.exit()
 
 command = next_command()
+os.chdir(command["folder"])
 for stream, file in ((0, os.devnull), (1, command["out"]), (2, command["err"])):
     os.dup2(os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC), stream)
 program, *words = command["words"]
@@ -62,12 +63,13 @@ class Forks:
     """Runs commands one after the other, each in a fork that has imported the libraries and nothing of the package.
 
     Args:
-        folder: in which commands run.
+        folder: in which commands run, unless another one is named.
         environment: of the commands.
         printed: a folder for what commands print.
     """
 
     def __init__(self, folder: Path, environment: dict[str, str], printed: Path):
+        self.folder = folder
         self.out, self.err = printed / "stdout", printed / "stderr"
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen([sys.executable, "-c", SERVER], cwd=folder, env=environment, text=True, **pipes)
@@ -79,10 +81,15 @@ class Forks:
         self.process.kill()
         self.process.wait()
 
-    def run(self, words: list[str]) -> Done:
-        """Run `python FILE ...`, `python -m MODULE ...` or an installed script written in Python."""
+    def run(self, words: list[str], folder: Path | None = None) -> Done:
+        """Run `python FILE ...`, `python -m MODULE ...` or an installed script written in Python, in a folder."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        command = {"words": words, "out": os.fspath(self.out), "err": os.fspath(self.err)}
+        command = {
+            "words": words,
+            "folder": os.fspath(folder or self.folder),
+            "out": os.fspath(self.out),
+            "err": os.fspath(self.err),
+        }
         self.process.stdin.write(json.dumps(command) + "\n")
         self.process.stdin.flush()
         ready, _, _ = select.select([self.process.stdout], [], [], SLOW)

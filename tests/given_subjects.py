@@ -1,5 +1,8 @@
 """Models of structure that a caller gives, with structure for them."""
 
+from copy import deepcopy
+from functools import cache
+
 import pytest
 import torch
 
@@ -34,7 +37,19 @@ WORDS = torch.tensor([[17, 19, 20, 13, 0, 49, 3, 17]])
 """A sentence with words of the ids that `$`, `<pad>`, `<unk>`, `=` and `<eos>` have in this package's vocabulary."""
 
 
-def given_subjects():
+@cache
+def built() -> dict[str, tuple]:
+    """All subjects by name, built once; `given_subject` copies them."""
+    return {name: (model, structure) for name, model, structure in _subjects()}
+
+
+def given_subject(name: str) -> tuple:
+    """A new model of structure of the caller's, with structure for it."""
+    torch.manual_seed(0)
+    return deepcopy(built()[name])
+
+
+def _subjects():
     """Models of structure of the caller's, with structure for them."""
     map_of_three = torch.randint(-1, 3, (1, 8, 8), generator=torch.Generator().manual_seed(0))
     ids = torch.tensor([[3, 1, 2, 2, 5, 7, 4, 0]])
@@ -56,6 +71,6 @@ def given_subjects():
     yield "decoder, map, no window", given_decoder("pairwise", num_relations=3, windowed=False), {"pair_map": map_of_three}
 
 
-@pytest.fixture(params=[name for name, _, _ in given_subjects()])
+@pytest.fixture(params=built())
 def given(request):
-    return next((model, structure) for name, model, structure in given_subjects() if name == request.param)
+    return given_subject(request.param)

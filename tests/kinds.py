@@ -35,6 +35,12 @@ def recipes_of_kinds() -> list[str]:
     return _first_of_each((_kind_of_recipe(name), name) for name in list_recipes())
 
 
+def few_problems(recipe: str) -> list[str]:
+    """Arguments by which a run of a recipe draws few problems: a fixed training set may have a million."""
+    own = ["--validation_samples", "6"]
+    return own if load_recipe(recipe).get("num_train_samples") is None else [*own, "--num_train_samples", "5000"]
+
+
 def shipped_of_kinds(model_type: str) -> list[str]:
     """A shipped model of each kind, of one family: a coupling rule and a position encoding."""
     configs = ((name, json.loads(Path(zoo(name), "config.json").read_text(encoding="utf-8"))) for name in list_zoo())

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from certificate_subjects import change_json, damaged, load, slightly_wrong, swap_digits
+from made_once import make_once
 from publishing_subjects import model_card, model_files
 
 from longhand import eval as evaluation
@@ -337,10 +339,36 @@ def test_the_command_proves_lengths_and_its_status_says_whether_all_are(tmp_path
     assert [one["verdict"] for one in row["lengths"]] != ["proved"]
 
 
-def test_a_certificate_of_lengths_says_no_more_than_its_verdicts(tmp_path):
-    folder = constructed(tmp_path)
-    (folder / "recipe.yaml").write_text("task: addition\n")
-    evaluation.main([str(folder), "--certify", "--lengths", "1", "--output_dir", str(tmp_path / "out")])
+@pytest.fixture(scope="session")
+def proved(tmp_path_factory) -> Callable[[str, int], Path]:
+    """The folder of a model, with the certificate that the command writes of lengths, made once for all test processes."""
+
+    def made(lengths: str, bits: int) -> Path:
+        def make(place: Path) -> None:
+            folder = constructed(place, bits)
+            (folder / "recipe.yaml").write_text("task: addition\n")
+            evaluation.main([str(folder), "--certify", "--lengths", lengths, "--output_dir", str(place / "out")])
+
+        name = f"proved_{lengths.replace(':', '_')}_{bits}"
+        return make_once(tmp_path_factory, name, make) / "constructed"
+
+    return made
+
+
+@pytest.fixture
+def with_one_length(proved, tmp_path) -> Path:
+    """A copy of the folder of a model of which length 1 is proved."""
+    return Path(shutil.copytree(proved("1", 2), tmp_path / "constructed"))
+
+
+@pytest.fixture
+def with_two_lengths(proved, tmp_path) -> Path:
+    """A copy of the folder of a model of which the lengths 1 and 2 are proved."""
+    return Path(shutil.copytree(proved("1:2", 2), tmp_path / "constructed"))
+
+
+def test_a_certificate_of_lengths_says_no_more_than_its_verdicts(with_one_length):
+    folder = with_one_length
     stated = json.loads((folder / "certificate.json").read_text())
     assert stated["statement"] in model_card(folder)
     others = {"statement": stated["statement"].replace("1 digits", "1 to 9 digits"), "wrong": 1, "proof": []}
@@ -375,11 +403,9 @@ DAMAGED_VERDICTS = {
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in DAMAGED_VERDICTS.items() for value in values])
-def test_damaged_verdicts_are_refused_by_cards_and_proved_again(name, value, tmp_path):
-    folder = constructed(tmp_path)
-    (folder / "recipe.yaml").write_text("task: addition\n")
-    words = [str(folder), "--certify", "--output_dir", str(tmp_path / "out"), "--budget", "60", "--lengths"]
-    evaluation.main([*words, "1"])
+def test_damaged_verdicts_are_refused_by_cards_and_proved_again(name, value, with_one_length, tmp_path):
+    folder = with_one_length
+    words = [str(folder), "--certify", "--output_dir", str(tmp_path / "out"), "--lengths"]
     stated = json.loads((folder / "certificate.json").read_text())
     (one,) = stated["lengths"]
     change_json(folder / "certificate.json", lengths=[{**one, "verdict": "open"} | {name: value}])
@@ -419,10 +445,8 @@ def test_verdicts_of_a_file_are_told_apart_from_those_that_are_proved_now(tmp_pa
     assert "For operands of 2 digits" in stated["statement"] and "Taken over" in stated["statement"].partition("2 digits")[2]
 
 
-def test_a_card_tells_no_proved_lengths_of_a_folder_that_cannot_be_certified(tmp_path):
-    folder = constructed(tmp_path)
-    (folder / "recipe.yaml").write_text("task: addition\n")
-    evaluation.main([str(folder), "--certify", "--lengths", "1", "--output_dir", str(tmp_path / "out")])
+def test_a_card_tells_no_proved_lengths_of_a_folder_that_cannot_be_certified(with_one_length):
+    folder = with_one_length
     assert "proved" in model_card(folder)
     change_json(folder / "config.json", return_dict=False)
     change_json(folder / "certificate.json", files=hash_files(folder))
@@ -435,14 +459,6 @@ def write_verdicts(folder, verdicts):
     (folder / "certificate.json").write_text(json.dumps(certificate.stated))
 
 
-def with_proved_lengths(tmp_path):
-    """The folder of a model, with the certificate that the command writes of the lengths 1 and 2."""
-    folder = constructed(tmp_path)
-    (folder / "recipe.yaml").write_text("task: addition\n")
-    evaluation.main([str(folder), "--certify", "--lengths", "1:2", "--output_dir", str(tmp_path / "out")])
-    return folder
-
-
 def stated_verdicts(folder):
     return read_verdicts(json.loads((folder / "certificate.json").read_text())["lengths"])
 
@@ -453,8 +469,8 @@ def refute(verdict):
 
 
 @pytest.mark.parametrize("seconds", [60.0, 0.0])
-def test_a_card_proves_lengths_again_in_the_seconds_that_it_has(seconds, tmp_path, monkeypatch):
-    folder = with_proved_lengths(tmp_path)
+def test_a_card_proves_lengths_again_in_the_seconds_that_it_has(seconds, with_two_lengths, monkeypatch):
+    folder = with_two_lengths
     monkeypatch.setattr(length_certificate, "AGAIN_SECONDS", seconds)
     card = model_card(folder)
     assert ("of 1 to 2 digits" in card) == ("Taken over" not in card) == bool(seconds)
@@ -467,11 +483,9 @@ def test_a_card_proves_lengths_again_in_the_seconds_that_it_has(seconds, tmp_pat
         assert "Nothing is proved" in card and "Refuted" not in card, "whoever made the certificate answers for it"
 
 
-def test_a_card_states_no_forged_length(tmp_path, monkeypatch):
+def test_a_card_states_no_forged_length(proved, tmp_path, monkeypatch):
     """A table that is right up to 2 digits alone, whose certificate says "proved" at 1 to 4: the others are not stated."""
-    folder = constructed(tmp_path, bits=3)
-    (folder / "recipe.yaml").write_text("task: addition\n")
-    evaluation.main([str(folder), "--certify", "--lengths", "1", "--output_dir", str(tmp_path / "out")])
+    folder = Path(shutil.copytree(proved("1", 3), tmp_path / "constructed"))
     (one,) = stated_verdicts(folder)
     model = construct_addition(bits=3)
     torch.manual_seed(0)
@@ -506,8 +520,8 @@ def test_several_processes_find_what_one_finds(tmp_path, capsys):
     assert found[0] == found[1] and capsys.readouterr().out.count("proved: ") == 6
 
 
-def test_a_card_proves_short_lengths_first_whatever_their_order(tmp_path, monkeypatch):
-    folder = with_proved_lengths(tmp_path)
+def test_a_card_proves_short_lengths_first_whatever_their_order(with_two_lengths, monkeypatch):
+    folder = with_two_lengths
     first, second = stated_verdicts(folder)
     # There is time for one length.
     monkeypatch.setattr(length_certificate, "AGAIN_SECONDS", 60.0)
@@ -521,18 +535,16 @@ def test_a_card_proves_short_lengths_first_whatever_their_order(tmp_path, monkey
 
 
 @pytest.mark.parametrize("seconds", [60.0, 0.0])
-def test_a_card_tells_no_lengths_that_other_code_proved(seconds, tmp_path, monkeypatch):
-    folder = with_proved_lengths(tmp_path)
+def test_a_card_tells_no_lengths_that_other_code_proved(seconds, with_two_lengths, monkeypatch):
+    folder = with_two_lengths
     monkeypatch.setattr(length_certificate, "AGAIN_SECONDS", seconds)
     first, second = stated_verdicts(folder)
     write_verdicts(folder, [first, replace(second, code="0" * 64)])
     refuses_certificate(folder, "other code .* the lengths 2: remove it")
 
 
-def test_a_card_tells_no_lengths_that_the_model_cannot_take(tmp_path, monkeypatch):
-    folder = constructed(tmp_path)
-    (folder / "recipe.yaml").write_text("task: addition\n")
-    evaluation.main([str(folder), "--certify", "--lengths", "1", "--output_dir", str(tmp_path / "out")])
+def test_a_card_tells_no_lengths_that_the_model_cannot_take(with_one_length, monkeypatch):
+    folder = with_one_length
     monkeypatch.setattr(length_certificate, "AGAIN_SECONDS", 0.0)
     (first,) = stated_verdicts(folder)
     write_verdicts(folder, [first, replace(first, length=3)])

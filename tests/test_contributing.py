@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,17 @@ def test_each_example_has_a_command():
     assert {name for name in SHOWN if name.endswith(".py")} <= used
 
 
+@cache
+def imported_names() -> list[tuple[str, set[str]]]:
+    """The file and the names of each statement that imports from a module."""
+    return [
+        (file, {name.name for name in node.names})
+        for file, tree in FILES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+    ]
+
+
 @pytest.mark.parametrize("kind", [kind for kind in TASKS.values() if not kind.__subclasses__()], ids=lambda kind: kind.name)
 def test_a_new_task_takes_one_further_line(kind):
     """The registry's line is the only one outside a task's own file that imports its class; others may be made of it."""
@@ -92,10 +104,8 @@ def test_a_new_task_takes_one_further_line(kind):
     own = {str(Path(inspect.getfile(task)).relative_to(ROOT)) for task in (kind, *made_of_it)}
     importing = [
         file
-        for file, tree in FILES.items()
-        if file not in own and not file.startswith("hub_cards/research/")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and kind.__name__ in {name.name for name in node.names}
+        for file, names in imported_names()
+        if file not in own and not file.startswith("hub_cards/research/") and kind.__name__ in names
     ]
     assert importing == ["data/tasks/__init__.py"]
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from accelerator import SeveralGPUs
-from kinds import recipes_of_kinds
+from kinds import few_problems, recipes_of_kinds
 from position_subjects import DECODERS, ENCODERS, build, encode, texts_of
 from torch import nn
 from transformers import Trainer, TrainingArguments
@@ -48,7 +48,7 @@ def check(model, batch, devices=3):
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_batches_of_runs_are_divided_by_rows(recipe, tmp_path):
     words = ["--use_cpu", "True", "--bf16", "False", "--batch_size", "6", "--gradient_accumulation_steps", "1"]
-    words += ["--validation_samples", "6", "--batching", "one_length", "--output_dir", str(tmp_path / "run")]
+    words += [*few_problems(recipe), "--batching", "one_length", "--output_dir", str(tmp_path / "run")]
     run = parse_run([recipe, *words])
     model = run.task.family.model_class(run.config).eval()
     for batch in (training_batches(run)[0], next(iter(validation_batches(run).values()))[0]):

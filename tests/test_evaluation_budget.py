@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from kinds import recipes_of_kinds
 from position_subjects import DECODERS, ENCODERS, SETTLING, build, encode, texts_of
 
 from longhand.data.batches import draw_batch
@@ -12,6 +13,9 @@ from longhand.hub_cards.recipes import list_recipes
 from longhand.hub_cards.research.gpu.counters import LiveBytes
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.trainer import validation_batches
+
+KINDS = recipes_of_kinds()
+RECIPES = [name if name in KINDS else pytest.param(name, marks=pytest.mark.thorough) for name in list_recipes()]
 
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")
 
@@ -36,7 +40,7 @@ def check(model, draw):
         assert bytes_of_a_row(model, draw, autocast) <= bound
 
 
-@pytest.mark.parametrize("name", list_recipes())
+@pytest.mark.parametrize("name", RECIPES)
 def test_no_recipe_needs_more_than_the_bound(name):
     run = parse_run([name, "--use_cpu", "True", "--bf16", "False"])
     model = run.task.family.model_class(run.config).eval()

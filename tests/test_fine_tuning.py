@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from fine_tuning import TASKS, answered_by, make_trainer, small_model, some_rows
-from given_subjects import WORDS, given_subjects
+from given_subjects import WORDS, built, given_subject
 from plugin_state import forget_plugins
 from transformers import (
     DataCollatorForSeq2Seq,
@@ -153,13 +153,13 @@ def test_rows_that_are_flattened_into_one_are_refused(task, tmp_path):
         make_trainer(model, tmp_path, rows, **options).train()
 
 
-JOINED = [name for name, _, structure in given_subjects() if structure.get("position_ids", WORDS).ndim == 2]
+JOINED = [name for name, (_, structure) in built().items() if structure.get("position_ids", WORDS).ndim == 2]
 
 
 @pytest.mark.parametrize("name", JOINED)
 def test_examples_of_given_structure_that_are_joined_to_one_row_are_refused(name, tmp_path):
     """Also through TRL's names: its packing and its padding-free batches have the same form."""
-    model, structure = next(own for other, *own in given_subjects() if other == name)
+    model, structure = given_subject(name)
     rows = [{"input_ids": [17, 19, 20, 5], "labels": [-100, -100, 5, 6]}, {"input_ids": [4, 6, 3], "labels": [-100, 2, 3]}]
     for options in ({}, {"position_ids_start": 1}):
         batch = DataCollatorWithFlattening(**options)(rows)

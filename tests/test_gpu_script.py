@@ -1,6 +1,7 @@
 """The script for a GPU, on a CPU with tiny sizes: rows of every part, errors that stop nothing, and what is done once."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ import torch
 
 from longhand.hub_cards.research.gpu.counters import HostWaits, LiveBytes
 from longhand.hub_cards.research.gpu.record import Record, read_rows
-from longhand.hub_cards.research.gpu.run import MODULES, is_failed
+from longhand.hub_cards.research.gpu.run import MODULES, is_failed, run, summary
 from longhand.hub_cards.result_rows import read_results
 
 
@@ -87,17 +88,26 @@ def test_values_that_the_host_reads_are_counted():
 
 
 @pytest.mark.slow
-def test_a_part_writes_its_rows_once(tmp_path):
-    printed = start(tmp_path, "memory")
-    assert "memory: 1 of 1 measured without a fault" in printed
-    before = (tmp_path / "gpu.jsonl").read_bytes()
-    start(tmp_path, "memory")
-    assert (tmp_path / "gpu.jsonl").read_bytes() == before
+def test_a_part_writes_its_rows_once(tmp_path, monkeypatch):
+    """In the process of the part, which `start` begins."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for _ in range(2):
+        run(minutes=10, parts=["memory"], output=tmp_path, worker=time.time() + 600)
+        (row,) = read_rows(tmp_path)
+    assert not is_failed(row) and "memory: 1 of 1 measured without a fault" in summary([row])
 
 
 @pytest.mark.thorough
-def test_every_part_runs_on_a_cpu(tmp_path):
-    start(tmp_path)
+def test_every_part_runs_on_a_cpu(tmp_path, main_job, monkeypatch):
+    """Two parts are started as all are, in processes of their own. The main job is certified already."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(main_job, tmp_path / "addition")
+    started = ("devices", "paper-scale")
+    start(tmp_path, *started)
+    for part in MODULES:
+        if part not in started:
+            run(minutes=10, parts=[part], output=tmp_path, worker=time.time() + 600)
     rows = read_results(tmp_path / "gpu.jsonl")
     assert {row["part"] for row in rows} == set(MODULES)
     assert [row for row in rows if is_failed(row)] == []

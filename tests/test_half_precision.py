@@ -3,7 +3,7 @@
 import pytest
 import torch
 from fine_tuning import TASKS, make_trainer, small_model, some_rows
-from given_subjects import WORDS, given_subjects
+from given_subjects import WORDS, built, given_subject
 from position_subjects import INPUTS, SUBJECTS, build, encode, texts_of
 from torch.nn.attention.flex_attention import flex_attention
 from transformers import DataCollatorForTokenClassification
@@ -144,9 +144,9 @@ FURTHER = {
 
 @every_attention
 @quiet_flex
-@pytest.mark.parametrize("name", [name for name, _, _ in given_subjects()])
+@pytest.mark.parametrize("name", built())
 def test_given_structure_trains_in_half_precision(name, attention, plain_flex):
-    model, structure = next((model, structure) for own, model, structure in given_subjects() if own == name)
+    model, structure = given_subject(name)
     model = model.float()
     model.set_attn_implementation(attention)
     structure = with_nobody(structure)

@@ -2,7 +2,7 @@
 
 import pytest
 from accelerator import CUDA, Accelerator, place
-from kinds import recipes_of_kinds
+from kinds import few_problems, recipes_of_kinds
 from torch.utils._pytree import tree_leaves
 from transformers import TrainerCallback
 
@@ -45,6 +45,7 @@ class CountSecondStep(TrainerCallback):
 
 def waits_of_a_step(recipe, folder, *options):
     sizes = ["--batch_size", "4", "--gradient_accumulation_steps", "1", "--eval_steps", "1000", "--use_cpu", "True"]
+    sizes += few_problems(recipe)
     trainer = make_trainer(parse_run([recipe, *sizes, *options, "--max_steps", "1001", "--output_dir", str(folder / "run")]))
     count = CountSecondStep(trainer)
     trainer.add_callback(count)

@@ -3,11 +3,11 @@
 import os
 import re
 import shlex
-import subprocess
-import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from forking import Forks
 from loopback_hub import LoopbackHub
 from plugin_state import forget_plugins
 
@@ -149,13 +149,16 @@ def test_arguments_of_the_other_way_are_refused(words):
 
 @pytest.mark.thorough  # trains a model, publishes it to a Hub of its own, and makes it again from its card
 def test_a_rule_in_a_home_folder_is_published_and_made_again_from_its_card(rule, tmp_path, monkeypatch):
-    with LoopbackHub() as hub:
+    with ExitStack() as stack:
+        hub = stack.enter_context(LoopbackHub())
         token = hub.add_token("secret", "user")
         environment = {**os.environ, **hub.environment(rule.parent, token), "HOME": str(rule.parent)}
 
+        forks = stack.enter_context(Forks(rule.parent, environment, tmp_path))
+
         def ask(place: Path, *words: str) -> str:
             place.mkdir(exist_ok=True)
-            ran = subprocess.run([sys.executable, *words], cwd=place, env=environment, capture_output=True, text=True)
+            ran = forks.run(["python", *words], place)
             assert ran.returncode == 0, ran.stdout + ran.stderr
             return ran.stdout
 

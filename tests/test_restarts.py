@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made_once import make_once
 from test_train import UNTIL_CERTIFIED, Cut
 from transformers import TrainerState
 
@@ -23,8 +24,11 @@ from longhand.hub_cards.training.trainer import PATIENCE, PREDICTIONS, WRONG, gi
 EVERY = 2
 """Steps between two checks."""
 
-STEPS = 80
-AT = EVERY * (1 + PATIENCE)
+SHORT_PATIENCE = 4
+"""Checks without progress after which a seed is given up here, so that runs are short."""
+
+STEPS = 32
+AT = EVERY * (1 + SHORT_PATIENCE)
 """The step at which a seed is given up whose first check is its best one."""
 
 WORDS = [*UNTIL_CERTIFIED, "--eval_steps", str(EVERY), "--max_steps", str(STEPS), "--seed", "5"]
@@ -33,7 +37,7 @@ SEEDS = [5, 6, 7]
 
 
 def patch_checks(patch) -> list[int]:
-    """Let checks find three wrong predictions, and none from step 8 on with the third seed; return the seeds by turn."""
+    """Let checks find three wrong predictions, and none from step 4 on with the third seed; return the seeds by turn."""
     made = []
     check_thoroughly, make_trainer = certificate.check_thoroughly, train.make_trainer
 
@@ -44,12 +48,13 @@ def patch_checks(patch) -> list[int]:
 
     def check(model, task, enough):
         found = check_thoroughly(model, task, enough=enough)
-        if seeds[-1] == SEEDS[-1] and made[-1].state.global_step >= 8:
+        if seeds[-1] == SEEDS[-1] and made[-1].state.global_step >= 4:
             return replace(found, wrong=0, ratio=99.0)
         return replace(found, wrong=3, ratio=None)
 
     seeds = []
     patch.setattr(train, "make_trainer", making)
+    patch.setattr(trainer, "PATIENCE", SHORT_PATIENCE)
     patch.setattr(certificate, "check_thoroughly", check)
     patch.setattr(certificate_file, "certify_checkpoint", lambda *_, **__: None)
     patch.setattr(train, "is_certified", lambda *_: True)
@@ -61,13 +66,14 @@ def seeds(monkeypatch) -> list[int]:
     return patch_checks(monkeypatch)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def whole(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        patch_checks(patch)
-        train.main([*WORDS, "--output_dir", str(folder)])
-    return folder
+    def run(place: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch_checks(patch)
+            train.main([*WORDS, "--output_dir", str(place / "run")])
+
+    return make_once(tmp_path_factory, "restarted", run) / "run"
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -15,8 +15,8 @@ import os, sys
 class Finder:
     def find_spec(self, name, *rest):
         if name == "torch":
-            print(os.environ.get("OMP_WAIT_POLICY"))
-            sys.meta_path.remove(self)
+            print(os.environ.get("OMP_WAIT_POLICY"), flush=True)
+            os._exit(0)
 
 sys.meta_path.insert(0, Finder())
 import longhand.{command}

@@ -19,7 +19,7 @@ from test_train import LEARNED, MIXED, SMALL
 
 KILLS = 12
 """Kills of runs of one process."""
-KILLS_OF_TWO = 3
+KILLS_OF_TWO = 2
 """Kills of runs of two processes, whose every start imports torch anew."""
 WHOLE_FILES = ("*.safetensors", "*.json", "*.jsonl", "*.yaml")
 """Files that must be whole wherever they stand under these names."""

@@ -52,16 +52,16 @@ train.main(sys.argv[2:])
 
 def run(record: Record) -> None:
     """Compare two processes with one, and resumed runs with whole ones. The runs of a recipe go on at the same time."""
+    killed_processes = (2,) if record.small else (1, 2)
     for recipe in RECIPES[: 1 if record.small else None]:
         with ThreadPoolExecutor(1 if record.small else 4) as pool:
-            runs = [
-                pool.submit(partial(make, recipe, processes, record)) for make in (whole, killed) for processes in (1, 2)
-            ]
+            runs = [pool.submit(partial(whole, recipe, processes, record)) for processes in (1, 2)]
+            runs += [pool.submit(partial(killed, recipe, processes, record)) for processes in killed_processes]
             for done in as_completed(runs):
                 if error := done.exception():
                     print(f"{recipe}: {error}", flush=True)
         record.measure(f"{recipe}, two and one", partial(two_and_one, recipe, record), needs=10)
-        for processes in (1, 2):
+        for processes in killed_processes:
             name = f"{recipe}, killed and resumed, {processes}"
             record.measure(name, partial(killed_and_resumed, recipe, processes, record), needs=15)
 
