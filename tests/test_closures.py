@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from test_structure import FILES, ROOT, lines_of_code
+from package_files import FILES, ROOT, lines_of_code
 
 import longhand
 from longhand import data

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from package_files import FILES, ROOT
 from plugin_state import forget_plugins
-from test_structure import FILES, ROOT
 
 from longhand import CoupledGPTConfig, train
 from longhand import eval as evaluation

@@ -5,15 +5,12 @@ Imports in functions and those for type checkers alone count as all others.
 
 import ast
 import re
-import tokenize
-from functools import cache
 from graphlib import CycleError, TopologicalSorter
-from io import StringIO
 from pathlib import Path
 
 import pytest
+from package_files import FILES, ROOT, lines_of_code
 
-ROOT = Path(__file__).parent.parent
 GROUND = tuple(f"hub_cards/{name}" for name in ("commands", "recipes", "metrics", "result_rows"))
 COMMANDS = "train_and_eval"
 ROOMS = (
@@ -25,16 +22,6 @@ ROOMS = (
 MOST_FILES = 12
 FLAT = {"modeling", "data/tasks"}
 """Rooms with one file for each subject of a kind, however many there are."""
-
-FILES = {
-    str(file.relative_to(ROOT)): ast.parse(file.read_text(encoding="utf-8"))
-    for file in [
-        *(ROOT / name for name in ("__init__.py", "train.py", "eval.py")),
-        *ROOT.glob("[dhm]*/**/*.py"),
-    ]
-    # Examples are programs of a user.
-    if "examples" not in file.parts
-}
 
 
 def imported(file: str) -> set[str]:
@@ -135,20 +122,6 @@ def test_no_room_is_crowded():
             rooms[str(Path(file).parent)] = rooms.get(str(Path(file).parent), 0) + 1
     crowded = {room for room, files in rooms.items() if files > MOST_FILES} - FLAT
     assert not crowded, f"more than {MOST_FILES} files: {', '.join(sorted(crowded))}"
-
-
-@cache
-def lines_of_code(file: str) -> frozenset[int]:
-    """The numbers of a file's lines of code: neither comments nor docstrings."""
-    ignored = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(StringIO((ROOT / file).read_text(encoding="utf-8")).readline):
-        if token.type not in ignored:
-            lines |= set(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(FILES[file]):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            lines -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
-    return frozenset(lines)
 
 
 MOST_LINES = 60
