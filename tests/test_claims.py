@@ -24,7 +24,7 @@ from longhand.hub_cards.research.claims import (
     load_claims,
     variant_settings,
 )
-from longhand.hub_cards.research.predicates import PREDICATES, Evidence, NotRunError, is_higher
+from longhand.hub_cards.research.papers.predicates import PREDICATES, Evidence, NotRunError, is_higher
 from longhand.hub_cards.research.study import STUDIES_FOLDER, Study, list_studies, load_study
 
 EVERY_CLAIM = [

@@ -8,8 +8,7 @@ A file of claims holds the `title` of a paper, the number of `seeds` of its runs
     abstract: true if the abstract makes it; such claims stand first
     study: the study whose runs decide it, or
     rows: the results file that does, below hub_cards; with a study, another file of its results than exact match by size
-    holds: the predicates that must all hold (longhand.hub_cards.research.predicates), with their parameters; none if a test
-        alone decides
+    holds: the predicates that must all hold (papers/predicates.py), with their parameters; none if a test alone decides
     paper: the paper's own run, a variant of the study `paper-scale`; or such a variant for each variant of the study
     exact: the test that shows the claim, or its opposite, whatever the scale
     note: what else a reader must know
@@ -37,7 +36,7 @@ from typing import Any
 
 from longhand.data.splits import make_generator
 from longhand.hub_cards.recipes import Recipe, read_settings
-from longhand.hub_cards.research.predicates import (
+from longhand.hub_cards.research.papers.predicates import (
     ENOUGH_SEEDS,
     PREDICATES,
     Evidence,
