@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from inspect import signature
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache
-from transformers.generation import GenerationConfig, GenerationMixin, GenerationMode
+from transformers.generation import GenerationConfig, GenerationMixin, GenerationMode, LogitsProcessorList
 
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .inputs import check_input_ids, check_mask, check_padding, check_prompts, read_format
@@ -47,6 +49,22 @@ class PlannedGenerationConfig(GenerationConfig):
         return super().to_json_string(use_diff, ignore_metadata, [*(keys_to_pop or ()), *planned])
 
 
+class KnownProcessors(LogitsProcessorList):
+    """Processors of logits whose signatures are read once, not for every token."""
+
+    @cached_property
+    def take_no_more(self) -> bool:
+        """Whether all processors take tokens and scores, and nothing else."""
+        return all(len(signature(processor.__call__).parameters) == 2 for processor in self)
+
+    def __call__(self, input_ids, scores, **kwargs):
+        if kwargs or not self.take_no_more:
+            return super().__call__(input_ids, scores, **kwargs)
+        for processor in self:
+            scores = processor(input_ids, scores)
+        return scores
+
+
 @dataclass
 class GenerationPlan:
     """What is planned before generation, for every column of prompt and response.
@@ -61,6 +79,7 @@ class GenerationPlan:
         seen: what each layer reads of these neighbours, if they are of one row.
         takes_steps: whether the tokens behind the prompt need no forward pass with all that one can do.
         is_padded: whether some column is not present.
+        steps: what each step reads, where a row of states stands for each example; else None.
     """
 
     position_ids: Tensor | None
@@ -72,12 +91,24 @@ class GenerationPlan:
     seen: list[dict[str, Tensor]] | None = None
     takes_steps: bool = False
     is_padded: bool = True
+    steps: list[Step] | None = None
 
     @property
     def columns(self) -> int:
         """The number of tokens that are planned, of prompt and response."""
         planned: Any = self.position_ids if self.pair_map is None else self.pair_map
         return planned.shape[-1]
+
+    def split(self) -> list[Step]:
+        """Return what each step behind the prompt reads of the neighbours, which are of one row."""
+        neighbours, prompt, seen = cast(Any, (self.neighbours, self.prompt, self.seen))
+        first = prompt.shape[1]
+        columns = neighbours.columns[0, first:].clamp(min=0).unbind(0)
+        parts = [{name: part[:, first:].unbind(1) for name, part in each.items()} for each in seen]
+        return [
+            Step(columns=own, seen=[{name: part[place] for name, part in each.items()} for each in parts])
+            for place, own in enumerate(columns)
+        ]
 
     def expand(self, batch: int, copies: int) -> None:
         """Repeat every row for its copies, which are beams or samples."""
@@ -183,6 +214,9 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         super().adjust_generation_fn(*args, **kwargs)
         self.generation_config = PlannedGenerationConfig(**self.generation_config.to_dict())
 
+    def _get_logits_processor(self, *args, **kwargs):
+        return KnownProcessors(super()._get_logits_processor(*args, **kwargs))
+
     def _validate_model_kwargs(self, model_kwargs):
         """Refuse arguments of `forward` that are not for `generate()`, and a cache with tokens of an earlier prompt."""
         if unfit := sorted({name for name, value in model_kwargs.items() if value is not None} - SUPPORTED_INPUTS):
@@ -272,6 +306,8 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         if plan is not None:
             plan.takes_steps = own and self._takes_steps(plan, generation_config)
             plan.is_padded = not bool(plan.present.all())
+            if plan.takes_steps and plan.seen is not None and self.model.takes_rows():
+                plan.steps = plan.split()
 
     def _takes_steps(self, plan: GenerationPlan, settings: GenerationConfig) -> bool:
         """Return whether steps of this plan may leave out the base model's forward pass, and what hooks may read."""
@@ -322,6 +358,8 @@ class CoupledGPTGenerationMixin(GenerationMixin):
 
     def _read_step(self, plan: GenerationPlan, input_ids: Tensor, column: int) -> Step:
         """Return what a step reads of the plan for the token in a column."""
+        if plan.steps is not None:
+            return plan.steps[column - cast(Tensor, plan.prompt).shape[1]]
         own, ids = slice(column, column + 1), None
         encoding = self.model.position_encoding
         if plan.position_ids is not None and (encoding.reads_single_ids or plan.neighbours is None):

@@ -45,6 +45,7 @@ from .relations import (
     as_scores,
     attend_to_columns,
     attend_to_rows,
+    attend_to_same_columns,
     distinct_neighbourhoods,
     distinct_rows,
     expand_rows,
@@ -120,8 +121,9 @@ class CoupledGPTAttention(nn.Module):
         self.config = config
         self.layer_idx = layer_idx
         self.head_dim: int = config.head_dim  # type: ignore[assignment]  # the configuration fills it in
+        self.num_heads = config.num_attention_heads
         self.scaling = 1.0 if config.attention_scale == "none" else self.head_dim**-0.5
-        width = config.num_attention_heads * self.head_dim
+        width = self.num_heads * self.head_dim
         self.reads_content = config.attention_scale != "zero"
         # A step of decoding does not wait for the fields of a configuration, which are slow to read.
         self.has_unit_length, self.scales_by_length = config.qk_norm, config.attention_scale == "log_length"
@@ -231,6 +233,32 @@ class CoupledGPTAttention(nn.Module):
             columns = cache.slots(columns, self.layer_idx)
         return attend_to_columns(query, key, value, columns, position_bias, self.scaling)
 
+    def step(
+        self,
+        states: Tensor,
+        cache: WindowedCache,
+        columns: Tensor,
+        position_bias: Tensor,
+        visible_keys: Tensor,
+        sees_none: Tensor | None = None,
+    ) -> Tensor:
+        """Return what `forward` returns for one token of each example, if all examples are of one layout.
+
+        Args:
+            states: (batch, hidden).
+            columns: (neighbours,) those that each token sees.
+            position_bias: (1, neighbours, heads).
+            visible_keys, sees_none: (1, 1).
+
+        Returns:
+            (batch, hidden).
+        """
+        query, key, value = self._project(states, states)
+        query = self._scale_by_length(query, visible_keys)
+        key, value = cache.update(key.unsqueeze(2), value.unsqueeze(2), self.layer_idx)
+        slots = cache.slots(columns, self.layer_idx)
+        return self._mix_heads(attend_to_same_columns(query, key, value, slots, position_bias, self.scaling), sees_none)
+
     def _attend_to_all(
         self, query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, position_bias: Tensor | None, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
@@ -249,11 +277,11 @@ class CoupledGPTAttention(nn.Module):
 
     def _project(self, query_states: Tensor, key_states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values (..., heads, head_dim) of states (..., hidden)."""
-        value = self.v_proj(key_states).unflatten(-1, (-1, self.head_dim))
+        value = self._split_heads(self.v_proj(key_states))
         if not self.reads_content:
             return value.new_zeros(*query_states.shape[:-1], *value.shape[-2:]), torch.zeros_like(value), value
         query, key = (
-            projection(states).unflatten(-1, (-1, self.head_dim))
+            self._split_heads(projection(states))
             for projection, states in ((self.q_proj, query_states), (self.k_proj, key_states))
         )
         if self.has_unit_length:
@@ -262,6 +290,10 @@ class CoupledGPTAttention(nn.Module):
             query, key = (nn.functional.normalize(states.to(precise), dim=-1).to(states.dtype) for states in (query, key))
             query = query * (self.qk_norm.unsqueeze(1) / self.scaling)
         return query, key, value
+
+    def _split_heads(self, states: Tensor) -> Tensor:
+        """Return states (..., heads, head_dim) of states (..., width)."""
+        return states.reshape(*states.shape[:-1], self.num_heads, self.head_dim)
 
     def _scale_by_length(self, query: Tensor, visible_keys: Tensor) -> Tensor:
         """Return queries (..., heads, head_dim) that see `visible_keys` (..., heads or 1), times a factor of the log."""
@@ -337,7 +369,14 @@ class CoupledGPTDecoderLayer(GradientCheckpointingLayer):
             residual = expand_rows(hidden_states, row_index[:, kept])
         else:
             residual = hidden_states[:, kept]
-        hidden_states = self.attention_norms.add(residual, output)
+        return self._apply_mlp(self.attention_norms.add(residual, output))
+
+    def step(self, hidden_states: Tensor, cache: WindowedCache, columns: Tensor, **seen: Tensor) -> Tensor:
+        """Return the states (batch, hidden) of one token of each example, see `CoupledGPTAttention.step`."""
+        output = self.self_attn.step(self.attention_norms.input(hidden_states), cache, columns, **seen)
+        return self._apply_mlp(self.attention_norms.add(hidden_states, output))
+
+    def _apply_mlp(self, hidden_states: Tensor) -> Tensor:
         return self.mlp_norms.add(hidden_states, self.mlp(self.mlp_norms.input(hidden_states)))
 
 
@@ -680,10 +719,15 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
 
         They are those of `forward`, which checks what it is given. Generation has checked prompt and plan before it begins.
         """
-        position_ids, attention_mask, neighbours, seen = step
+        position_ids, attention_mask, neighbours, seen, same_columns = step
         encoding, keys = self.position_encoding, cache.get_seq_length() + 1
         own_ids = None if position_ids is None else position_ids[..., keys - 1 :]
         hidden_states = self._embed(input_ids, None, own_ids, every_token=True)[0]
+        if same_columns is not None and seen is not None:
+            rows = hidden_states.squeeze(1)
+            for layer, own in zip(cast(Any, self.layers), seen, strict=True):
+                rows = layer.step(rows, cache, same_columns, **own)
+            return self._norm_output(rows).unsqueeze(1)
         if neighbours is None:
             columns = torch.arange(keys - 1, keys, device=input_ids.device)
             pair_map = self._map_pairs(None, position_ids, columns, slice(None), keys) if encoding.uses_pair_map else None
@@ -695,6 +739,18 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
                 hidden_states, position_encoding=encoding, coupled_ids=own_ids, cache=cache, neighbours=neighbours, **own
             )
         return self._norm_output(hidden_states)
+
+    def takes_rows(self) -> bool:
+        """Return whether a step may give the layers one row for each example: nobody else sees what they are given."""
+        own: list[tuple[type, Any]] = [(CoupledGPTDecoderLayer, layer) for layer in self.layers]
+        own += [(CoupledGPTAttention, cast(Any, layer).self_attn) for layer in self.layers]
+        is_heard = any(
+            part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part)
+            for part in self.modules()
+            if part is not self
+        )
+        is_own = all(type(part).forward is cast(Any, kind).forward for kind, part in own)
+        return is_own and not is_heard and not self.position_encoding.reads_single_ids
 
     def _see_all(self, layer: int, pair_map: Tensor | None, attention_mask: Tensor | None, keys: int) -> dict[str, Any]:
         """Return the arguments by which the last token attends to all `keys`, but to padding."""

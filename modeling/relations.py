@@ -108,6 +108,9 @@ FAVOUR = 6.0
 LARGEST_ID = 2**31 - 1
 """Relations are computed in int32."""
 
+FEW_PAIRS = 2**15
+"""Pairs of which `coupled_neighbours` makes a map, rather than to sort."""
+
 MOST_TOKENS = isqrt(2**63)
 """Tokens of one row for `coupled_neighbours`, which numbers pairs of two tokens in 63 bits."""
 
@@ -239,12 +242,15 @@ class Step(NamedTuple):
         attention_mask: (batch, tokens), 0 for padding; None if nothing is padding.
         neighbours: those of the new token, under a window.
         seen: for each layer, the arguments by which it attends to these neighbours; None if they were not found before.
+        columns: (neighbours,) of these neighbours, 0 for a missing one, where a row of states stands for each example and
+            `seen` has no axis of tokens; else None.
     """
 
     position_ids: Tensor | None = None
     attention_mask: Tensor | None = None
     neighbours: Neighbours | None = None
     seen: list[dict[str, Any]] | None = None
+    columns: Tensor | None = None
 
 
 def coupled_neighbours(
@@ -252,7 +258,8 @@ def coupled_neighbours(
 ) -> Neighbours:
     """Find the pairs that `coupled_pair_map` relates under a window and that causality allows, by sorting keys by id.
 
-    Apart from the sort, cost and memory are linear in (queries + keys) times the neighbours of one query.
+    Apart from the sort, cost and memory are linear in (queries + keys) times the neighbours of one query. Up to `FEW_PAIRS`,
+    it is faster to make the map.
 
     Args:
         query_ids: (batch or 1, levels, queries); 0 means "no id".
@@ -268,6 +275,9 @@ def coupled_neighbours(
     queries = query_ids.shape[-1]
     if not fits_in_one_number((rows * queries, rows * keys)):
         raise ValueError(f"a batch of {rows} rows with {keys} tokens is too large: {MOST_TOKENS} tokens fit in all")
+    if rows * queries * keys <= FEW_PAIRS:
+        _find_largest_id(query_ids, key_ids, rows, window)
+        return mapped_neighbours(coupled_pair_map(query_ids, key_ids, window, windowed=True), query_columns, present)
     # A token's index is row * columns + column; ids are (tokens, levels).
     key_ids, query_ids = key_ids.transpose(1, 2).reshape(-1, levels), query_ids.transpose(1, 2).reshape(-1, levels)
     row = torch.arange(rows, device=key_ids.device)
@@ -373,14 +383,21 @@ def _reach(window: Window) -> tuple[int, int]:
     return max([0, *named]), max([0, *(-entry for entry in named)])
 
 
-def _numbering(query_ids, key_ids, rows: int, window: Window) -> Callable[..., Tensor]:
-    """Return `(row, ids, differences) -> number`; a key has the number of every query that exceeds its ids by these."""
-    levels, (shift, margin) = key_ids.shape[1], _reach(window)
+def _find_largest_id(query_ids, key_ids, rows: int, window: Window) -> int:
+    """Return the largest id of tokens (..., levels, ...); raise ValueError if it exceeds `largest_neighbour_id`."""
+    levels = key_ids.shape[1]
     largest, limit = int(max(key_ids.max(), query_ids.max())), largest_neighbour_id(window, levels, rows)
     if largest > limit:
         raise ValueError(
             f"position ids on {levels} level(s) must be at most {limit} in a batch of {rows} row(s), got {largest}"
         )
+    return largest
+
+
+def _numbering(query_ids, key_ids, rows: int, window: Window) -> Callable[..., Tensor]:
+    """Return `(row, ids, differences) -> number`; a key has the number of every query that exceeds its ids by these."""
+    levels, (shift, margin) = key_ids.shape[1], _reach(window)
+    largest = _find_largest_id(query_ids, key_ids, rows, window)
     sizes = [rows, *[largest + shift + margin + 1] * levels]
 
     def number(row: Tensor, ids: Tensor, differences: tuple[int, ...]) -> Tensor:
@@ -487,14 +504,19 @@ def _attend_to_gathered(
     Args:
         gather: returns the keys and values of a range of queries, (queries, neighbours, heads, head_dim) each.
     """
-    precise, outputs = torch.promote_types(query.dtype, torch.float32), []
+    outputs = []
     for begin in range(0, len(query), CHUNK):
         chunk = slice(begin, begin + CHUNK)
-        key, value = gather(chunk)
-        scores = (query[chunk].unsqueeze(1) * key).sum(-1, dtype=precise) * scaling + bias[chunk]
-        weights = nn.functional.softmax(scores, dim=1).to(value.dtype)
-        outputs.append((weights.unsqueeze(-1) * value).sum(1))
+        outputs.append(_attend(query[chunk], *gather(chunk), bias[chunk], scaling))
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scaling: float) -> Tensor:
+    """Attend from queries (queries, heads, head_dim) to keys and values (queries, neighbours, heads, head_dim)."""
+    precise = torch.promote_types(query.dtype, torch.float32)
+    scores = (query.unsqueeze(1) * key).sum(-1, dtype=precise) * scaling + bias
+    weights = nn.functional.softmax(scores, dim=1).to(value.dtype)
+    return (weights.unsqueeze(-1) * value).sum(1)
 
 
 def attend_to_columns(query: Tensor, key: Tensor, value: Tensor, columns: Tensor, bias: Tensor, scaling: float) -> Tensor:
@@ -512,13 +534,7 @@ def attend_to_columns(query: Tensor, key: Tensor, value: Tensor, columns: Tensor
     """
     batch, _, queries, _ = query.shape
     if queries == 1 and len(columns) == 1:
-        # In a step of decoding, all examples of one layout read the same columns.
-        seen_key, seen_value = (states.index_select(2, columns[0, 0]).transpose(1, 2) for states in (key, value))
-
-        def take(chunk: slice) -> tuple[Tensor, Tensor]:
-            return seen_key[chunk], seen_value[chunk]
-
-        return _attend_to_gathered(query.squeeze(2), take, bias[:, 0].expand(batch, -1, -1), scaling).unsqueeze(1)
+        return attend_to_same_columns(query.squeeze(2), key, value, columns[0, 0], bias[:, 0], scaling).unsqueeze(1)
     columns = columns.expand(batch, -1, -1).flatten(0, 1)
     bias = bias.expand(batch, -1, -1, -1).flatten(0, 1)
     example = torch.arange(batch, device=query.device).repeat_interleave(queries).unsqueeze(1)
@@ -528,3 +544,22 @@ def attend_to_columns(query: Tensor, key: Tensor, value: Tensor, columns: Tensor
         return key[example[chunk], columns[chunk]], value[example[chunk], columns[chunk]]
 
     return _attend_to_gathered(query.transpose(1, 2).flatten(0, 1), gather, bias, scaling).unflatten(0, (batch, queries))
+
+
+def attend_to_same_columns(
+    query: Tensor, key: Tensor, value: Tensor, columns: Tensor, bias: Tensor, scaling: float
+) -> Tensor:
+    """Attend from one query of each example to the keys in the same few columns, as examples of one layout do.
+
+    Args:
+        query: (batch, heads, head_dim).
+        key, value: (batch, heads, keys, head_dim).
+        columns: (neighbours,).
+        bias: (1, neighbours, heads), `hiding_bias` for missing neighbours.
+        scaling: factor of the scores.
+
+    Returns:
+        (batch, heads, head_dim).
+    """
+    key, value = (states.index_select(2, columns).transpose(1, 2) for states in (key, value))
+    return _attend(query, key, value, bias, scaling)

@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 
+from longhand.modeling import relations
 from longhand.modeling.relations import NOT_RELATED, coupled_neighbours, coupled_pair_map, num_coupled_relations
 
 RANGES = [(0, 1), (-1, 2), (2, 2)]
@@ -66,11 +67,15 @@ def test_relations_are_those_of_literal_loops_over_pairs(relation_range, windowe
 NEIGHBOUR_RANGES = [(0, 1), (-1, 1), (0, 0), (1, 2), (-2, -1)]
 
 
+@pytest.mark.parametrize("few_pairs", [0, relations.FEW_PAIRS])
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("levels", [1, 2, 3])
 @pytest.mark.parametrize("relation_range", NEIGHBOUR_RANGES)
-def test_neighbours_are_the_causal_and_present_pairs_of_the_pair_map(relation_range, levels, rows, padded):
+def test_neighbours_are_the_causal_and_present_pairs_of_the_pair_map(
+    relation_range, levels, rows, padded, few_pairs, monkeypatch
+):
+    monkeypatch.setattr(relations, "FEW_PAIRS", few_pairs)
     generator = torch.Generator().manual_seed(levels)
     key_ids = torch.randint(0, 6, (rows, levels, 40), generator=generator)
     key_ids *= torch.rand(key_ids.shape, generator=generator) < 0.8
@@ -84,11 +89,11 @@ def test_neighbours_are_the_causal_and_present_pairs_of_the_pair_map(relation_ra
     expected = expected.masked_fill(~allowed, NOT_RELATED)
     related = expected != NOT_RELATED
     for row, query in itertools.product(range(rows), range(25)):
-        columns, relations = found.columns[row, query], found.relations[row, query]
+        columns, own = found.columns[row, query], found.relations[row, query]
         count = int((columns >= 0).sum())
         assert columns[:count].tolist() == related[row, query].nonzero().flatten().tolist()
-        assert relations[:count].tolist() == expected[row, query][related[row, query]].tolist()
-        assert (columns[count:] == -1).all() and (relations[count:] == NOT_RELATED).all()
+        assert own[:count].tolist() == expected[row, query][related[row, query]].tolist()
+        assert (columns[count:] == -1).all() and (own[count:] == NOT_RELATED).all()
     assert found.columns.shape[2] == int(related.sum(-1).max())
     assert (found.columns.dtype, found.relations.dtype) == (torch.int64, torch.int32)
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 from accelerate import cpu_offload
 from position_subjects import DECODERS, assert_close, build, encode
+from transformers import LogitsProcessor, LogitsProcessorList
 
-from longhand.modeling.modeling_coupled_gpt import CoupledGPTForCausalLM, CoupledGPTModel
+from longhand.modeling.modeling_coupled_gpt import CoupledGPTDecoderLayer, CoupledGPTForCausalLM, CoupledGPTModel
 
 TOKENS = 9
 TEXTS = {"one layout": ["12+34=", "99+01="], "padded": ["653+049=", "9+1="]}
@@ -137,3 +138,32 @@ def test_offloaded_weights_are_fetched_for_every_step(whole, name="windowed"):
     found = generate(model, TEXTS["one layout"])
     for own, other in zip(found.logits, expected.logits, strict=True):
         assert_close(own, other, 1e-6)
+
+
+@pytest.mark.parametrize("heard", ["layers.0", "layers.0.self_attn", "layers.0.mlp", "norm", None])
+def test_layers_get_a_row_for_each_example_unless_someone_listens(heard, monkeypatch):
+    model, rows, shapes, step = build("windowed"), [], [], CoupledGPTDecoderLayer.step
+    monkeypatch.setattr(CoupledGPTDecoderLayer, "step", lambda *given, **seen: rows.append(1) or step(*given, **seen))
+    if heard is not None:
+        model.model.get_submodule(heard).register_forward_hook(lambda _, given, output: shapes.append(output))
+    generate(model, TEXTS["one layout"])
+    assert len(rows) == (0 if heard else (TOKENS - 1) * len(model.model.layers))
+    assert len(shapes) == (TOKENS if heard else 0)
+    assert all((output[0] if isinstance(output, tuple) else output).ndim == 3 for output in shapes[1:])
+
+
+class Needing(LogitsProcessor):
+    def __call__(self, input_ids, scores, more):
+        return scores
+
+
+class Favouring(LogitsProcessor):
+    def __call__(self, input_ids, scores):
+        return scores + torch.nn.functional.one_hot(torch.tensor(3), scores.shape[1]) * 1e6
+
+
+def test_processors_of_a_caller_are_asked_for_every_token():
+    found = generate(build("windowed"), TEXTS["one layout"], logits_processor=LogitsProcessorList([Favouring()]))
+    assert (found.sequences[:, -TOKENS:] == 3).all()
+    with pytest.raises(ValueError, match="more"):
+        generate(build("windowed"), TEXTS["one layout"], logits_processor=LogitsProcessorList([Needing()]))
