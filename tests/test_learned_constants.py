@@ -7,6 +7,7 @@ import re
 import pytest
 
 from longhand.data import learn_task
+from longhand.data.learning import machines
 from longhand.data.learning.questions.constants import constants_of
 from longhand.data.learning.questions.functions import Refused
 
@@ -92,6 +93,13 @@ FUNCTIONS = {
     "two passes": (lambda a: a if a == 48151623 else a // 2 if a % 2 == 0 else 3 * a + 1, {}, ["48151623"]),
 }
 """Functions that turn on a constant, how they are learned, and questions that show it."""
+
+
+@pytest.fixture(autouse=True)
+def fewer_words_of_other_searches(monkeypatch):
+    """Constants must be found without the long searches for rules of the calendar and the like."""
+    monkeypatch.setattr(machines, "PATH_WORDS", 4_000)
+    monkeypatch.setattr(machines, "RARE_WORDS", 4_000)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -217,7 +217,7 @@ def draw_board(generator):
     return ">".join(rows), "\n".join(answer)
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(1000, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.thorough)])
 def test_every_model_answers_as_python_does(open_page, file, count):
     page = open_page(file)
     for name in SHOWN:
