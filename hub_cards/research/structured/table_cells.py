@@ -133,7 +133,7 @@ class Reader:
         return {name: tensor.to(self.device) for name, tensor in batch.items()}
 
     def train(self, training: Training) -> None:
-        """Train on tables of up to `TRAINED` rows and columns, by the cross-entropy over the cells of a table."""
+        """Train on tables of up to `TRAINED` rows and columns: whether each cell is the one that is asked for."""
         tables = [weights for name, weights in self.model.named_parameters() if name.startswith("structure")]
         others = [weights for name, weights in self.model.named_parameters() if not name.startswith("structure")]
         rates = [training.learning_rate, *[TABLE_RATE] * len(tables)]
@@ -143,26 +143,23 @@ class Reader:
         self.model.train()
         for _ in range(training.steps):
             rows, columns = torch.randint(1, TRAINED + 1, (2,)).tolist()
-            scores, asked = self.scores(training.batch_size, rows, columns)
-            nn.functional.cross_entropy(scores, asked).backward()
+            batch = self.batch(training.batch_size, rows, columns)
+            labels = batch.pop("labels")
+            logits = self.model(**batch).logits
+            nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()).backward()
             nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
             schedule.step()
 
-    def scores(self, count: int, rows: int, columns: int) -> tuple[Tensor, Tensor]:
-        """Return what the model gives each token of tables, -inf if it is no cell, and the place of the cell asked for."""
-        batch = self.batch(count, rows, columns)
-        labels = batch.pop("labels")
-        logits = self.model(**batch).logits
-        return (logits[..., 1] - logits[..., 0]).masked_fill(labels < 0, -torch.inf), labels.argmax(1)
-
     @torch.no_grad()
     def share_right(self, count: int, rows: int, columns: int) -> float:
         """Return the share of tables whose cell with the largest score is the one that is asked for."""
-        self.model.eval()
-        scores, asked = self.scores(count, rows, columns)
-        return int((scores.argmax(1) == asked).sum()) / count
+        batch = self.batch(count, rows, columns)
+        labels = batch.pop("labels")
+        logits = self.model.eval()(**batch).logits
+        scores = (logits[..., 1] - logits[..., 0]).masked_fill(labels < 0, -torch.inf)
+        return int((scores.argmax(1) == labels.argmax(1)).sum()) / count
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
