@@ -222,15 +222,17 @@ def plot_lines(
 def _wilson_line(label: str, rows: list[Row]) -> Line:
     """Exact match of one model against length, rows in order of length, with the intervals of its samples."""
     values = [row["exact_match"] for row in rows]
-    bounds = (wilson_interval(row["exact_match"] * row["num_samples"], row["num_samples"]) for row in rows)
-    return Line(label, [row["length"] for row in rows], values, *zip(*bounds, strict=True))
+    bounds = [wilson_interval(row["exact_match"] * row["num_samples"], row["num_samples"]) for row in rows]
+    return Line(label, [row["length"] for row in rows], values, [low for low, _ in bounds], [high for _, high in bounds])
 
 
 def median_line(label: str, rows: list[Row]) -> Line:
     """Median exact match of several runs against length, with its interval by bootstrap over the runs."""
     lengths = group_by(sorted(rows, key=itemgetter("length")), itemgetter("length"))
     runs = [[row["exact_match"] for row in own] for own in lengths.values()]
-    return Line(label, list(lengths), [median(values) for values in runs], *zip(*map(median_interval, runs), strict=True))
+    bounds = [median_interval(values) for values in runs]
+    medians = [median(values) for values in runs]
+    return Line(label, list(lengths), medians, [low for low, _ in bounds], [high for _, high in bounds])
 
 
 MOST_CHECKPOINTS = 8

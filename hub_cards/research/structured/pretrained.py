@@ -336,7 +336,8 @@ def draw(rows: list[Row], file: Path) -> None:
     tasks = [task for task, number in Counter(task for task, _ in pairs).items() if number > 1]
     figure, axes = plots.new_figure(2.9 * len(tasks), rows=len(tasks))
     for place, task in zip(axes[:, 0], tasks, strict=True):
-        lines, poor = [], []
+        lines: list[plots.Line] = []
+        poor: list[plots.Line] = []
         for look, condition in enumerate(CONDITIONS):
             own: dict[int, list[float]] = {}
             for row in rows:
