@@ -401,7 +401,7 @@ def run(
         found = [row for file in files for row in read_rows(file)]
         measured = {run_of(row) for row in found}
         kept = [row for row in read_rows(output) if run_of(row) not in measured] if output.exists() else []
-        rows = kept + found
+        rows = sorted(kept + found, key=run_of)
         write_output(rows, output)
         draw(rows, output.with_suffix(".png"))
 
