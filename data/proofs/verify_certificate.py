@@ -86,8 +86,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "d1fcaea124bbb1564fc48ef6522df08f3f7e23bae73c1ca5104d3697a89ff639",
-    "pairwise_bert": "330dc0a9f93a7c28d100002474629b0da5343f0d00e5d6e44723e9961bb171b0",
+    "coupled_gpt": "2b097bb47a2ce6c66016b6c6f6a2597c62ff340ac08736eed534b5c0c5e2bfcf",
+    "pairwise_bert": "fce46fc5dded91870f177417be4129e336708a70c09267abe80de00b345b3a0b",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
