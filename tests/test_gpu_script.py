@@ -103,7 +103,7 @@ def test_every_part_runs_on_a_cpu(tmp_path, main_job, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.chdir(tmp_path)
     shutil.copytree(main_job, tmp_path / "addition")
-    started = ("devices", "paper-scale")
+    started, precision = ("devices", "paper-scale"), torch.backends.fp32_precision
     start(tmp_path, *started)
     for part in MODULES:
         if part not in started:
@@ -111,3 +111,5 @@ def test_every_part_runs_on_a_cpu(tmp_path, main_job, monkeypatch):
     rows = read_results(tmp_path / "gpu.jsonl")
     assert {row["part"] for row in rows} == set(MODULES)
     assert [row for row in rows if is_failed(row)] == []
+    # Settings of a part are not those of what its process does next.
+    assert torch.backends.fp32_precision == precision

@@ -107,4 +107,4 @@ def test_the_model_that_was_fine_tuned_is_on_the_hub_with_its_results(hub, tmp_p
 def test_commands_of_the_page_are_legal():
     commands = re.findall(r"python -m longhand\.hub_cards\.push (.*?)(?:  |`|$)", SECTION, re.MULTILINE)
     kinds = [make_parser().parse_args(command.split()).kind for command in commands]
-    assert kinds == ["model", "dataset", "metric", "page", "dataset", "model"]
+    assert set(kinds) == {"model", "dataset", "metric", "page", "decoding"}

@@ -5,7 +5,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
-from transformers.utils.import_utils import enable_tf32
 
 from longhand import eval as evaluation
 from longhand import train
@@ -47,12 +46,13 @@ def short_run(words: list[str], small: bool) -> Row:
     with TemporaryDirectory() as folder:
         short = [word for pair in SHORT.items() if pair[0] not in words for word in pair]
         device = ["--use_cpu", "True"] if small else []
+        precision = torch.backends.fp32_precision
         try:
             train.main([*words, *short, *device, "--output_dir", f"{folder}/run"])
         finally:
             # These settings of a run are those of the whole process.
             torch.use_deterministic_algorithms(False)
-            enable_tf32(False)
+            torch.backends.fp32_precision = precision
         (*_, last) = read_results(Path(folder, "run", "validation.jsonl"))
         return {"what": "run", "steps": last["step"], "token_accuracy": last["token_accuracy"], "passed": True}
 
