@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from longhand.hub_cards.recipes import read_settings
 from longhand.hub_cards.result_rows import Row
@@ -41,6 +42,14 @@ def fill_cells(row: Row, columns: Mapping[str, str]) -> TableLine:
     return {name: fill(cell) for name, cell in columns.items()}
 
 
+def headings_of(rows: list[Row], field: str) -> dict[Any, str]:
+    """Return the heading of each value of a field: numbers in their order, texts in that of the rows."""
+    values = dict.fromkeys(row[field] for row in rows)
+    if all(isinstance(value, int) for value in values):
+        return {value: f"{value:,}" for value in sorted(values)}
+    return {value: str(value) for value in values}
+
+
 def filled_table(name: str, rows: list[Row]) -> str:
     """Return the table of that name in `TABLES`, without columns that no row fills."""
     table = TABLES[name]
@@ -50,11 +59,12 @@ def filled_table(name: str, rows: list[Row]) -> str:
         return "No results yet.\n"
     across = table.get("across")
     lines: dict[tuple[str, ...], dict[str, str]] = {}
-    values = dict.fromkeys((f"{value:,}" for value in sorted({row[across] for row in rows})) if across else (), "")
+    headings = headings_of(rows, across) if across else {}
+    values = dict.fromkeys(headings.values(), "")
     for row in rows:
         cells = fill_cells(row, table["columns"])
         line = lines.setdefault(tuple(cells.values()), cells | values)
-        line |= fill_cells(row, {f"{row[across]:,}": table["cell"]} if across else {})
+        line |= fill_cells(row, {headings[row[across]]: table["cell"]} if across else {})
     filled = {name for line in lines.values() for name, cell in line.items() if cell}
     shown = [{name: cell for name, cell in line.items() if name in filled} for line in lines.values()]
     return render_table(shown, table.get("note", "").format(**rows[0]))
