@@ -742,14 +742,14 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
 
     def takes_rows(self) -> bool:
         """Return whether a step may give the layers one row for each example: nobody else sees what they are given."""
-        own: list[tuple[type, Any]] = [(CoupledGPTDecoderLayer, layer) for layer in self.layers]
-        own += [(CoupledGPTAttention, cast(Any, layer).self_attn) for layer in self.layers]
+        layers: Any = self.layers
+        parts = [(type(layer), type(layer.self_attn), type(layer.mlp)) for layer in layers]
+        is_own = all(own == (CoupledGPTDecoderLayer, CoupledGPTAttention, CoupledGPTMLP) for own in parts)
         is_heard = any(
             part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part)
             for part in self.modules()
             if part is not self
         )
-        is_own = all(type(part).forward is cast(Any, kind).forward for kind, part in own)
         return is_own and not is_heard and not self.position_encoding.reads_single_ids
 
     def _see_all(self, layer: int, pair_map: Tensor | None, attention_mask: Tensor | None, keys: int) -> dict[str, Any]:

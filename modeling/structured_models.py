@@ -22,7 +22,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 from transformers.generation import GenerationMixin
 from transformers.modeling_utils import load_state_dict, safe_save_file
@@ -290,8 +289,10 @@ class StructuredModel:
             state_dict: the whole model's weights, as Accelerate's `get_state_dict` gathers them; None for the model's own.
 
         Raises:
-            ValueError: the tables are not whole: they are split over processes.
+            ValueError: the tables are not whole: they are split over processes; or the model has none.
         """
+        if not self.structure_config.relations:
+            raise ValueError(f"{type(self).__name__} has no tables to save: num_relations or levels make them")
         if tables := self._tables(state_dict, is_main_process):
             Path(folder).mkdir(parents=True, exist_ok=True)
             self._write_structure(Path(folder), tables)
@@ -312,7 +313,8 @@ class StructuredModel:
             table = state_dict[TABLE].detach()
         else:
             raise ValueError(f"state_dict must hold {TABLE}, as that of the whole model does")
-        if isinstance(table, DTensor):
+        # Only a DTensor has it, which not every build of torch knows.
+        if hasattr(table, "full_tensor"):
             table = table.full_tensor()
         if table.shape != structure.shape:
             raise ValueError(

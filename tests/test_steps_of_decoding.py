@@ -6,7 +6,13 @@ from accelerate import cpu_offload
 from position_subjects import DECODERS, assert_close, build, encode
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from longhand.modeling.modeling_coupled_gpt import CoupledGPTDecoderLayer, CoupledGPTForCausalLM, CoupledGPTModel
+from longhand.modeling.modeling_coupled_gpt import (
+    CoupledGPTAttention,
+    CoupledGPTDecoderLayer,
+    CoupledGPTForCausalLM,
+    CoupledGPTMLP,
+    CoupledGPTModel,
+)
 
 TOKENS = 9
 TEXTS = {"one layout": ["12+34=", "99+01="], "padded": ["653+049=", "9+1="]}
@@ -150,6 +156,30 @@ def test_layers_get_a_row_for_each_example_unless_someone_listens(heard, monkeyp
     assert len(rows) == (0 if heard else (TOKENS - 1) * len(model.model.layers))
     assert len(shapes) == (TOKENS if heard else 0)
     assert all((output[0] if isinstance(output, tuple) else output).ndim == 3 for output in shapes[1:])
+
+
+class Gathering(CoupledGPTMLP):
+    """An MLP that needs the axis of tokens."""
+
+    def forward(self, hidden_states):
+        batch, tokens, hidden = hidden_states.shape
+        return super().forward(hidden_states.reshape(batch * tokens, hidden)).reshape(batch, tokens, hidden)
+
+
+@pytest.mark.parametrize("part", ["mlp", "self_attn"])
+def test_parts_of_other_classes_get_states_with_an_axis_of_tokens(part):
+    expected, model, asked = generate(build("windowed"), TEXTS["one layout"]), build("windowed"), []
+
+    class Attending(CoupledGPTAttention):
+        def _attend_to_neighbours(self, *arguments):
+            asked.append(1)
+            return super()._attend_to_neighbours(*arguments)
+
+    for layer in model.model.layers:
+        getattr(layer, part).__class__ = {"mlp": Gathering, "self_attn": Attending}[part]
+    found = generate(model, TEXTS["one layout"])
+    assert torch.equal(found.sequences, expected.sequences)
+    assert len(asked) == (TOKENS * len(model.model.layers) if part == "self_attn" else 0)
 
 
 class Needing(LogitsProcessor):

@@ -168,7 +168,7 @@ distributed.destroy_process_group()
 def test_two_processes_have_the_derivatives_of_one_and_write_whole_tables(tmp_path):
     script = tmp_path / "rank.py"
     script.write_text(RANK)
-    launched = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=29611"]
+    launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     subprocess.run([*launched, str(script), str(Path(__file__).parent), str(tmp_path)], check=True, env=environment)
     model = structured("llama", "sdpa", num_relations=RELATIONS)
@@ -194,6 +194,24 @@ def test_a_state_dict_that_was_gathered_is_written_and_a_split_table_is_refused(
     with pytest.raises(ValueError, match="split over"):
         model.save_structure(tmp_path / "split")
     assert not (tmp_path / "split").exists()
+
+
+def test_a_model_without_tables_has_none_to_save(tmp_path):
+    model = longhand.with_structure(plain())
+    with pytest.raises(ValueError, match="has no tables to save"):
+        model.save_structure(tmp_path / "structure")
+    model.save_pretrained(tmp_path / "model")
+    assert not (tmp_path / "structure").exists() and not list((tmp_path / "model").glob("structure*"))
+
+
+@pytest.mark.slow
+def test_structure_needs_no_build_of_torch_with_processes():
+    """Builds without distributed training lack `torch.distributed.tensor`, and transformers does not import it there."""
+    program = (
+        "import sys, torch; torch.distributed.is_available = lambda: False; sys.modules['torch.distributed.tensor'] = None; "
+        "import longhand; longhand.with_structure"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_accelerate_prepares_and_a_state_is_resumed(tmp_path):

@@ -86,7 +86,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "2b097bb47a2ce6c66016b6c6f6a2597c62ff340ac08736eed534b5c0c5e2bfcf",
+    "coupled_gpt": "94f13b0737ebf336a3cba9082040db54d91942dc877941dc943074c7bf16f817",
     "pairwise_bert": "fce46fc5dded91870f177417be4129e336708a70c09267abe80de00b345b3a0b",
 }
 
