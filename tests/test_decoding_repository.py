@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -63,6 +64,14 @@ def test_models_decode_in_parallel_where_the_package_is_not_installed(hub, at_ho
         words = [sys.executable, "-I", "-c", PROGRAM, where, str(shipped), "given"]
         done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **places})
         assert done.returncode == 0, done.stderr
+
+
+def test_the_card_of_a_folder_names_it_as_the_command_did_and_shows_no_other_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for place, shown in (("outputs/greedy", "outputs/greedy"), (str(tmp_path / "elsewhere" / "own"), "own")):
+        command.main(["decoding", "--output", place])
+        card = Path(place, "README.md").read_text()
+        assert f'custom_generate="{shown}"' in card and str(tmp_path) not in card
 
 
 def test_a_folder_that_is_there_is_not_written_over(tmp_path, capsys):

@@ -162,6 +162,11 @@ def render(template: str, data: CardData, **values: object) -> str:
     )
 
 
+def shown_folder(folder: Path) -> str:
+    """The folder as a card names it, for code that runs where it was written; no path of this machine is shown."""
+    return folder.name if folder.is_absolute() or ".." in folder.parts else folder.as_posix()
+
+
 def _metadata(checkpoint: Checkpoint, title: str, dataset: str | None) -> ModelCardData:
     results, task, config = eval_results(checkpoint), checkpoint.task, checkpoint.model.config
     widget = [{"example_title": task.name, "text": family_card(task).ask(task)[0]}] if task.answers_questions else None

@@ -29,7 +29,7 @@ from longhand.data.tasks.registry import build_task, build_tokenizer, find_task
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.checkpoint import CARD_FILE
 from longhand.hub_cards.commands import write_atomically
-from longhand.hub_cards.publishing.cards import LICENSE, SUBJECTS, TAG, format_fields, kind_tag, render
+from longhand.hub_cards.publishing.cards import LICENSE, SUBJECTS, TAG, format_fields, kind_tag, render, shown_folder
 from longhand.hub_cards.publishing.commits import CannotPush, Files, Push, Repository, refusing
 from longhand.hub_cards.publishing.examples import family_card
 from longhand.hub_cards.publishing.publications import Publication, PushOptions, publish
@@ -350,8 +350,6 @@ def write_generated(dataset: GeneratedDataset, folder: Path, num_proc: int | Non
     if folder.exists():
         raise ValueError(f"{folder} is there already: choose a new folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # The card shows no path of this machine.
-    source = folder.name if folder.is_absolute() or ".." in folder.parts else folder.as_posix()
     with TemporaryDirectory(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent) as place:
         made = Path(place, folder.name)
         made.mkdir()
@@ -359,7 +357,7 @@ def write_generated(dataset: GeneratedDataset, folder: Path, num_proc: int | Non
         for path, content in dataset.tokenizer_files().items():
             (made / path).parent.mkdir(exist_ok=True)
             (made / path).write_bytes(content)
-        write_atomically(made / CARD_FILE, _card_of(dataset, source, files, is_on_hub=False))
+        write_atomically(made / CARD_FILE, _card_of(dataset, shown_folder(folder), files, is_on_hub=False))
         made.rename(folder)
     return folder
 

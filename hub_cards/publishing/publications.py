@@ -28,7 +28,7 @@ from longhand.hub_cards.checkpoints.checkpoint import (
 from longhand.hub_cards.checkpoints.load import locate, read_checkpoint
 from longhand.hub_cards.commands import check_repo_id, is_one_line, read_citation
 from longhand.hub_cards.page.build import build_page, default_sources
-from longhand.hub_cards.publishing.cards import render_card
+from longhand.hub_cards.publishing.cards import render_card, shown_folder
 from longhand.hub_cards.publishing.commits import Files, Push, Repository, check_push, commit_files
 from longhand.hub_cards.publishing.examples import ENVIRONMENT
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
@@ -304,6 +304,6 @@ def write_decoding(folder: Path) -> Path:
     if folder.exists():
         raise ValueError(f"{folder} is there already: choose a new folder")
     (folder / DECODING_FOLDER).mkdir(parents=True)
-    for path, content in decoding_files(folder.name).items():
+    for path, content in decoding_files(shown_folder(folder)).items():
         (folder / path).write_bytes(content if isinstance(content, bytes) else content.read_bytes())
     return folder
