@@ -60,10 +60,12 @@ class Batches(Dataset):
         index, part = divmod(item, self.accumulation)
         examples, generator = self.global_batch(index)
         own = slice(part * self.processes + self.process, None, self.processes * self.accumulation)
-        inputs = self.collator(examples, generator, own).items()
-        # Losses of transformers view labels as one row.
-        is_own = {name: isinstance(value, torch.Tensor) and not is_repeated(value) for name, value in inputs}
-        return as_batch({name: cast(Any, value).contiguous() if is_own[name] else value for name, value in inputs})
+        batch: dict[str, Any] = {**self.collator(examples, generator, own)}
+        for name, value in batch.items():
+            if isinstance(value, torch.Tensor) and not is_repeated(value):
+                # Losses of transformers view labels as one row.
+                batch[name] = value.contiguous()
+        return as_batch(batch)
 
     def global_batch(self, index: int) -> tuple[Examples | LabelledTokens | NeighbourhoodBatch, np.random.Generator]:
         """Examples of a whole batch, and the generator that goes on to draw their starts."""

@@ -512,7 +512,7 @@ def _collate(rows: list[Mapping[str, object]], pad_token_id: int, padding_side: 
 
 
 def _check_names(rows: list[Mapping[str, object]], names: set[str]) -> None:
-    """Raise ValueError for a column with values that no model takes, under a name that is nearly one of `ROW_COLUMNS`.
+    """Raise ValueError for a column that no model takes, if its name or its values show that one of `ROW_COLUMNS` is meant.
 
     Args:
         names: of all columns that are not None in every row.
@@ -534,16 +534,22 @@ def _check_names(rows: list[Mapping[str, object]], names: set[str]) -> None:
 
 
 def _could_be(column: str, spelled: str, rows: list[Mapping[str, object]], name: str) -> bool:
-    """Whether values under another name are of a column: for all pairs of tokens, or for tokens and named by its end."""
+    """Whether values under another name are of a column: for all pairs of tokens, or for tokens and named by its end.
+
+    All rows that have values are asked: offsets (tokens, 2) of a row of two tokens are of the shape of its pairs.
+    """
     is_end = column.endswith(f"_{spelled}")
     kinds = [kind for kind in ROW_COLUMNS[column] if kind.token_axes == _PAIR_AXES or (is_end and kind.token_axes)]
     main = next((own for own in ("input_ids", "inputs_embeds") if rows[0].get(own) is not None), None)
     if main is None or not kinds:
         return False
     with suppress(TypeError, ValueError, RuntimeError):
-        tokens = len(torch.as_tensor(rows[0][main]))
-        values = torch.as_tensor(rows[0].get(name))
-        return any(kind.fits(values, tokens) for kind in kinds)
+        for row in (row for row in rows if row.get(name) is not None):
+            values, tokens = torch.as_tensor(row[name]), len(torch.as_tensor(row.get(main)))
+            kinds = [kind for kind in kinds if kind.fits(values, tokens)]
+            if not kinds:
+                return False
+        return True
     return False
 
 

@@ -131,6 +131,14 @@ def test_a_misspelt_column_is_refused_and_not_dropped():
         longhand.collate_rows([ROW | {"inputs_embeds": [[0.5], [0.5]]}])
 
 
+@pytest.mark.parametrize(("name", "width"), [("offset_mapping", 2), ("bbox", 4)])
+def test_a_column_that_is_as_wide_as_one_row_is_long_is_none_of_pairs(name, width):
+    """Such as the offsets that a tokenizer gives, (tokens, 2): what is refused must not turn on the length of one row."""
+    rows = [{"input_ids": [1] * tokens, name: [[0] * width] * tokens} for tokens in (width, width + 1)]
+    for own in (rows, rows[::-1]):
+        assert set(longhand.collate_rows(own)) == {"input_ids", "attention_mask"}
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_columns_of_datasets_are_no_misspelt_ones(task):
     for messages in (False, True):
