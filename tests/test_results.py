@@ -169,6 +169,7 @@ def test_a_table_of_the_pages_names_fields_that_something_writes(name):
     formats = [*table["columns"].values(), table.get("cell", ""), table.get("note", "")]
     named = {re.split(r"[.\[]", field)[0] for text in formats for _, field, _, _ in Formatter().parse(text) if field}
     patterns = ("hub_cards/**/*.py", "hub_cards/**/*.yaml", "hub_cards/**/*.jsonl", "tests/benchmarks/*.py")
-    written = "".join(file.read_text(encoding="utf-8") for pattern in patterns for file in root.glob(pattern))
+    files = [file for pattern in patterns for file in root.glob(pattern) if file.name != "tables.yaml"]
+    written = "".join(file.read_text(encoding="utf-8") for file in files)
     unknown = [field for field in named if not re.search(rf"[\"']{field}[\"']|\b{field}[=:]", written)]
     assert not unknown, f"{name} of tables.yaml names {', '.join(unknown)}, which no row has"
