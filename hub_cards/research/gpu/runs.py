@@ -3,6 +3,7 @@
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 
@@ -46,13 +47,14 @@ def short_run(words: list[str], small: bool) -> Row:
     with TemporaryDirectory() as folder:
         short = [word for pair in SHORT.items() if pair[0] not in words for word in pair]
         device = ["--use_cpu", "True"] if small else []
-        precision = torch.backends.fp32_precision
+        backends: Any = torch.backends
+        precision = backends.fp32_precision
         try:
             train.main([*words, *short, *device, "--output_dir", f"{folder}/run"])
         finally:
             # These settings of a run are those of the whole process.
             torch.use_deterministic_algorithms(False)
-            torch.backends.fp32_precision = precision
+            backends.fp32_precision = precision
         (*_, last) = read_results(Path(folder, "run", "validation.jsonl"))
         return {"what": "run", "steps": last["step"], "token_accuracy": last["token_accuracy"], "passed": True}
 
