@@ -334,6 +334,7 @@ class StructuredModel:
         is_main_process: bool = True,
         state_dict: dict[str, Tensor] | None = None,
         push_to_hub: bool = False,
+        *arguments,
         **kwargs,
     ) -> None:
         """Save the whole model as transformers does, and the structure beside it; see `save_structure`.
@@ -344,7 +345,7 @@ class StructuredModel:
         own: Any = super()
         # transformers empties the state dict that it is given.
         tables = self._tables(state_dict, is_main_process) if self.structure_config.relations else {}
-        own.save_pretrained(save_directory, is_main_process, state_dict, **kwargs)
+        own.save_pretrained(save_directory, is_main_process, state_dict, False, *arguments, **kwargs)
         if tables:
             self._write_structure(Path(save_directory), tables)
         if push_to_hub:

@@ -189,6 +189,9 @@ def test_a_state_dict_that_was_gathered_is_written_and_a_split_table_is_refused(
         save(tmp_path / save.__name__, state_dict=dict(whole))
         again = longhand.with_structure(plain(), tmp_path / save.__name__)
         assert torch.equal(again.structure.table, whole["structure.table"])
+    # All arguments in the order of transformers.
+    model.save_pretrained(tmp_path / "ordered", True, None, False, "1GB")
+    assert (tmp_path / "ordered" / "structure.safetensors").exists()
     # As FSDP's first version and DeepSpeed leave it.
     model.structure.table.data = torch.empty(0)
     with pytest.raises(ValueError, match="split over"):
