@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     def rank(item: pytest.Item) -> tuple[bool, bool]:
         is_slow = item.get_closest_marker("slow") is not None or "main_job" in item.fixturenames
-        is_long = item.path.name in LONGEST and item.get_closest_marker("thorough") is not None
+        is_long = item.path.name in LONGEST and bool({"thorough", "release"} & {mark.name for mark in item.iter_markers()})
         return not is_long, is_slow
 
     items.sort(key=rank)

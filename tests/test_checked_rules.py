@@ -91,7 +91,7 @@ def test_the_commands_of_all_rules_are_printed(tmp_path, capsys):
     assert len(lines) == len(RULES) == 21 and all("longhand.train columns --function" in line for line in lines)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_a_rule_becomes_a_verified_model(tmp_path):
     study.run(tmp_path, tmp_path / "rules.jsonl", ["leap_year"], 2000, 600.0)
     (row,) = read_results(tmp_path / "rules.jsonl")

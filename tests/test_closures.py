@@ -120,11 +120,11 @@ def test_a_training_run_loads_what_it_uses(closures):
 IMPORTS = [
     "import longhand, sys; assert not {'torch', 'transformers'} & {*sys.modules}; from transformers import AutoConfig",
     pytest.param(
-        "from longhand.data import proofs; from transformers.models.auto import AutoConfig", marks=pytest.mark.thorough
+        "from longhand.data import proofs; from transformers.models.auto import AutoConfig", marks=pytest.mark.release
     ),
-    pytest.param("import transformers, longhand; AutoConfig = transformers.AutoConfig", marks=pytest.mark.thorough),
-    pytest.param("from longhand import CoupledGPTConfig; from transformers import AutoConfig", marks=pytest.mark.thorough),
-    pytest.param("import longhand; longhand.modeling; from transformers import AutoConfig", marks=pytest.mark.thorough),
+    pytest.param("import transformers, longhand; AutoConfig = transformers.AutoConfig", marks=pytest.mark.release),
+    pytest.param("from longhand import CoupledGPTConfig; from transformers import AutoConfig", marks=pytest.mark.release),
+    pytest.param("import longhand; longhand.modeling; from transformers import AutoConfig", marks=pytest.mark.release),
 ]
 USES = """
 import transformers

@@ -22,9 +22,9 @@ ALL_PAIRS = {
 
 
 def one_of(cases):
-    """Cases of which all after the first are thorough: each takes seconds to trace."""
+    """Cases of which all after the first are for a release: each takes seconds to trace."""
     first, *others = cases
-    return [first, *(pytest.param(case, marks=pytest.mark.thorough) for case in others)]
+    return [first, *(pytest.param(case, marks=pytest.mark.release) for case in others)]
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ def test_a_windowed_decoder_is_one_graph_in_evaluation(given):
     torch.testing.assert_close(found.logits, model(**inputs).logits, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_a_windowed_decoder_learns_compiled_with_breaks_and_the_same_numbers():
     model = CoupledGPTForCausalLM(WINDOWED).train()
     batch = draw_batch(model, ADDITION, (4, 4), 4)

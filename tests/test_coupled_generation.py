@@ -34,7 +34,7 @@ def build() -> LlamaForCausalLM:
     return LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes, **ends)).eval()
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_the_snippet_ends_with_right_answers_of_gpt2_and_llama(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)

@@ -18,7 +18,7 @@ from longhand.hub_cards.training.launcher import idle_gpus
 from longhand.hub_cards.training.trainer import training_batches, validation_batches
 
 FAST = ("addition", "addition-absolute", "paper-addition", "encoder-addition", "encoder-addition-settling")
-RECIPES = [recipe if recipe in FAST else pytest.param(recipe, marks=pytest.mark.thorough) for recipe in recipes_of_kinds()]
+RECIPES = [recipe if recipe in FAST else pytest.param(recipe, marks=pytest.mark.release) for recipe in recipes_of_kinds()]
 
 
 def check(model, batch, devices=3):

@@ -15,7 +15,7 @@ from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.trainer import validation_batches
 
 KINDS = recipes_of_kinds()
-RECIPES = [name if name in KINDS else pytest.param(name, marks=pytest.mark.thorough) for name in list_recipes()]
+RECIPES = [name if name in KINDS else pytest.param(name, marks=pytest.mark.release) for name in list_recipes()]
 
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")
 
@@ -63,7 +63,7 @@ def test_no_encoding_needs_more_than_the_bound_for_rows_of_several_lengths(name,
     check(model, draw)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.parametrize("name", [name for name in list_recipes() if name.startswith("paper-")])
 def test_largest_validations_of_the_papers_fit_and_are_large(name):
     run = parse_run([name, "--use_cpu", "True", "--bf16", "False"])

@@ -406,7 +406,7 @@ def test_rows_without_ids_and_ids_without_room_are_refused():
 
 
 # A learned table is trained twice, a quarter of a minute each.
-@pytest.mark.thorough
+@pytest.mark.release
 def test_a_plain_trainer_learns_a_table_of_ids_with_random_starts_and_not_without(tmp_path):
     def trained(random_starts):
         set_seed(0)

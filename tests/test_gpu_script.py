@@ -97,7 +97,7 @@ def test_a_part_writes_its_rows_once(tmp_path, monkeypatch):
     assert not is_failed(row) and "memory: 1 of 1 measured without a fault" in summary([row])
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_every_part_runs_on_a_cpu(tmp_path, main_job, monkeypatch):
     """Two parts are started as all are, in processes of their own. The main job is certified already."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

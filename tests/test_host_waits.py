@@ -12,7 +12,7 @@ from longhand.train import make_trainer
 MOST_WAITS = 2
 
 FAST = ("addition", "addition-absolute", "encoder-addition", "encoder-addition-settling")
-RECIPES = [recipe if recipe in FAST else pytest.param(recipe, marks=pytest.mark.thorough) for recipe in recipes_of_kinds()]
+RECIPES = [recipe if recipe in FAST else pytest.param(recipe, marks=pytest.mark.release) for recipe in recipes_of_kinds()]
 
 
 class Counted(Exception):

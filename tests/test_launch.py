@@ -150,7 +150,7 @@ def test_configuration_starts_its_processes(file, tmp_path):
     ], outputs
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_two_processes_in_bfloat16_are_recorded_shown_and_resumed(tmp_path):
     """The recipe says bf16, the card too, and the run that was killed goes on to the bits of one that was not.
 
@@ -188,7 +188,7 @@ def test_no_recipe_has_a_larger_model_than_the_refusal_says(name, tmp_path):
     assert model.num_parameters() <= LARGEST_MODEL
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.parametrize("name", recipes_of_kinds())
 def test_every_parameter_gets_a_gradient(name, tmp_path):
     """Several processes do not look for parameters without one."""

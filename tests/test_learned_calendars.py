@@ -133,7 +133,16 @@ def drawn_dates(shape: str, count: int) -> list[str]:
     return dates
 
 
-@pytest.mark.parametrize("function", SHAPES, ids=lambda function: function.__name__)
+QUICK = 5
+"""So many rules are learned by the plain tests, and the others before a release."""
+
+RULES = [
+    function if number < QUICK else pytest.param(function, marks=pytest.mark.release)
+    for number, function in enumerate(SHAPES)
+]
+
+
+@pytest.mark.parametrize("function", RULES, ids=lambda function: function.__name__)
 def test_a_rule_of_the_calendar_is_right_in_century_years_or_is_refused(function):
     shape, alphabet = SHAPES[function]
     try:

@@ -568,7 +568,7 @@ def test_arguments_that_would_be_ignored_or_that_fail_are_refused_in_one_line(wo
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.thorough  # trains a model until it is certified, and verifies it
+@pytest.mark.release  # trains a model until it is certified, and verifies it
 def test_a_function_becomes_a_verified_model_that_needs_neither_function_nor_plugin(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = ["--function", "lambda a: a // 3", "--name", "thirds", "--base", "4", "--use_cpu", "True"]

@@ -11,7 +11,7 @@ SNIPPETS = dict(re.findall(r"<!-- (\w+)\.py -->\n```python\n(.*?)```", PAGE, fla
 
 
 # Each trains a model until it is right on far larger examples than those that it learned from.
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.parametrize("name", SNIPPETS)
 def test_a_model_of_structure_of_ones_own_is_right_on_large_examples(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -217,7 +217,7 @@ def draw_board(generator):
     return ">".join(rows), "\n".join(answer)
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.release)])
 def test_every_model_answers_as_python_does(open_page, file, count):
     page = open_page(file)
     for name in SHOWN:
@@ -354,7 +354,7 @@ def test_logits_are_those_of_torch(open_page, file, tmp_path):
             assert np.abs(found - expected.numpy()).max() < 1e-7, name
 
 
-@pytest.mark.parametrize("most", [QUICK, pytest.param(10**7, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("most", [QUICK, pytest.param(10**7, marks=pytest.mark.release)])
 def test_the_pages_own_search_finds_what_the_certificates_count(open_page, file, most):
     page = open_page(file)
     for name in SHOWN:

@@ -353,7 +353,7 @@ def test_a_model_whose_labels_have_other_names_is_not_certified():
         certify(model, SUMS)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_the_shipped_model_is_verified_until_it_is_damaged_and_adds_a_million_digits(tmp_path, capsys):
     folder = unpack("encoder-addition-settling", tmp_path)
     certificate = json.loads((folder / "certificate.json").read_text())

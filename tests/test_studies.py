@@ -309,7 +309,7 @@ def test_a_study_that_runs_in_another_process_is_refused(tmp_path, monkeypatch):
         training.run("tiny", jobs=1, only=None, output_dir=tmp_path / "out")
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_a_study_trains_what_is_missing_and_shows_it(tmp_path, monkeypatch, capsys):
     proofs = {"certify": True, "lengths": "1:2", "budget": 5, "variants": ["nope"]}
     evaluate = {"long": [{"lengths": 4, "num_samples": 2}], "certificates": [{"certify": True, "variants": ["pairwise"]}]}

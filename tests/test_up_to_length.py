@@ -406,7 +406,7 @@ def mutant(task, generator):
             size *= 2
 
 
-@pytest.mark.thorough  # It makes 100 models wrong.
+@pytest.mark.release  # It makes 100 models wrong.
 def test_no_wrong_mutant_of_a_proved_model_is_proved():
     task, generator = build_task("addition"), torch.Generator().manual_seed(0)
     assert LengthProver(construct_addition(2), task).verdict(1).verdict == "proved"
@@ -448,7 +448,7 @@ def half_spoilt():
 TRAINED = ("recipe", "no positions", "uncoupled table", "rotary")
 
 
-@pytest.mark.thorough  # It trains models, and asks some of them a million sums.
+@pytest.mark.release  # It trains models, and asks some of them a million sums.
 @pytest.mark.parametrize("kind", [*TRAINED, "spoilt"])
 def test_what_is_proved_of_half_trained_models_is_right_in_every_problem(kind, monkeypatch):
     # Few boxes: more of them make a proof longer, and no less a proof.
@@ -485,7 +485,7 @@ def noisy_tables():
         yield model, task
 
 
-@pytest.mark.thorough  # It asks some of the models all sums of two digits.
+@pytest.mark.release  # It asks some of the models all sums of two digits.
 def test_what_is_proved_of_the_shipped_table_with_noise_is_right_in_every_problem():
     verdicts = {"proved": 0, "refuted": 0, "open": 0}
     for place, (model, task) in enumerate(noisy_tables()):

@@ -45,7 +45,7 @@ def random_question(generator: random.Random, example: str) -> str:
     return "".join(characters)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.parametrize("name", TASKS)
 def test_random_questions_are_legal_or_refused_by_name(name):
     generator, task = random.Random(f"{SEED} {name}"), TASKS[name]()
@@ -77,7 +77,7 @@ def random_damage(generator: random.Random, content: bytes, document: dict | Non
     return {"at": keys} if kind == "delete" else {"at": keys, "value": generator.choice(VALUES)}
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.parametrize("number", range(FILES))
 def test_a_folder_with_a_randomly_damaged_file(number, certified, tmp_path):
     generator = random.Random(f"{SEED} file {number}")
@@ -89,7 +89,7 @@ def test_a_folder_with_a_randomly_damaged_file(number, certified, tmp_path):
     try_side_file({"file": file.name, **random_damage(generator, content, document)}, certified, tmp_path / "addition")
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_randomly_damaged_recipes(tmp_path):
     generator, recipes = random.Random(f"{SEED} recipes"), list(list_recipes())
     for number in range(RECIPES):
@@ -98,7 +98,7 @@ def test_randomly_damaged_recipes(tmp_path):
         try_recipe({"recipe": name, **case}, tmp_path / f"{number}.yaml")
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_random_arguments_of_a_training():
     generator, recipes = random.Random(f"{SEED} arguments"), list(list_recipes())
     for _ in range(COMMANDS):

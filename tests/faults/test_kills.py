@@ -193,7 +193,7 @@ def kill(launched: Launched) -> None:
     psutil.wait_procs(family)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_two_processes_train_as_one_and_random_kills_change_nothing(runner, tmp_path):
     generator = random.Random(20261125)
     words = [*SMALL, *LEARNED, *MIXED, "--use_cpu", "True"]
