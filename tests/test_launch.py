@@ -123,7 +123,11 @@ def test_configuration_is_one_of_accelerate(file):
     assert stated.items() <= config.items()
 
 
-SHOW = "import os; print('process', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)"
+# One call, so that lines of two processes do not mix.
+SHOW = """
+import os
+os.write(1, f"process {os.environ['RANK']} of {os.environ['WORLD_SIZE']}\\n".encode())
+"""
 
 
 def start(*words: object) -> subprocess.Popen:

@@ -102,7 +102,13 @@ def fewer_words_of_other_searches(monkeypatch):
     monkeypatch.setattr(machines, "RARE_WORDS", 4_000)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+QUICK = 20
+"""So many functions are learned by the plain tests, and the others before a release."""
+
+NAMES = [name if number < QUICK else pytest.param(name, marks=pytest.mark.release) for number, name in enumerate(FUNCTIONS)]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_function_that_turns_on_a_constant_is_learned_with_it(name):
     function, options, telling = FUNCTIONS[name]
     task, report = learn_task(function, **options)
