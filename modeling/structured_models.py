@@ -341,14 +341,19 @@ class StructuredModel:
 
         `with_structure(AutoModel.from_pretrained(folder), folder)` is the same model again. An Auto class alone says that
         it does not use `structure.table`.
+
+        Raises:
+            ValueError: see `save_structure`; or a state dict is to be pushed, where the model's own weights would be.
         """
+        if push_to_hub and state_dict is not None:
+            raise ValueError("push_to_hub pushes the model's own weights: save the state_dict, and upload the folder")
         own: Any = super()
         # transformers empties the state dict that it is given.
         tables = self._tables(state_dict, is_main_process) if self.structure_config.relations else {}
         own.save_pretrained(save_directory, is_main_process, state_dict, False, *arguments, **kwargs)
         if tables:
             self._write_structure(Path(save_directory), tables)
-        if push_to_hub:
+        if push_to_hub and is_main_process:
             hub = {name: kwargs[name] for name in ("commit_message", "private", "token", "create_pr") if name in kwargs}
             own.push_to_hub(kwargs.get("repo_id") or Path(save_directory).name, **hub)
 

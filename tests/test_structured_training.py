@@ -181,7 +181,7 @@ def test_two_processes_have_the_derivatives_of_one_and_write_whole_tables(tmp_pa
     assert torch.equal(again(ids_of(), pair_map=map_of()).logits, structured()(ids_of(), pair_map=map_of()).logits)
 
 
-def test_a_state_dict_that_was_gathered_is_written_and_a_split_table_is_refused(tmp_path):
+def test_a_state_dict_that_was_gathered_is_written_and_a_split_table_is_refused(tmp_path, monkeypatch):
     model = structured()
     whole = {name: weights + 1 for name, weights in model.state_dict().items()}
     for save in (model.save_structure, model.save_pretrained):
@@ -192,6 +192,13 @@ def test_a_state_dict_that_was_gathered_is_written_and_a_split_table_is_refused(
     # All arguments in the order of transformers.
     model.save_pretrained(tmp_path / "ordered", True, None, False, "1GB")
     assert (tmp_path / "ordered" / "structure.safetensors").exists()
+    # What is pushed is what was saved, by one process.
+    pushed = []
+    monkeypatch.setattr(type(model), "push_to_hub", lambda *given, **named: pushed.append(given), raising=False)
+    with pytest.raises(ValueError, match="push_to_hub"):
+        model.save_pretrained(tmp_path / "pushed", state_dict=whole, push_to_hub=True)
+    model.save_pretrained(tmp_path / "pushed", is_main_process=False, push_to_hub=True)
+    assert not pushed
     # As FSDP's first version and DeepSpeed leave it.
     model.structure.table.data = torch.empty(0)
     with pytest.raises(ValueError, match="split over"):

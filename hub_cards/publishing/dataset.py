@@ -32,7 +32,7 @@ from longhand.hub_cards.commands import write_atomically
 from longhand.hub_cards.publishing.cards import LICENSE, SUBJECTS, TAG, format_fields, kind_tag, render, shown_folder
 from longhand.hub_cards.publishing.commits import CannotPush, Files, Push, Repository, refusing
 from longhand.hub_cards.publishing.examples import family_card
-from longhand.hub_cards.publishing.publications import Publication, PushOptions, publish
+from longhand.hub_cards.publishing.publications import Publication, PushOptions, new_folder, publish
 from longhand.modeling.checks import check_integer
 
 TOKENIZER_FOLDER = "tokenizer"
@@ -347,18 +347,12 @@ def write_dataset(
 
 def write_generated(dataset: GeneratedDataset, folder: Path, num_proc: int | None = None) -> Path:
     """Write files and card of a dataset into a new folder, all or nothing, and return the folder; see `write_dataset`."""
-    if folder.exists():
-        raise ValueError(f"{folder} is there already: choose a new folder")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent) as place:
-        made = Path(place, folder.name)
-        made.mkdir()
+    with new_folder(folder) as made:
         files = dataset.make(dataset.files(), made, num_proc)
         for path, content in dataset.tokenizer_files().items():
             (made / path).parent.mkdir(exist_ok=True)
             (made / path).write_bytes(content)
         write_atomically(made / CARD_FILE, _card_of(dataset, shown_folder(folder), files, is_on_hub=False))
-        made.rename(folder)
     return folder
 
 

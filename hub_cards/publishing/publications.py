@@ -7,7 +7,8 @@ import json
 import re
 import shlex
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -301,9 +302,25 @@ def write_decoding(folder: Path) -> Path:
     Raises:
         ValueError: the folder is there already.
     """
+    with new_folder(folder) as made:
+        (made / DECODING_FOLDER).mkdir()
+        for path, content in decoding_files(shown_folder(folder)).items():
+            (made / path).write_bytes(content if isinstance(content, bytes) else content.read_bytes())
+    return folder
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Give a place to write files, which becomes the folder when all are written; nothing is left if that fails.
+
+    Raises:
+        ValueError: the folder is there already.
+    """
     if folder.exists():
         raise ValueError(f"{folder} is there already: choose a new folder")
-    (folder / DECODING_FOLDER).mkdir(parents=True)
-    for path, content in decoding_files(shown_folder(folder)).items():
-        (folder / path).write_bytes(content if isinstance(content, bytes) else content.read_bytes())
-    return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent) as place:
+        made = Path(place, folder.name)
+        made.mkdir()
+        yield made
+        made.rename(folder)
