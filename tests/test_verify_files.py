@@ -361,3 +361,13 @@ def test_the_verifier_knows_the_code_that_is_written_beside_checkpoints_and_thos
 def test_the_verifier_knows_every_field_of_a_certificate():
     # A certificate of single lengths is another one, and refused; in older ones of every length the field is empty.
     assert {*verify_certificate.FIELDS} == {"lengths", *(field.name for field in fields(Certificate))}
+
+
+def test_a_reader_that_leaves_is_no_refusal(main_job):
+    """As in `longhand-verify FOLDER | head -1`."""
+    command = [sys.executable, "-I", VERIFIER, main_job]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as verifying:
+        verifying.stdout.close()
+        said = verifying.stderr.read()
+    assert verifying.returncode not in (0, 1) and said.count("\n") == 1
+    assert "REFUSED" not in said and "VERIFIED" not in said

@@ -1644,6 +1644,11 @@ def main(arguments: list[str] | None = None) -> None:
             folder = fetch(arguments[0])
         with np.errstate(all="ignore"):
             verify(folder)
+    except BrokenPipeError as error:
+        # Who reads the output has left: nothing was refused, and not all was checked.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"NOT FINISHED: {error}", file=sys.stderr)
+        sys.exit(141)
     except Exception as error:
         sys.exit(f"REFUSED: {error}" if isinstance(error, Refused) else f"REFUSED: {type(error).__name__}: {error}")
 
