@@ -25,6 +25,8 @@ from huggingface_hub.utils import validate_repo_id
 
 CITATION_FILE = Path(__file__).parents[1] / "CITATION.cff"
 LOCK_FILE = ".longhand.lock"
+TEMPORARY_FILES = ".*.partial"
+"""The names under which `write_atomically` writes; a kill may leave such a file."""
 MOST_CHARACTERS = 4000
 """Characters of a message. The longest lists of names have about 2,000; a question may have millions of digits."""
 

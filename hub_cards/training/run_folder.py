@@ -13,7 +13,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from longhand.data.tasks.plugins import copy_plugins
 from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, RESTARTS_FILE, hash_files
-from longhand.hub_cards.commands import one_line, read_object, write_atomically
+from longhand.hub_cards.commands import TEMPORARY_FILES, one_line, read_object, write_atomically
 from longhand.hub_cards.recipes import RECIPE_FILE, differences, read_recipe, write_recipe
 from longhand.hub_cards.result_rows import RESULTS_FILE, read_results, write_results
 from longhand.hub_cards.training.arguments import CHECKPOINTS_FOLDER, Run
@@ -71,18 +71,21 @@ def claim_folder(run: Run) -> Path | None:
         ValueError: the folder holds a finished run, an unfinished one without `--resume`, or another run's files.
     """
     folder, resume = run.folder, run.training.resume
+    recipe_file = folder / RECIPE_FILE
+    if resume and recipe_file.exists():
+        remove_remains(folder)
     if is_complete(folder) and not (resume and run.publishing):
         advice = "nothing is left to resume" if resume else "remove it or choose another --output_dir"
         if run.publishing:
             advice = "--resume pushes it; to train anew, " + advice
         raise ValueError(f"{folder} holds a finished run: {advice}")
-    recipe_file = folder / RECIPE_FILE
     if not recipe_file.exists():
         # A kill may leave the lock and files under temporary names.
         if any(path.is_file() and path.suffix not in (".lock", ".partial") for path in folder.rglob("*")):
             raise ValueError(f"{folder} holds files but no run ({RECIPE_FILE} is missing): choose another --output_dir")
         if resume:
             raise ValueError(f"--resume: {folder} holds no run to continue")
+        remove_remains(folder)
         return None
     if not resume:
         raise ValueError(f"{folder} holds an unfinished run: continue it with --resume, or remove it")
@@ -90,9 +93,6 @@ def claim_folder(run: Run) -> Path | None:
     if different := differences(before, run.recipe):
         listed = ", ".join(f"{key} was {before.get(key)!r}, now {run.recipe.get(key)!r}" for key in different)
         raise ValueError(f"--resume: {folder} holds a run of another configuration ({listed})")
-    if is_complete(folder) or (folder / REMOVED_FOLDER).exists():
-        # A kill may have left some of them.
-        remove_checkpoints(folder)
     return last_checkpoint(folder / CHECKPOINTS_FOLDER)
 
 
@@ -148,6 +148,14 @@ def remove_checkpoints(folder: Path) -> None:
         removed.rename(states)
     with suppress(OSError):
         states.rmdir()
+
+
+def remove_remains(folder: Path) -> None:
+    """Remove what a run that was killed left under temporary names: training states half removed, files half written."""
+    if is_complete(folder) or (folder / REMOVED_FOLDER).exists():
+        remove_checkpoints(folder)
+    for file in folder.glob(TEMPORARY_FILES):
+        file.unlink()
 
 
 def list_checkpoints(folder: Path) -> list[Path]:

@@ -17,8 +17,10 @@ import torch
 from safetensors.torch import load_file
 from test_train import LEARNED, MIXED, SMALL
 
-KILLS = 12
-"""Kills of runs of one process."""
+KILLS = 8
+"""Kills at random moments of runs of one process."""
+CHANGES_BETWEEN = 3
+"""Files that a run renames and folders that it removes, by which it gets farther from kill to kill."""
 KILLS_OF_TWO = 2
 """Kills of runs of two processes, whose every start imports torch anew."""
 WHOLE_FILES = ("*.safetensors", "*.json", "*.jsonl", "*.yaml")
@@ -30,11 +32,26 @@ ONE_PROCESS = """
 import os, signal, sys, time
 from longhand import train
 
-def forked(words):
+def kill_before(change):
+    "Kill this process when it renames a file or removes a folder once more, after so many times."
+    changes = 0
+
+    def count(event, arguments):
+        nonlocal changes
+        if event in ("os.rename", "os.rmdir"):
+            changes += 1
+            if changes > change:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+
+def forked(change, words):
     child = os.fork()
     if child:
         return child
     status = 1
+    if change >= 0:
+        kill_before(change)
     try:
         train.main(words)
         status = 0
@@ -45,8 +62,8 @@ def forked(words):
         os._exit(status)
 
 for line in sys.stdin:
-    delay, *words = line.split()
-    child = forked(words)
+    delay, change, *words = line.split()
+    child = forked(int(change), words)
     if float(delay) > 0:
         time.sleep(float(delay))
         os.kill(child, signal.SIGKILL)
@@ -54,8 +71,9 @@ for line in sys.stdin:
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     print(f"ended {status} {time.monotonic() - began}", flush=True)
 """
-"""A process that has imported everything. For every line of its input, `SECONDS WORDS`, it forks a run, kills the run after
-these seconds unless they are 0, and prints the run's exit status and the seconds that it waited for the run's end."""
+"""A process that has imported everything. For every line of its input, `SECONDS CHANGES WORDS`, it forks a run. It kills the
+run after these seconds unless they are 0, or when so many files were renamed or folders removed, unless they are -1. It
+prints the run's exit status and the seconds that it waited for the run's end."""
 
 
 class Ended(NamedTuple):
@@ -76,10 +94,10 @@ class Runner:
     def __init__(self, process: subprocess.Popen):
         self.process = process
 
-    def run(self, words: list[str], seconds: float = 0.0) -> Ended:
-        """Run to the end, or kill after some seconds."""
+    def run(self, words: list[str], seconds: float = 0.0, changes: int = -1) -> Ended:
+        """Run to the end, or kill after some seconds, or after some files were renamed or folders removed."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(f"{seconds} {' '.join(words)}\n")
+        self.process.stdin.write(f"{seconds} {changes} {' '.join(words)}\n")
         self.process.stdin.flush()
         for line in self.process.stdout:
             if line.startswith("ended "):
@@ -154,6 +172,23 @@ def test_random_kills_change_nothing(runner, tmp_path):
         # A kill may have struck when all was written: what follows is refused (2), as the folder holds a finished run.
         assert ended.status in (0, 2)
         assert left_by(folder) == expected
+
+
+@pytest.mark.thorough
+def test_kills_between_two_changes_of_the_folder_change_nothing(runner, tmp_path):
+    """Between a file and its final name too, and among the last changes of a run, which no resumed step repeats."""
+    whole, changes, killed = tmp_path / "whole" / "run", 0, True
+    assert runner.run([*SMALL, "--output_dir", str(whole)]).status == 0
+    while killed:
+        folder = tmp_path / str(changes) / "run"
+        own = [*SMALL, "--output_dir", str(folder)]
+        killed = runner.run(own, changes=changes).status == -signal.SIGKILL
+        check_whole(folder)
+        # A finished run is refused (2); what a kill left beside it is removed all the same.
+        assert not killed or runner.run(goes_on(folder, own)).status in (0, 2)
+        assert left_by(folder) == left_by(whole), f"killed after {changes} changes"
+        changes += CHANGES_BETWEEN
+    assert changes > 30
 
 
 class Launched(NamedTuple):
