@@ -1,15 +1,31 @@
 """What a function's code compares with is tried, wherever the code has it from; what cannot be tried is said."""
 
+import base64
+import codecs
+import collections
+import dataclasses
+import datetime
 import functools
+import math
+import operator
 import random
 import re
+import signal
+import sys
+import types
+import zlib
+from types import SimpleNamespace
 
 import pytest
 
 from longhand.data import learn_task
 from longhand.data.learning import machines
 from longhand.data.learning.questions.constants import constants_of
-from longhand.data.learning.questions.functions import Refused
+from longhand.data.learning.questions.functions import AskedFunction, OutOfTime, Refused, alarm
+from longhand.data.learning.questions.meetings import with_what_operands_meet
+from longhand.data.learning.questions.mutants import unseen_constants
+from longhand.data.learning.questions.strewn import strewn_of
+from longhand.data.learning.questions.words import Words
 
 SECRET = 48151623
 FORBIDDEN = {12345678, 87654321}
@@ -102,7 +118,203 @@ def fewer_words_of_other_searches(monkeypatch):
     monkeypatch.setattr(machines, "RARE_WORDS", 4_000)
 
 
-QUICK = 20
+class OfAuthor:
+    limit = 48151623
+
+    @functools.cached_property
+    def cached(self):
+        return 48151623
+
+    def __contains__(self, a):
+        return a == 48151623
+
+    def __eq__(self, a):
+        return a == 48151623
+
+    __hash__ = None
+
+
+class Child(OfAuthor):
+    pass
+
+
+class Kind(type):
+    def __contains__(cls, a):
+        return a == 48151623
+
+
+class OfKind(metaclass=Kind):
+    pass
+
+
+class Made:
+    def __init__(self):
+        self.limit = 48151623
+
+
+@dataclasses.dataclass
+class Filled:
+    limit: int = dataclasses.field(default_factory=lambda: 48151623)
+
+
+OBJECT, IN_SET, AS_NUMBER = OfAuthor(), frozenset({48151623}).__contains__, (48151623).__eq__
+SETTINGS = types.ModuleType("settings_of_constants")
+SETTINGS.FIRST, SETTINGS.SECOND = 7, 48151623
+KEPT: dict[int, int] = {}
+
+
+def asks_first(a):
+    return a == SETTINGS.FIRST
+
+
+def asks_second(a):
+    return a == SETTINGS.SECOND
+
+
+def imports(a):
+    from settings_of_constants import SECOND
+
+    return a == SECOND
+
+
+def with_attribute(a):
+    return a == with_attribute.limit
+
+
+with_attribute.limit = 48151623
+
+
+def with_text(s):
+    "password"
+    return s == "password"
+
+
+def told_of(a):
+    """The text of a function."""
+    return a
+
+
+def ciphered(s):
+    return codecs.encode(s, "rot13") == "cnffjbeq"
+
+
+def made_of(text):
+    return lambda s: codecs.encode(s, "rot13") == text
+
+
+def keeps(a):
+    if not KEPT:
+        KEPT[int("32615184"[::-1])] = 1
+    return KEPT.get(a, 0)
+
+
+REACHED = {
+    "a method with underscores": lambda a: a in OBJECT,
+    "a comparison of an object": lambda a: operator.eq(OBJECT, a),
+    "a cached property": lambda a: a == OBJECT.cached,
+    "a base": lambda a: a == Child.limit,
+    "a class of classes": lambda a: a in OfKind,
+    "what an object is made with": lambda a: a == Made().limit,
+    "a field that is filled": lambda a: a == Filled().limit,
+    "a method of a set": lambda a: IN_SET(a),
+    "a method of a number": lambda a: AS_NUMBER(a) is True,
+    "a caller of a method": lambda a, call=operator.methodcaller("startswith", "48151623"): call(str(a)),
+    "a default of a mapping": lambda a, limits=collections.defaultdict(lambda: 48151623): a == limits[0],
+    "another name of a module": lambda a: asks_first(a) or asks_second(a),
+    "a name as text": lambda a: a == getattr(SETTINGS, "SECOND"),  # noqa: B009
+    "an import within": imports,
+    "an attribute of a function": with_attribute,
+    "a text with signs": lambda a: f"{a:,}" == "48,151,623",
+}
+"""Functions that have 48151623 from somewhere."""
+
+MET = {
+    "a date": (lambda a: a == datetime.date(2024, 5, 17).toordinal(), "739023"),
+    "a checksum": (lambda a: a == zlib.crc32(b"hello"), "907060870"),
+    "bytes": (lambda a: str(a) == str(int.from_bytes(b"\x49\x7a", "big")), "18810"),
+    "digits of a base": (lambda a: a == int("zebra", 36), "59454982"),
+    "underscores": (lambda a: a == int("4_81_51_623"), "48151623"),
+    "a code": (lambda a: a == int(base64.b64decode("NDgxNTE2MjM=")), "48151623"),
+    "a fraction": (lambda a: a * 0.5 > int(math.pi * 10**6) + 0.25 and a == round(math.e * 10**7), "27182818"),
+    "a part of a text": (lambda a: str(a)[:8].startswith("".join(reversed(["623", "151", "48"]))), "48151623"),
+    "a remainder": (lambda a: a % zlib.crc32(b"hello") == int("4_815"), "4815"),
+    "a choice": (lambda a: a in [int("4_815_162"), int("3_141_592")], "3141592"),
+    "a table that is kept": (keeps, "48151623"),
+}
+"""Functions that compute what they compare with, and a number that shows it."""
+
+
+NUMBERS = Words("0123456789", 1, True)
+
+
+@pytest.mark.parametrize("name", [*REACHED, *MET])
+def test_what_a_function_reaches_or_computes_is_tried(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, SETTINGS.__name__, SETTINGS)
+    function, shown = MET.get(name) or (REACHED[name], "48151623")
+    assert function(int(shown))
+    constants = constants_of(function)
+    if name in MET:
+        constants = with_what_operands_meet(constants, function, NUMBERS)
+    assert shown in strewn_of(constants, NUMBERS).fragments
+
+
+def test_the_text_of_a_function_is_a_constant_only_if_its_code_has_it_too():
+    assert constants_of(with_text).texts == ("password",)
+    assert constants_of(told_of).texts == ()
+
+
+def test_a_collection_that_the_code_makes_is_told():
+    for function, is_told in {
+        (lambda a: a in {number**3 * 1009 for number in range(40, 50)}): True,
+        (lambda a: a in FORBIDDEN): False,
+        (lambda a: len(set(str(a))) == 3): False,
+    }.items():
+        untried = with_what_operands_meet(constants_of(function), function, NUMBERS).untried
+        assert any("collection that the code makes" in each for each in untried) == is_told
+
+
+@pytest.mark.parametrize("has_many_below", [True, False])
+def test_a_threshold_that_the_code_computes_is_found_by_halving(has_many_below):
+    least = next(number for number in range(13_990_000, 14_000_000) if number**0.5 > 3741.37)
+    asked = AskedFunction(lambda a: a % 2 if (a**0.5 > 3741.37) == has_many_below else 2, NUMBERS, 60.0)
+    beside = {*machines.beside_borders(asked, random.Random(0))}
+    assert {NUMBERS.columns([str(least - 1)]), NUMBERS.columns([str(least)])} <= beside
+
+
+CIPHER = {"number": 48151623, "text": "cnffjbeq"}
+UNSEEN = {
+    "code": (lambda s: codecs.encode(s, "rot13") == "cnffjbeq", ["cnffjbeq", "password"]),
+    "another function": (lambda s: ciphered(s), ["cnffjbeq", "password"]),
+    "a default argument": (lambda s, text="cnffjbeq": codecs.encode(s, "rot13") == text, ["cnffjbeq", "password"]),
+    "a global": (lambda s: codecs.encode(s, "rot13") == CIPHER["text"], ["cnffjbeq", "password"]),
+    "a closure": (made_of("cnffjbeq"), ["cnffjbeq", "password"]),
+    "a number": (lambda s: int(s, 36) == 48151623, ["48151623", "so213"]),
+}
+"""Functions that make another text of an operand, the constant that no word hits, and a word that does."""
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_a_constant_on_which_no_answer_was_seen_to_turn_is_told(name):
+    function, (constant, hit) = UNSEEN[name]
+    words = Words("abcdefghijklmnopqrstuvwxyz0123456789", 1, False)
+    asked = AskedFunction(function, words, 60.0)
+    for text in ("password"[:7], "xyz", constant, "7654321"):
+        asked(words.columns([text]))
+    assert constant in unseen_constants(function, asked)
+    assert asked(words.columns([hit])) and constant not in unseen_constants(function, asked)
+
+
+def test_no_ring_of_an_alarm_comes_while_it_is_left():
+    with alarm(0.0):
+        ring = signal.getsignal(signal.SIGALRM)
+        left = SimpleNamespace(f_code=alarm.__wrapped__.__code__)
+        ring(signal.SIGALRM, left)
+        with pytest.raises(OutOfTime):
+            while True:
+                ring(signal.SIGALRM, None)
+
+
+QUICK = 6
 """So many functions are learned by the plain tests, and the others before a release."""
 
 NAMES = [name if number < QUICK else pytest.param(name, marks=pytest.mark.release) for number, name in enumerate(FUNCTIONS)]

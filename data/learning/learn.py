@@ -21,6 +21,7 @@ from longhand.data.learning.machines import MachineLearner, Tests, exhaustive_wo
 from longhand.data.learning.passes import TwoPassLearner
 from longhand.data.learning.proof import Linear, linear_function
 from longhand.data.learning.questions.functions import SECONDS, AskedFunction, Refused, budget, shown
+from longhand.data.learning.questions.mutants import unseen_constants
 from longhand.data.learning.questions.operands import OUTSIDE, operands_of
 from longhand.data.learning.questions.readings import MOST_SYMBOLS, NotSequential, Reading
 from longhand.data.learning.questions.words import Word, Words
@@ -102,6 +103,7 @@ def learn_task(
     names = list(signature(function).parameters)[: words.operands]
     proved = finding.linear.sentence(names, words.base) if finding.linear else NOTHING_PROVED
     checked = f"{finding.tests.sentence}; {compared:,} whole answers agree"
+    checked = "; ".join(filter(None, [checked, unseen_constants(function, asked)]))
     seconds = time.monotonic() - began
     report = Report(source, found, checked, proved, finding.legend, asked.calls, seconds, task.one_length, finding.linear)
     return Learned(task, replace(report, assumed=operands.assumed))

@@ -21,7 +21,7 @@ from aalpy.learning_algs import run_KV
 
 from longhand.data.learning.questions.functions import AskedFunction
 from longhand.data.learning.questions.readings import NotSequential, Reading
-from longhand.data.learning.questions.words import Word, Words
+from longhand.data.learning.questions.words import Word, Words, number_as_text
 
 MOST_STATES = 256
 """A state is written as one symbol where no window suffices."""
@@ -61,6 +61,9 @@ such as one for squares, fails there."""
 
 FEW_LETTERS_WORDS = 20_000
 """Letters that a machine does not tell apart count as one: so many of these words are asked exhaustively."""
+
+BORDERS = 100
+"""Pairs of numbers between which a border is looked for at which the answer changes."""
 
 MOST_UNITS = 24
 """Words of which rows are tried, any two of them."""
@@ -253,6 +256,32 @@ def random_words(words: Words, generator: random.Random, columns: int, count: in
         yield words.random_word(generator, shortest, longest)
 
 
+def beside_borders(asked: AskedFunction, generator: random.Random) -> Iterator[Word]:
+    """Words of numbers between which the answer changes while one operand grows by 1, found by halving."""
+    words = asked.words
+    for _ in range(BORDERS):
+        most = words.base ** generator.randint(2, MOST_COLUMNS)
+        row = [generator.randrange(words.base ** generator.randint(1, MOST_COLUMNS)) % most for _ in range(words.operands)]
+        place = generator.randrange(words.operands)
+
+        def with_operand(value: int, row: Sequence[int] = row, place: int = place) -> Word:
+            numbers = [*row[:place], value, *row[place + 1 :]]
+            return words.columns([number_as_text(number, words.alphabet) for number in numbers])
+
+        low, high = sorted((row[place], generator.randrange(most)))
+        below, above = (asked(with_operand(value)) for value in (low, high))
+        if below == above:
+            continue
+        # On one side of a threshold there may be many answers.
+        is_kept_below = generator.random() < 0.5
+        while high - low > 1:
+            middle = (low + high) // 2
+            answer = asked(with_operand(middle))
+            is_below = answer == below if is_kept_below else answer != above
+            low, high = (middle, high) if is_below else (low, middle)
+        yield from (with_operand(low), with_operand(high))
+
+
 @dataclass
 class MachineLearner:
     """Finds the least machine of a reading.
@@ -301,8 +330,8 @@ class MachineLearner:
         rare = [*words.notable_words(), *(words.uniform_word(self.generator, columns + 1) for _ in range(NEXT_WORDS))]
         if (clash := self._first_clash(machine, rare)) is not None:
             return clash
-        searches = (self._by_rare_answers, self._over_few_letters, self._by_rows, self._by_deep_words, self._by_many_paths)
-        for search in (*searches, self._by_w_method):
+        searches = (self._by_borders, self._by_rare_answers, self._over_few_letters, self._by_rows, self._by_deep_words)
+        for search in (*searches, self._by_many_paths, self._by_w_method):
             if (clash := search(machine)) is not None:
                 return clash
         return None
@@ -350,6 +379,17 @@ class MachineLearner:
         end = 1 + next(column for column in range(len(word)) if written[column] != right[column])
         reading.check_beginning(word, end)
         return word[:end]
+
+    def _by_borders(self, machine: Machine) -> Word | None:
+        """As `differing_word`, of numbers on both sides of a border at which the answer changes while one operand grows.
+
+        A threshold that the code computes, such as the 23 million of `a**0.5 > 4816.3`, stands in no code, and random
+        numbers are far from it.
+        """
+        reading, words = self.reading, self.reading.asked.words
+        if reading.answer != "last" or not words.are_numbers:
+            return None
+        return self._first_clash(machine, map(reading.turned, beside_borders(reading.asked, self.generator)))
 
     def _by_rare_answers(self, machine: Machine) -> Word | None:
         """As `differing_word`, of words made of those that have a rare answer, such as the dates among texts.

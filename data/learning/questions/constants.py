@@ -1,9 +1,11 @@
 """The constants that a function's code names or reaches: its answers may turn on them, and no random word shows it.
 
-The walk goes from the function's code to nested functions, default arguments, closures, globals that the code names, their
-attributes that it names, helpers, and what objects and collections hold. Functions of Python's own library are not entered.
+The walk goes from the function's code to nested functions, default arguments, closures, globals and modules that the code
+names, their attributes that it names, helpers, classes with their methods and bases, and what objects and collections hold.
+Functions of Python's own library are not entered.
 """
 
+import dis
 import functools
 import inspect
 import math
@@ -11,10 +13,12 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from types import CodeType, FunctionType, MethodType, ModuleType
+from importlib import import_module
+from types import BuiltinMethodType, CodeType, FunctionType, MethodType, MethodWrapperType, ModuleType
 from typing import Any
 
 MOST_VALUES = 20_000
@@ -40,11 +44,13 @@ class Constants:
         numbers: whole numbers, 0 or more; fractions are rounded both ways.
         texts: texts, patterns of regular expressions among them, and collections of symbols joined.
         untried: what was found and cannot be tried, in words.
+        has_tables: whether there are sets or mappings among what the code reaches.
     """
 
     numbers: tuple[int, ...] = ()
     texts: tuple[str, ...] = ()
     untried: tuple[str, ...] = ()
+    has_tables: bool = False
 
     @property
     def sentence(self) -> str:
@@ -65,7 +71,7 @@ def constants_of(function: Callable[..., object]) -> Constants:
     if walk.waiting:
         walk.untried.append(f"{len(walk.waiting):,} values beyond the first {MOST_VALUES:,}")
     numbers, texts = walk.kept(walk.numbers, "numbers"), walk.kept(walk.texts, "texts")
-    return Constants(numbers, texts, tuple(dict.fromkeys(walk.untried)))
+    return Constants(numbers, texts, tuple(dict.fromkeys(walk.untried)), walk.has_tables)
 
 
 @dataclass
@@ -78,10 +84,11 @@ class _Walk:
 
     waiting: deque[tuple[Any, frozenset[str]]] = field(default_factory=deque)
     visited: int = 0
-    seen: dict[int, object] = field(default_factory=dict)
+    seen: dict[tuple[int, frozenset[str] | None], object] = field(default_factory=dict)
     numbers: dict[int, None] = field(default_factory=dict)
     texts: dict[str, None] = field(default_factory=dict)
     untried: list[str] = field(default_factory=list)
+    has_tables: bool = False
 
     def kept(self, found: Mapping[Any, None], kind: str) -> tuple:
         """The first constants of a kind."""
@@ -97,11 +104,15 @@ class _Walk:
         if isinstance(value, int | float | complex | Decimal | Fraction):
             self.add_number(value)
         elif isinstance(value, str | bytes | bytearray):
-            self.add_text(value if isinstance(value, str) else value.decode("latin-1"))
-        elif id(value) not in self.seen:
-            # Kept alive, so that no other value gets its id.
-            self.seen[id(value)] = value
-            self.go_on(value, names)
+            self.add_text(str.__str__(value) if isinstance(value, str) else value.decode("latin-1"))
+            self.add_length(value, names)
+        else:
+            # Other code may name other attributes of a module.
+            key = id(value), names if isinstance(value, ModuleType) else None
+            if key not in self.seen:
+                # Kept alive, so that no other value gets its id.
+                self.seen[key] = value
+                self.go_on(value, names)
 
     def add_number(self, value: Any) -> None:
         """Keep a number, or both whole numbers around it."""
@@ -122,14 +133,21 @@ class _Walk:
         elif text:
             self.texts[text] = None
 
+    def add_length(self, value: Any, names: frozenset[str]) -> None:
+        """Keep how many things a value holds, if the code asks for it."""
+        if "len" in names:
+            self.add_number(len(value))
+
     def push(self, values: Iterable[Any], names: frozenset[str]) -> None:
         """Values to visit later."""
         self.waiting.extend((value, names) for value in values)
 
     def go_on(self, value: Any, names: frozenset[str]) -> None:
         """What a value holds is visited later."""
+        # A cached function looks its arguments up too.
+        self.has_tables |= (isinstance(value, Mapping | set | frozenset) and bool(value)) or hasattr(value, "cache_info")
         if isinstance(value, FunctionType):
-            if not _is_of_python(value):
+            if not is_of_python(value):
                 self.enter_function(value)
         elif isinstance(value, MethodType):
             self.push((value.__func__, value.__self__), names)
@@ -141,11 +159,13 @@ class _Walk:
             own = vars(value)
             self.push((own[name] for name in sorted(names) if name in own), names)
         elif isinstance(value, Mapping):
+            self.add_length(value, names)
             self.push(value.keys(), names)
-            self.push(value.values(), names)
+            self.push((*value.values(), getattr(value, "default_factory", None)), names)
         elif isinstance(value, range):
             self.push((value.start, value.stop, value.step), names)
         elif isinstance(value, list | tuple | set | frozenset | deque):
+            self.add_length(value, names)
             items = sorted(value, key=repr) if isinstance(value, set | frozenset) else list(value)
             if not isinstance(value, set | frozenset):
                 self.push(_joined(items), names)
@@ -153,20 +173,24 @@ class _Walk:
         elif hasattr(value, "__wrapped__"):
             self.push((value.__wrapped__,), names)
         elif isinstance(value, type):
-            if not _is_of_python(value):
-                self.push((held for name, held in vars(value).items() if not name.startswith("__")), names)
+            if not is_of_python(value):
+                self.push((held for name, held in vars(value).items() if _is_own(name, held)), names)
+                self.push((*value.__bases__, type(value)), names)
         elif callable(getattr(value, "tolist", None)):
             self.push((value.tolist(),), names)
         else:
             self.enter_object(value, names)
 
     def enter_function(self, function: FunctionType) -> None:
-        """The constants of a function's code, what it names, and what it was made with."""
+        """The constants of a function's code, what it names and imports, and what it was made with."""
         codes = list(nested_codes(function.__code__))
-        names = frozenset(name for code in codes for name in code.co_names)
-        for code in codes:
-            self.push((constant for constant in code.co_consts if constant != function.__doc__), names)
-        self.push((function.__defaults__, function.__kwdefaults__ or {}), names)
+        constants = [constant for code in codes for constant in _loaded(code)]
+        # A text may be a name too, of `getattr` or `globals`.
+        texts = {constant for constant in constants if isinstance(constant, str) and constant.isidentifier()}
+        names = frozenset(texts.union(*(code.co_names for code in codes)))
+        self.push(constants, names)
+        self.push(map(_module, sorted({name for code in codes for name in _imported(code)})), names)
+        self.push((function.__defaults__, function.__kwdefaults__ or {}, *vars(function).values()), names)
         for cell in function.__closure__ or ():
             try:
                 self.push((cell.cell_contents,), names)
@@ -178,16 +202,21 @@ class _Walk:
     def enter_object(self, value: Any, names: frozenset[str]) -> None:
         """What an object holds, and the functions of its class."""
         kind = type(value)
-        if inspect.isbuiltin(value) or isinstance(value, CodeType | property | staticmethod | classmethod):
+        if isinstance(value, BuiltinMethodType | MethodWrapperType):
+            # A method of a collection or a text, such as `{1, 2}.__contains__`, holds it.
+            self.push(() if isinstance(value.__self__, ModuleType) else (value.__self__,), names)
+            return
+        if isinstance(value, CodeType | property | staticmethod | classmethod):
             self.push((getattr(value, "fget", None), getattr(value, "__func__", None)), names)
             return
         held = list(vars(value).values()) if hasattr(value, "__dict__") else []
         held += [getattr(value, name) for name in getattr(kind, "__slots__", ()) if hasattr(value, name)]
-        if not held and _is_of_python(kind) and not _is_known_empty(value):
+        if not held and not hasattr(value, "__dict__") and is_of_python(kind) and not _is_known_empty(value):
             self.untried.append(f"an object of type {kind.__name__}")
+            # What it is made of, and its attributes that code names, may be constants all the same.
+            with suppress(Exception):
+                held += [*value.__reduce__()[1:], *(getattr(value, name) for name in sorted(names & {*dir(value)}))]
         self.push(held, names)
-        if "__call__" in vars(kind):
-            self.push((vars(kind)["__call__"],), names)
         self.push((kind,), names)
 
 
@@ -199,7 +228,34 @@ def nested_codes(code: CodeType) -> Iterator[CodeType]:
             yield from nested_codes(constant)
 
 
-def _is_of_python(value: Any) -> bool:
+def _loaded(code: CodeType) -> Iterator[Any]:
+    """The constants that a code's instructions load; the text of a function that no instruction loads is none."""
+    for each in dis.get_instructions(code):
+        # Newer versions of Python keep small numbers in the instructions themselves.
+        if (each.opcode in dis.hasconst and each.opname != "KW_NAMES") or each.opname == "LOAD_SMALL_INT":
+            yield each.argval
+
+
+def _imported(code: CodeType) -> Iterator[str]:
+    """The modules that a code imports."""
+    return (each.argval for each in dis.get_instructions(code) if each.opname == "IMPORT_NAME")
+
+
+def _module(name: str) -> ModuleType | None:
+    """The module of a name, which the function would import; None if it is of Python's own library, or is not found."""
+    if name.partition(".")[0] in sys.stdlib_module_names:
+        return None
+    with suppress(Exception):
+        return import_module(name)
+    return None
+
+
+def _is_own(name: str, held: Any) -> bool:
+    """Whether something that a class holds is code of its author, or a value: of names with `__`, methods are."""
+    return not name.startswith("__") or isinstance(held, FunctionType | staticmethod | classmethod)
+
+
+def is_of_python(value: Any) -> bool:
     """Whether a function or class is of Python's own library, whose constants no function turns on."""
     module = str(getattr(value, "__module__", "")).partition(".")[0]
     return module in sys.stdlib_module_names and module != "__main__"
@@ -207,7 +263,7 @@ def _is_of_python(value: Any) -> bool:
 
 def _is_known_empty(value: Any) -> bool:
     """Whether an object of Python's own library holds nothing that an answer could turn on."""
-    return value in (Ellipsis, NotImplemented) or inspect.isroutine(value) or type(value) is object
+    return value is Ellipsis or value is NotImplemented or inspect.isroutine(value) or type(value) is object
 
 
 def _joined(items: list[Any]) -> list[str]:

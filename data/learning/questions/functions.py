@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from longhand.data.learning.questions.words import Word, Words
 
@@ -123,6 +124,13 @@ class AskedFunction:
                 found.setdefault(answer, []).append(word)
         return [word for words in found.values() for word in words[:: 1 + len(words) // MOST_RARE]]
 
+    def some_answers(self, most: int) -> dict[Word, int | str]:
+        """So many of the words that were asked, those that hold constants first, and their answers."""
+        words = [word for word in self.words.singled_out if word in self._answers]
+        words = words[:: 1 + len(words) // most]
+        others = [*self._answers][:: 1 + len(self._answers) // most]
+        return {word: self._answers[word] for word in (*words, *others)}
+
     def shown(self, word: Word) -> str:
         """A question as Python writes it, such as `f(12, 34)`."""
         return f"f({', '.join(map(shown, self.words.arguments(word)))})"
@@ -165,6 +173,11 @@ def budget(seconds: float) -> Iterator[list[AskedFunction]]:
         sys.set_int_max_str_digits(digits)
 
 
+def has_alarm() -> bool:
+    """Whether there is an alarm here: in the main thread, where the system has its signal."""
+    return threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
+
+
 @contextmanager
 def alarm(seconds: float) -> Iterator[None]:
     """Raise `OutOfTime` after so many seconds of processor time, or `PATIENCE` times as many by the clock, or `OutOfMemory`.
@@ -173,12 +186,15 @@ def alarm(seconds: float) -> Iterator[None]:
     own, such as a huge power, is not interrupted. Other threads than the main one, and systems without this signal, have no
     alarm.
     """
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+    if not has_alarm():
         yield
         return
     clock, processor, memory = time.monotonic(), time.process_time(), most_memory_used()
 
-    def ring(*_: object) -> None:
+    def ring(_: int, frame: FrameType | None) -> None:
+        # What leaves the alarm is not interrupted: nobody would turn it off.
+        if frame is not None and frame.f_code in _LEAVING:
+            return
         if most_memory_used() - memory > MOST_MEMORY:
             raise OutOfMemory
         if time.process_time() - processor > seconds or time.monotonic() - clock > PATIENCE * seconds:
@@ -191,6 +207,10 @@ def alarm(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+_LEAVING = frozenset((type(alarm(0.0)).__exit__.__code__, alarm.__wrapped__.__code__, budget.__wrapped__.__code__))  # type: ignore[attr-defined]
+"""The codes that run while an alarm is left."""
 
 
 def most_memory_used() -> int:

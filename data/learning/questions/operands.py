@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from longhand.data.learning.questions.constants import Constants, constants_of
 from longhand.data.learning.questions.functions import Refused
+from longhand.data.learning.questions.meetings import with_what_operands_meet
 from longhand.data.learning.questions.patterns import PRINTABLE, symbols_of_pattern
 from longhand.data.learning.questions.readings import is_written
 from longhand.data.learning.questions.strewn import strewn_of, strewn_words
@@ -86,7 +87,8 @@ def operands_of(function: Callable[..., object], base: int, alphabet: str | None
             f"{operands} operands over {words.base} symbols have {words.count:,} different columns, and {MOST_LETTERS:,} "
             "are legal: take a smaller base or alphabet"
         )
-    strewn = strewn_of(constants, words)
+    held = replace(words, fragments=strewn_of(constants, words).drawn)
+    strewn = strewn_of(with_what_operands_meet(constants, function, held), words)
     words = replace(words, fragments=strewn.drawn, untried=strewn.untried)
     words = replace(words, singled_out=tuple(strewn_words(strewn, words)))
     return Operands(function, words, _assumed(words, reason))

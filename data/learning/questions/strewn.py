@@ -112,7 +112,9 @@ def _fragments(constants: Constants, words: Words) -> Iterator[str]:
     """Texts over the alphabet that the code holds, in any case and from either end."""
     for text in constants.texts:
         for spelt in dict.fromkeys((text, text.lower(), text.upper(), text.swapcase())):
-            for run in _runs(spelt, words.alphabet):
+            runs = _runs(spelt, words.alphabet)
+            # Together they are the text without its other signs, such as those of `48,151,623`.
+            for run in dict.fromkeys((*runs, *(["".join(runs)] if runs else []))):
                 yield run
                 yield run[::-1]
                 if words.are_numbers:
