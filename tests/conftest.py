@@ -17,6 +17,8 @@ from made_once import make_once
 # One thread for each test process and for each process that a test starts: there are more test processes than cores,
 # and threads that wait for a core make small models many times slower. Read when torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Without bytecode, each of many processes would compile torch and transformers anew, for longer than most tests take.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -30,7 +32,10 @@ LONGEST = ("test_readme_commands.py", "test_gpu_script.py", "test_examples.py", 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what is slow last: tests marked so, and those that need the main job."""
+    """Call tests in a browser thorough, and run what is slow last: tests marked so, and those that need the main job."""
+    for item in items:
+        if "browser" in item.fixturenames:
+            item.add_marker(pytest.mark.thorough)
 
     def rank(item: pytest.Item) -> tuple[bool, bool]:
         is_slow = item.get_closest_marker("slow") is not None or "main_job" in item.fixturenames

@@ -94,7 +94,7 @@ def closures(tmp_path_factory) -> dict[str, list[str]]:
     return {name: [str(Path(file).relative_to(ROOT)) for file in files] for name, files in found.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_no_closure_grows_by_a_tenth_unseen(closures):
     for name, files in closures.items():
         lines = sum(len(lines_of_code(file)) for file in files)
@@ -105,7 +105,7 @@ def test_no_closure_grows_by_a_tenth_unseen(closures):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_training_run_loads_what_it_uses(closures):
     files = closures["begin"]
     lines = sum(len(lines_of_code(file)) for file in files)
@@ -137,7 +137,7 @@ AutoModel.from_config(AutoConfig.for_model("pairwise_bert", **small))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("imports", IMPORTS)
 def test_auto_classes_know_the_models_whatever_is_imported_first(imports):
     """Importing longhand loads neither torch nor transformers, and nobody meets Auto classes that do not know its models."""

@@ -130,6 +130,7 @@ JOINED = ("calculator",)
 
 
 @pytest.mark.parametrize("name", one_of(SHIPPED))
+@pytest.mark.thorough
 def test_the_exported_graph_of_a_shipped_decoder_takes_any_batch_in_torch_and_in_onnxruntime(name, tmp_path):
     checkpoint = load_checkpoint(longhand.zoo(name))
     gives_ids = name in JOINED

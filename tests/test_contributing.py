@@ -72,7 +72,7 @@ train.main(["addition", "--output_dir", sys.argv[1]])
 """A program that prints the files whose functions run before the first logits of the recipe `addition`."""
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_files_of_one_problem_are_those_that_run(tmp_path):
     (section,) = re.findall(r"^## One problem.*?(?=^## )", TEXT, flags=re.DOTALL | re.MULTILINE)
     program = [sys.executable, "-c", VISITED, str(tmp_path / "run")]

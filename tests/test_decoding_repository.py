@@ -47,7 +47,7 @@ for refused in ({"do_sample": True}, {"num_beams": 2}, {"trust_remote_code": Fal
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_models_decode_in_parallel_where_the_package_is_not_installed(hub, at_home, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command.main(["decoding", "--output", "greedy"])

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 import pytest
 import torch
 from accelerator import CUDA, Accelerator, is_on, place
+from cases import all_but, drawn
 from far_subjects import KINDS, small_model
 from position_subjects import DECODERS, ENCODERS, build, encode, tokenizer
 from transformers import TrainerCallback
@@ -48,7 +49,7 @@ def train(model, batch):
     return outputs
 
 
-@pytest.mark.parametrize("encoding", DECODERS)
+@pytest.mark.parametrize("encoding", drawn(DECODERS, 7))
 def test_decoders_learn_and_write_on_one_device(encoding):
     batch = tokenizer(["653+049=2070$", "7+12=910$"], padding=True, return_tensors="pt")
     batch["labels"] = batch.input_ids.masked_fill(batch.attention_mask == 0, -100)
@@ -94,7 +95,9 @@ def test_every_rule_gives_ids_and_relations_on_the_device_of_the_tokens(name):
         torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("name", ["addition-tiny", "binary-multiplication", "encoder-addition-settling"])
+@pytest.mark.parametrize(
+    "name", all_but(["encoder-addition-settling"], ["addition-tiny", "binary-multiplication", "encoder-addition-settling"])
+)
 def test_models_are_evaluated_and_certified_on_one_device(name, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", str)
     checkpoint = load_checkpoint(longhand.zoo(name))
@@ -124,7 +127,7 @@ class OnAccelerator(TrainerCallback):
         self.accelerator_on.enter_context(Accelerator())
 
 
-@pytest.mark.parametrize("name", ["addition-tiny", "encoder-addition"])
+@pytest.mark.parametrize("name", all_but(["encoder-addition"], ["addition-tiny", "encoder-addition"]))
 def test_attention_is_drawn_on_one_device(name, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", str)
     checkpoint = load_checkpoint(longhand.zoo(name))
@@ -143,9 +146,9 @@ def test_attention_is_drawn_on_one_device(name, tmp_path, monkeypatch):
     [
         ["addition", "--muon_learning_rate", "0.02"],
         ["addition", "--until_certified", "True"],
-        ["addition-absolute", "--practise_worst", "4"],
+        pytest.param(["addition-absolute", "--practise_worst", "4"], marks=pytest.mark.thorough),
         ["addition-absolute-proved", "--practise_worst", "4"],
-        ["encoder-addition-settling", "--until_certified", "True"],
+        pytest.param(["encoder-addition-settling", "--until_certified", "True"], marks=pytest.mark.thorough),
     ],
 )
 def test_runs_train_validate_and_practise_on_one_device(words, tmp_path):
@@ -163,7 +166,7 @@ def test_runs_train_validate_and_practise_on_one_device(words, tmp_path):
     assert all(map(is_on, trainer.model.parameters()))
 
 
-@pytest.mark.parametrize("scale", ["sqrt", "log_length"])
+@pytest.mark.parametrize("scale", all_but(["log_length"], ["sqrt", "log_length"]))
 def test_lengths_are_proved_and_worst_problems_found_on_one_device(scale, tmp_path, monkeypatch):
     """A model may lie on an accelerator: it is asked there, and its bounds are found from a copy of its weights."""
     monkeypatch.setattr(torch.cuda, "get_device_name", str)

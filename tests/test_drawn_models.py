@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from cases import drawn
 from comparing import assert_same_weights
 from drawn_models import DECODER_CHOICES, ENCODER_CHOICES, draw_config, draw_model, inputs_of
 from transformers import (
@@ -23,7 +24,7 @@ every_draw = pytest.mark.parametrize("seed", range(DRAWS))
 
 
 @every_family
-@every_draw
+@pytest.mark.parametrize("seed", drawn(range(DRAWS), 16))
 def test_a_model_is_saved_and_loaded_as_it_is(kind, seed, tmp_path):
     model = draw_model(kind, seed)
     model.save_pretrained(tmp_path)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from cases import all_but
 from kinds import recipes_of_kinds
 from position_subjects import DECODERS, ENCODERS, SETTLING, build, encode, texts_of
 
@@ -15,7 +16,11 @@ from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.trainer import validation_batches
 
 KINDS = recipes_of_kinds()
-RECIPES = [name if name in KINDS else pytest.param(name, marks=pytest.mark.release) for name in list_recipes()]
+LARGE = ("paper-multiplication-scratchpad", "paper-addition-scratchpad", "encoder-multiplication-grid")
+RECIPES = [
+    *all_but(LARGE, KINDS),
+    *(pytest.param(name, marks=pytest.mark.release) for name in list_recipes() if name not in KINDS),
+]
 
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")
 

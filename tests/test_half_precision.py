@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from cases import in_turn
 from fine_tuning import TASKS, make_trainer, small_model, some_rows
 from given_subjects import WORDS, built, given_subject
 from position_subjects import INPUTS, SUBJECTS, build, encode, texts_of
@@ -95,7 +96,7 @@ def plain_flex(monkeypatch):
     monkeypatch.setattr(integration, "compile_friendly_flex_attention", forward)
 
 
-every_attention = pytest.mark.parametrize("attention", ["eager", "sdpa", "flex_attention"])
+ATTENTIONS = ["eager", "sdpa", "flex_attention"]
 quiet_flex = pytest.mark.filterwarnings("ignore:flex_attention called without")
 
 
@@ -105,9 +106,8 @@ def with_other_digits(texts: list[str]) -> list[str]:
     return [text.translate(str.maketrans(digits, digits[move:] + digits[:move])) for move in range(8) for text in texts]
 
 
-@every_attention
 @quiet_flex
-@pytest.mark.parametrize("name", SUBJECTS)
+@pytest.mark.parametrize(("name", "attention"), in_turn(SUBJECTS, ATTENTIONS, pytest.mark.release))
 def test_every_encoding_trains_in_half_precision(name, attention, plain_flex):
     model = build(name, attn_implementation=attention).float()
     texts = with_other_digits(INPUTS[:2] if name.startswith("settling") else texts_of(name))
@@ -142,9 +142,8 @@ FURTHER = {
 }
 
 
-@every_attention
 @quiet_flex
-@pytest.mark.parametrize("name", built())
+@pytest.mark.parametrize(("name", "attention"), in_turn(built(), ATTENTIONS, pytest.mark.release))
 def test_given_structure_trains_in_half_precision(name, attention, plain_flex):
     model, structure = given_subject(name)
     model = model.float()

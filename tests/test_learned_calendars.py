@@ -133,7 +133,7 @@ def drawn_dates(shape: str, count: int) -> list[str]:
     return dates
 
 
-QUICK = 5
+QUICK = 2
 """So many rules are learned by the plain tests, and the others before a release."""
 
 RULES = [

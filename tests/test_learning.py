@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from cases import all_but
 from plugin_state import forget_plugins
 
 from longhand import eval as evaluation
@@ -79,7 +80,7 @@ def random_operands(generator: random.Random, task: ColumnTask) -> list[str]:
     return ["".join(generator.choices(symbols, k=width)) for _ in range(task.operands)]
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", all_but(["remainder"], FUNCTIONS))
 def test_the_task_answers_as_the_function_does(name, found):
     function, options, _ = FUNCTIONS[name]
     task, report = found(name)
@@ -171,7 +172,7 @@ def catching_all(a):
         (lambda a: a * a, {}, 2),
         (lambda s: s[::-1], {}, 2),
         pytest.param(lambda s: s.count("a") > s.count("b"), {"alphabet": "ab"}, 2, marks=COUNTER),
-        pytest.param(lambda s: s.count("ab") > s.count("ba"), {}, 2, marks=COUNTER),
+        pytest.param(lambda s: s.count("ab") > s.count("ba"), {}, 2, marks=pytest.mark.thorough),
         (lambda s: s == s[::-1], {}, 2),
         (lambda s: s[: len(s) // 2] == s[(len(s) + 1) // 2 :], {"alphabet": "ab"}, 2),
         (lambda a: math.isqrt(a) ** 2 == a, {}, 2),

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from cases import drawn, in_turn
 from far_subjects import KINDS, small_model
 
 from longhand.data import build_task
@@ -96,7 +97,7 @@ def closed_by_boxes(far, case):
     return bool((found.left > 0).all() or not found.occurs.all() or not far.occurs(whole).all())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", drawn(KINDS, 2))
 def test_overflow_in_any_weight_closes_no_case(kind, monkeypatch):
     """Behind the door: what the bounds say where it does not guard them."""
     with torch.inference_mode():
@@ -118,8 +119,7 @@ def test_overflow_in_any_weight_closes_no_case(kind, monkeypatch):
                     weight.copy_(own)
 
 
-@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "value"), in_turn(KINDS, [torch.inf, -torch.inf, torch.nan]))
 def test_no_operand_closes_a_case_by_being_infinite(kind, value):
     """Scores, weights, values, norms, hidden units, logits: each tensor that the looks read, one after the other."""
     with torch.inference_mode():

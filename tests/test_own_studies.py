@@ -51,7 +51,7 @@ def test_the_page_is_one_screen():
     assert len(PAGE.read_text(encoding="utf-8").splitlines()) <= 90
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_text_of_the_page_runs(tmp_path, monkeypatch, capsys):
     """Its files and its commands, with tiny sizes: all variants are legal, and those that are trained are shown."""
     for name, text in written_on_the_page().items():

@@ -83,6 +83,7 @@ def test_hooks_before_a_commit_are_checks_of_the_ci():
     assert {hook["entry"] for hook in hooks} <= set(map(str.strip, (ROOT / ".ci" / "run").read_text().splitlines()))
 
 
+@pytest.mark.thorough
 def test_questions_need_no_libraries_of_datasets_and_pictures():
     code = "import sys, longhand.eval; print({'datasets', 'evaluate', 'matplotlib'} & {*sys.modules})"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"

@@ -34,6 +34,7 @@ for statement in (
 """
 
 
+@pytest.mark.thorough
 def test_every_setting_of_torch_below_float32_is_seen():
     exact, *reduced = subprocess.check_output([sys.executable, "-c", SETTINGS], text=True).splitlines()
     assert exact == "None" and len(reduced) == 6 and "None" not in reduced

@@ -19,6 +19,8 @@ assert hub
 
 WEIGHTS = ("model.safetensors", "best/model.safetensors")
 SCHEDULE = "--max_steps 60 --warmup_steps 5 --decay_steps 20 --eval_steps 10 --num_train_samples 100"
+AT_ONCE = "--practise_worst 8 --eval_steps 4 --max_steps 12"
+SHARPER = "--qk_norm True --sharper_scores 3"
 MUON = "--muon_learning_rate 0.02 --weight_decay 0.3"
 ENCODER = "encoder-addition --hidden_size 24 --num_hidden_layers 1 --num_attention_heads 2 --intermediate_size 16"
 ENCODER += " --max_length 3 --batch_size 8 --max_steps 6 --eval_steps 3 --validation_lengths 3 4 --validation_samples 4"
@@ -41,13 +43,13 @@ def stop(*_, **__):
     [
         # Cut off when the learning rate has fallen.
         ([*SMALL, *LEARNED, *MIXED, *SCHEDULE.split()], 33, FixedBatches, 30),
-        ([*SMALL, *MUON.split()], 12, FreshBatches, 10),
+        pytest.param([*SMALL, *MUON.split()], 12, FreshBatches, 10, marks=pytest.mark.thorough),
         # The worst problems that were found at step 10 are practised in batch 12.
         ([*SMALL, *LEARNED, "--practise_worst", "8"], 13, FreshBatches, 10),
         # Those that were found at step 8 are practised in batch 8 already, the first one of the resumed run.
-        ([*SMALL, *LEARNED, "--practise_worst", "8", "--eval_steps", "4", "--max_steps", "12"], 10, FreshBatches, 8),
+        pytest.param([*SMALL, *LEARNED, *AT_ONCE.split()], 10, FreshBatches, 8, marks=pytest.mark.thorough),
         # Factors of scores grow before and behind the step at which it is cut off.
-        ([*SMALL, *LEARNED, "--qk_norm", "True", "--sharper_scores", "3"], 13, FreshBatches, 10),
+        pytest.param([*SMALL, *LEARNED, *SHARPER.split()], 13, FreshBatches, 10, marks=pytest.mark.thorough),
         (ENCODER.split(), 4, FreshBatches, 3),
     ],
     ids=["schedule", "muon", "worst", "worst at once", "sharper scores", "encoder"],

@@ -66,7 +66,7 @@ def test_a_refused_question_is_named_with_the_models_that_take_it():
             solver(wrong)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_model_that_a_refusal_names_takes_the_question():
     solvers = {name: longhand.load(name) for name in list_zoo()}
     examples = {part.example_question for solver in solvers.values() for part in solver.checkpoint.task.parts}

@@ -28,7 +28,7 @@ def test_some_families_agree_or_are_refused(kind):
     check(kind, flex=False)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.parametrize("kind", [*DECODERS, *ENCODERS, *OTHERS])
 def test_every_family_agrees_or_is_refused(kind):
     check(kind, flex=True)

@@ -44,7 +44,7 @@ for kind, options, given in (
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_structure_is_pushed_and_found_on_the_hub(hub, tmp_path):
     environment = {**os.environ, **hub.environment(tmp_path / "home", hub.add_token("writer", "alice"))}
     command = [sys.executable, "-c", PROGRAM]

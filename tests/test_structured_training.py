@@ -117,7 +117,7 @@ def test_the_fine_tuning_of_trl_reads_rows_of_structure(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["llama", "bert"])
+@pytest.mark.parametrize("kind", ["llama", pytest.param("bert", marks=pytest.mark.thorough)])
 def test_compiled_models_agree_without_a_break_of_their_graph(kind):
     model = structured(kind, "sdpa")
     expected = model(ids_of(), pair_map=map_of()).logits
@@ -164,7 +164,7 @@ distributed.destroy_process_group()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_two_processes_have_the_derivatives_of_one_and_write_whole_tables(tmp_path):
     script = tmp_path / "rank.py"
     script.write_text(RANK)
@@ -214,7 +214,7 @@ def test_a_model_without_tables_has_none_to_save(tmp_path):
     assert not (tmp_path / "structure").exists() and not list((tmp_path / "model").glob("structure*"))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_structure_needs_no_build_of_torch_with_processes():
     """Builds without distributed training lack `torch.distributed.tensor`, and transformers does not import it there."""
     program = (

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cases import in_turn
 from far_subjects import KINDS, RECIPE, small_model
 
 from longhand.data import build_task
@@ -165,8 +166,7 @@ class Leads:
             self.digits, self.texts, self.chosen = self.of_case(torch.cat([kept, changed, self.digits[:100]]))
 
 
-@pytest.mark.parametrize("curved", [1.0, 4.0])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "curved"), in_turn(KINDS, [1.0, 4.0]))
 def test_bounds_of_boxes_hold_in_the_worst_problems(kind, curved, monkeypatch):
     # Coordinates that leave nothing over, and few hidden units, of which little cancels: a part that is missing is seen.
     monkeypatch.setattr(far_boxes, "MOST_COORDINATES", 60)

@@ -1,0 +1,29 @@
+"""Which cases of one contract the plain tests try; the others are marked, and tried in `.ci/run` or before a release."""
+
+import random
+from collections.abc import Collection, Iterable, Sequence
+
+import pytest
+
+_THOROUGH = pytest.mark.thorough
+
+
+def all_but(left_out: Collection[object], cases: Iterable[object], mark: pytest.MarkDecorator = _THOROUGH) -> list[object]:
+    """All cases, of which those that are left out are marked."""
+    return [pytest.param(case, marks=mark) if case in left_out else case for case in cases]
+
+
+def drawn(cases: Iterable[object], count: int, mark: pytest.MarkDecorator = _THOROUGH) -> list[object]:
+    """All cases, of which all but so many, drawn by a fixed seed, are marked."""
+    cases = [*cases]
+    kept = {*random.Random(0).sample(range(len(cases)), count)}
+    return [case if place in kept else pytest.param(case, marks=mark) for place, case in enumerate(cases)]
+
+
+def in_turn(cases: Iterable[object], ways: Sequence[object], mark: pytest.MarkDecorator = _THOROUGH) -> list[object]:
+    """Every case in every way, of which those are not marked that try each case in one way, the ways taking turns."""
+    return [
+        pytest.param(case, way, marks=() if place % len(ways) == number else mark)
+        for place, case in enumerate(cases)
+        for number, way in enumerate(ways)
+    ]
