@@ -73,6 +73,7 @@ from .structure import (
     read_pair_mask,
     read_position_bias,
     read_position_ids,
+    read_row_labels,
     split_scores,
 )
 from .values import all_on_host, on_host, reads_values, require_range
@@ -286,6 +287,20 @@ class PairwiseBertPreTrainedModel(LonghandPreTrainedModel):
             init.normal_(module.weight, std=std)
         else:
             super()._init_weights(module)
+
+    def add_settling(
+        self, loss: Tensor, labels: Tensor, change: Tensor, num_items_in_batch: Tensor | int | None = None, **_: Any
+    ) -> Tensor:
+        """Return a loss and, in training, `settle_weight` times the last change of the state, a scalar.
+
+        Args:
+            num_items_in_batch: number of labels of all batches of an optimizer step, if Trainer gives it: this batch has its
+                share of them.
+        """
+        if not (self.training and self.config.settle_weight):
+            return loss
+        share = 1.0 if num_items_in_batch is None else (labels != IGNORED).sum() / num_items_in_batch
+        return loss + self.config.settle_weight * share * change
 
     def _favour_one_relation_per_head(self, module) -> None:
         """Set orthogonal vectors, and on each head's queries a bias along one of them, so that its score gains `FAVOUR`."""
@@ -773,11 +788,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         if labels is not None:
             labels = read_labels(labels, logits.shape[:2], self.config.num_labels)
             loss = self.loss_function(logits=logits, labels=labels, config=self.config, **kwargs)
-            if self.training and self.config.settle_weight:
-                # Trainer gives the number of labels of all batches of an optimizer step; this batch has its share of them.
-                items = kwargs.get("num_items_in_batch")
-                share = 1.0 if items is None else (labels != -100).sum() / items
-                loss = loss + self.config.settle_weight * share * outputs.last_change
+            loss = self.add_settling(loss, labels, outputs.last_change, **kwargs)
             loss = self.check_loss(loss, labels)
         return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
@@ -865,8 +876,9 @@ class PairwiseBertForSequenceClassification(PairwiseBertPreTrainedModel):
     ) -> SequenceClassifierOutput:
         r"""
         Args:
-            labels: one a row: (batch,) classes; (batch,) or (batch, labels) floats of a regression; or (batch, labels) of 0
-                and 1 for `problem_type="multi_label_classification"`. All other arguments are those of
+            labels: one a row: (batch,) classes, -100 for none; (batch,) or (batch, labels) numbers of a regression; or
+                (batch, labels) of 0 and 1, of several labels. Which one it is says `problem_type` of the config, or, if it
+                is None, the labels, and the config is given it then, as by stock models. All other arguments are those of
                 `PairwiseBertForTokenClassification`.
 
         Raises:
@@ -888,16 +900,30 @@ class PairwiseBertForSequenceClassification(PairwiseBertPreTrainedModel):
             shown = attention_mask.unsqueeze(-1).to(states.dtype)
         logits, loss = self.classifier(self.dropout((states * shown).sum(1) / shown.sum(1))), None
         if labels is not None:
-            batch, classes = logits.shape
-            if tuple(labels.shape) not in ((batch,), (batch, classes)):
-                raise ValueError(f"labels must be ({batch},) or ({batch}, {classes}), one a row, got {tuple(labels.shape)}")
-            if self.config.problem_type == "regression" or (self.config.problem_type is None and classes == 1):
-                # A mean over (batch,) and (batch, 1) would be over all pairs of rows.
-                loss = nn.functional.mse_loss(logits.float(), labels.float().view(batch, classes))
-            else:
-                loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config, **kwargs)
+            labels, self.config.problem_type = read_row_labels(labels, *logits.shape, self.config.problem_type)
+            loss = self._compare_rows(logits, labels, self.config.problem_type, **kwargs)
+            loss = self.add_settling(loss, labels, outputs.last_change, **kwargs)
             loss = self.check_loss(loss, labels)
         return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+    def _compare_rows(
+        self, logits: Tensor, labels: Tensor, problem: str, num_items_in_batch: Tensor | int | None = None, **kwargs: Any
+    ) -> Tensor:
+        """Return the loss of logits (batch, labels), a mean over labels; arguments are those of `read_row_labels`.
+
+        Args:
+            num_items_in_batch: number of labels of all batches of an optimizer step, if Trainer gives it, over which the
+                mean is.
+        """
+        if problem == "single_label_classification":
+            return self.loss_function(
+                labels=labels, pooled_logits=logits, config=self.config, num_items_in_batch=num_items_in_batch, **kwargs
+            )
+        compare = nn.functional.mse_loss
+        if problem == "multi_label_classification":
+            compare = nn.functional.binary_cross_entropy_with_logits
+        items = labels.numel() if num_items_in_batch is None else num_items_in_batch
+        return compare(logits.float(), labels, reduction="sum") / items
 
 
 PairwiseBertModel.register_for_auto_class("AutoModel")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
-from .relations import NOT_RELATED, with_levels
+from .relations import LARGEST_ID, NOT_RELATED, with_levels
 from .values import reads_values, require, require_range
 
 IGNORED = -100
@@ -149,6 +149,40 @@ def read_labels(labels: Tensor, shape: Sequence[int], classes: int) -> Tensor:
     return labels.long()
 
 
+def read_row_labels(labels: Any, batch: int, classes: int, problem: str | None) -> tuple[Tensor, str]:
+    """Return one label a row, and what they are: the problem type of transformers that is given, or follows from them.
+
+    Args:
+        problem: None if it follows from the labels: one class is a number of a regression, whole numbers are classes, and
+            rows of them are of several labels.
+
+    Returns:
+        Classes (batch,) int64, 0 to `classes` - 1 or `IGNORED`; or numbers (batch, classes) in float32, 0 and 1 of several
+        labels.
+
+    Raises:
+        ValueError: they are no tensor, have another shape, or one is not legal.
+    """
+    if not isinstance(labels, Tensor) or labels.is_complex():
+        raise ValueError(f"labels must be a tensor of numbers, one a row, got {describe_kind(labels)}")
+    if problem is None:
+        one_each = "single_label_classification" if labels.ndim == 1 else "multi_label_classification"
+        problem = "regression" if classes == 1 else one_each
+    is_class = problem == "single_label_classification"
+    legal = [(batch,)] if is_class or classes == 1 else []
+    legal += [] if is_class else [(batch, classes)]
+    if tuple(labels.shape) not in legal:
+        shown = " or ".join(map(str, legal))
+        raise ValueError(f"labels of {problem} must be {shown}, one a row, got {tuple(labels.shape)}")
+    if is_class:
+        return read_labels(labels, (batch,), classes), problem
+    numbers = labels.float().view(batch, classes)
+    if problem == "multi_label_classification":
+        fits = (numbers >= 0) & (numbers <= 1)
+        require(fits, f"labels of {problem} must be in 0..1", lambda: float(numbers[~fits][0]))
+    return numbers, problem
+
+
 def check_cache(cache: object) -> None:
     """Raise ValueError for what is neither None nor a cache of a decoder's tokens."""
     if cache is not None and (not isinstance(cache, Cache) or isinstance(cache, EncoderDecoderCache)):
@@ -178,7 +212,7 @@ def read_position_ids(position_ids: Tensor, batch: int, levels: int, columns: tu
         columns: the legal numbers of columns, the usual one first.
 
     Raises:
-        ValueError: they are no integers, have another shape, or one is negative.
+        ValueError: they are no integers, have another shape, or one is negative or above `LARGEST_ID`.
     """
     check_whole_numbers(position_ids, "position_ids")
     ids = with_levels(position_ids)
@@ -189,7 +223,7 @@ def read_position_ids(position_ids: Tensor, batch: int, levels: int, columns: tu
     # A graph is for ids of any rows: that those of an example are repeated says nothing of others.
     if not torch.compiler.is_compiling() and ids.shape[0] > 1 and ids.stride(0) == 0:
         ids = ids[:1]
-    require_range(ids, 0, None, "position_ids must be 0, for no id, or above")
+    require_range(ids, 0, LARGEST_ID, f"position_ids must be 0, for no id, to {LARGEST_ID}")
     return ids.long()
 
 

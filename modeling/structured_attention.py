@@ -148,8 +148,11 @@ def _attention_with_structure(implementation: str) -> Callable[..., tuple[Tensor
             structure.reached.append(ReachedAttention(module, query.shape[1], query.shape[-1]))
         if structure.relations is None and structure.position_bias is None:
             return base(module, query, key, value, attention_mask, *arguments, **kwargs)
-        if structure.relations is not None and not hasattr(module, LAYER):
-            raise ValueError(f"{type(module).__name__} was not there when with_structure was called: call it again")
+        if structure.reached is None and not hasattr(module, LAYER):
+            raise ValueError(
+                f"with_structure did not find {type(module).__name__} as attention of a text to itself: it is of a later "
+                "layer, or reads encoder_hidden_states, for which structure says nothing"
+            )
         bias = _structure_bias(structure, module, query, key, kwargs.get("scaling"))
         if (own_bias := kwargs.pop("position_bias", None)) is not None:
             bias = bias + own_bias

@@ -429,8 +429,8 @@ class StructuredGeneration(StructuredModel):
                 place of the model's own.
 
         Raises:
-            ValueError: a plan has another shape, type or range, or is shorter than prompt and response; or the way of
-                decoding cannot read one.
+            ValueError: a plan has another shape, type or range, or is shorter than prompt and response; or `input_ids` and
+                `inputs_embeds` are of different prompts; or the way of decoding cannot read a plan.
         """
         own: Any = super()
         for name in ("position_bias", STRUCTURE):
@@ -440,8 +440,12 @@ class StructuredGeneration(StructuredModel):
                 )
         if pair_map is None and position_ids is None:
             return own.generate(inputs, generation_config, *arguments, **kwargs)
-        prompt = kwargs.get("input_ids") if inputs is None else inputs
-        embedded = kwargs.get("inputs_embeds") if prompt is None else None
+        prompt, embeddings = kwargs.get("input_ids") if inputs is None else inputs, kwargs.get("inputs_embeds")
+        if prompt is not None and embeddings is not None and prompt.shape[1] != embeddings.shape[1]:
+            raise ValueError(
+                f"inputs_embeds must be of as many tokens as input_ids, {prompt.shape[1]}, got {embeddings.shape[1]}"
+            )
+        embedded = embeddings if prompt is None else None
         prompt = embedded if prompt is None else prompt
         if prompt is None:
             raise ValueError("a plan of pair_map or position_ids is for prompt and response: give input_ids too")

@@ -74,7 +74,7 @@ def test_every_token_has_its_id_of_the_rule(options):
         (torch.ones(1, 8).long(), {"max_new_tokens": 4}, "plan more"),
         (torch.ones(9).long(), {}, "columns"),
         (torch.ones(1, 9), {}, "integers"),
-        (-torch.ones(1, 9).long(), {}, "0, for no id, or above"),
+        (-torch.ones(1, 9).long(), {}, "0, for no id, to"),
     ],
     ids=str,
 )

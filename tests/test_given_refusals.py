@@ -74,6 +74,16 @@ REFUSED = [
 ]
 
 
+def test_ids_of_more_than_32_bits_are_refused_by_every_reader_of_ids(given):
+    model, structure = given
+    for beyond in (2**31, 2**32):
+        if "position_ids" in structure:
+            ids = structure["position_ids"].clone()
+            ids[..., -1] = beyond
+            with pytest.raises(ValueError, match=str(beyond)):
+                model(WORDS, **{**structure, "position_ids": ids})
+
+
 @pytest.mark.parametrize(("name", "inputs", "match"), REFUSED)
 @pytest.mark.parametrize("part", ["head", "base"])
 def test_what_an_argument_cannot_mean_is_refused_in_one_line_by_head_and_base(name, inputs, match, part):

@@ -123,7 +123,11 @@ def test_without_a_plan_a_model_generates_as_before():
         ({"pair_map": map_of(2, COLUMNS)[:, :TOKENS]}, "must be"),
         ({"position_ids": torch.ones(2, 2, COLUMNS).long()}, "levels"),
         ({"position_ids": torch.ones(COLUMNS).long()}, "columns"),
-        ({"position_ids": -torch.ones(2, COLUMNS).long()}, "above"),
+        ({"position_ids": -torch.ones(2, COLUMNS).long()}, "0, for no id, to"),
+        *(
+            ({"pair_map": map_of(2, COLUMNS), "inputs_embeds": torch.zeros(2, tokens, 32)}, "as many tokens")
+            for tokens in (TOKENS - 1, TOKENS + 1)
+        ),
         ({"position_bias": torch.zeros(2, 4, COLUMNS, COLUMNS)}, "pair_map or position_ids"),
         ({"pair_map": map_of(2, COLUMNS), "assistant_model": structured()}, "assisted generation"),
         ({"pair_map": map_of(2, COLUMNS), "prompt_lookup_num_tokens": 2}, "assisted generation"),

@@ -11,6 +11,8 @@ from structured_subjects import COLUMNS, GROUPED, RELATIONS, TOKENS, ids_of, map
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
+    BertConfig,
+    BertLMHeadModel,
     BloomConfig,
     BloomForCausalLM,
     JambaConfig,
@@ -177,7 +179,8 @@ def test_structure_that_cannot_be_read_is_refused(given, reason):
     [
         (torch.ones(2, 3, TOKENS).long(), "2 levels"),
         (torch.ones(2, 2, TOKENS + 1).long(), "must be"),
-        (-torch.ones(2, 2, TOKENS).long(), "0, for no id, or above"),
+        (-torch.ones(2, 2, TOKENS).long(), "0, for no id, to"),
+        (torch.ones(2, 2, TOKENS).long() + 2**32, "got 4294967297"),
         (torch.ones(2, 2, TOKENS), "integers"),
     ],
 )
@@ -198,6 +201,21 @@ def test_a_map_for_a_model_without_tables_and_for_a_part_of_a_model_is_refused()
     layer, hidden = structured().model.layers[0], torch.randn(2, TOKENS, 32)
     with pytest.raises(ValueError, match="with_structure returned"):
         layer(hidden, pair_map=map_of(), position_embeddings=(torch.ones(1, TOKENS, 8), torch.zeros(1, TOKENS, 8)))
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [({"pair_map": map_of()}, "encoder_hidden_states"), ({"position_bias": torch.zeros(1, 1, TOKENS, TOKENS)}, "encoder")],
+)
+@pytest.mark.parametrize("others", [TOKENS - 2, TOKENS, TOKENS + 2])
+def test_attention_to_another_text_takes_no_structure(given, reason, others):
+    config = BertConfig(**SMALL, intermediate_size=48, is_decoder=True, add_cross_attention=True)
+    model = longhand.with_structure(BertLMHeadModel(config).eval(), num_relations=RELATIONS)
+    other_text = {"encoder_hidden_states": torch.randn(2, others, 32)}
+    assert model(ids_of(), **other_text).logits.isfinite().all()
+    with pytest.raises(ValueError, match=reason) as refusal:
+        model(ids_of(), **other_text, **given)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "bert"])
