@@ -6,6 +6,7 @@ costs little, and makes the inputs of its own rows.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -28,7 +29,8 @@ class Batches(Dataset):
     """Parts of global batches: item i is this process's share of part `i % accumulation` of batch `i // accumulation`.
 
     Attributes:
-        collator: makes the inputs of some rows of a batch, from all examples, the generator and the slice of the rows.
+        collator: makes inputs from all examples of a batch and the generator. Where a batch is shared, it also takes
+            `share`, the slice of the rows of which it makes them.
         batch_size: examples of a global batch, all processes and accumulated parts together.
         num_batches: global batches.
         process: index of this process.
@@ -36,7 +38,7 @@ class Batches(Dataset):
         accumulation: parts that one optimizer step accumulates.
 
     Raises:
-        ValueError: the batch cannot be divided evenly.
+        ValueError: the batch cannot be divided evenly, or the collator takes no share of it.
     """
 
     collator: Callable[..., Batch]
@@ -47,11 +49,21 @@ class Batches(Dataset):
     accumulation: int = 1
 
     def __post_init__(self):
-        if self.batch_size % (self.processes * self.accumulation):
+        if self.batch_size % self.shares:
             raise ValueError(
                 f"batch_size {self.batch_size} cannot be divided among {self.processes} processes x "
                 f"{self.accumulation} accumulated parts"
             )
+        if self.shares > 1 and "share" not in signature(self.collator).parameters:
+            raise ValueError(
+                f"a batch has {self.shares} shares: collator must take (examples, generator, share), the "
+                "last one the slice of the rows of which it makes inputs"
+            )
+
+    @property
+    def shares(self) -> int:
+        """Parts of a batch whose inputs are made apart: one for each process and accumulated part."""
+        return self.processes * self.accumulation
 
     def __len__(self) -> int:
         return self.num_batches * self.accumulation
@@ -59,8 +71,8 @@ class Batches(Dataset):
     def __getitem__(self, item: int) -> Batch:
         index, part = divmod(item, self.accumulation)
         examples, generator = self.global_batch(index)
-        own = slice(part * self.processes + self.process, None, self.processes * self.accumulation)
-        batch: dict[str, Any] = {**self.collator(examples, generator, own)}
+        own = [] if self.shares == 1 else [slice(part * self.processes + self.process, None, self.shares)]
+        batch: dict[str, Any] = {**self.collator(examples, generator, *own)}
         for name, value in batch.items():
             if isinstance(value, torch.Tensor) and not is_repeated(value):
                 # Losses of transformers view labels as one row.
@@ -226,9 +238,8 @@ class FixedBatches(Batches):
         self.groups = [task.examples(generator, lengths[rows], "train") for _, rows in groups]
         if mixed:
             self.groups = [join_examples(self.groups)]
-        has_shares = self.processes * self.accumulation > 1
         # What a task augments may have other ids every time.
-        if has_shares and isinstance(self.collator, CouplingCollator) and type(task).augment is Task.augment:
+        if self.shares > 1 and isinstance(self.collator, CouplingCollator) and type(task).augment is Task.augment:
             self.groups = [self.collator.know_largest_ids(cast(Examples, group)) for group in self.groups]
         self.batches_per_epoch = sum(len(group) // self.batch_size for group in self.groups)
         if self.batches_per_epoch == 0:

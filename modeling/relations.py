@@ -275,20 +275,21 @@ def coupled_neighbours(
     queries = query_ids.shape[-1]
     if not fits_in_one_number((rows * queries, rows * keys)):
         raise ValueError(f"a batch of {rows} rows with {keys} tokens is too large: {MOST_TOKENS} tokens fit in all")
+    largest = _find_largest_id(query_ids, key_ids, rows, window)
     if rows * queries * keys <= FEW_PAIRS:
-        _find_largest_id(query_ids, key_ids, rows, window)
         return mapped_neighbours(coupled_pair_map(query_ids, key_ids, window, windowed=True), query_columns, present)
     # A token's index is row * columns + column; ids are (tokens, levels).
     key_ids, query_ids = key_ids.transpose(1, 2).reshape(-1, levels), query_ids.transpose(1, 2).reshape(-1, levels)
     row = torch.arange(rows, device=key_ids.device)
     key_row, query_row = row.repeat_interleave(keys), row.repeat_interleave(queries)
+    number = _numbering(rows, levels, largest, window)
     usable = torch.ones_like(key_row, dtype=torch.bool) if present is None else present.reshape(-1)
 
     # A column and its relation are one number, so that both are sorted at once.
     bits, first = num_coupled_relations(window, levels).bit_length(), query_row * keys
     last = first + query_columns.repeat(rows)
     count, found = torch.zeros_like(query_row), []
-    for query, key, relation in _matches(query_ids, key_ids, query_row, key_row, usable, last, window):
+    for query, key, relation in _matches(query_ids, key_ids, query_row, key_row, usable, last, window, number):
         found.append((query, count[query], (key - first[query] << bits) + relation))
         count[query] += 1
     most = int(count.max()) if len(count) else 0
@@ -323,7 +324,7 @@ def mapped_neighbours(pair_map: Tensor, query_columns: Tensor, present: Tensor |
 
 
 def _matches(
-    query_ids, key_ids, query_row, key_row, usable, last_key, window: Window
+    query_ids, key_ids, query_row, key_row, usable, last_key, window: Window, number: Callable[..., Tensor]
 ) -> Iterator[tuple[Tensor, Tensor, int]]:
     """Yield pairs (query index, key index) within the window and their relation; every pair once, a query once at a time.
 
@@ -331,11 +332,11 @@ def _matches(
 
     Args:
         last_key: (queries,) index of the last key that a query may see.
+        number: see `_numbering`.
     """
     levels = key_ids.shape[1]
     bit = 1 << torch.arange(levels, device=key_ids.device)
     query_kinds, key_kinds = ((query_ids > 0) * bit).sum(1), ((key_ids > 0) * bit).sum(1)
-    number = _numbering(query_ids, key_ids, int(key_row.max()) + 1, window)
     for key_kind in torch.bincount(key_kinds[usable]).nonzero().flatten().tolist():
         keys = (usable & (key_kinds == key_kind)).nonzero().squeeze(1)
         for query_kind in torch.bincount(query_kinds).nonzero().flatten().tolist():
@@ -394,10 +395,13 @@ def _find_largest_id(query_ids, key_ids, rows: int, window: Window) -> int:
     return largest
 
 
-def _numbering(query_ids, key_ids, rows: int, window: Window) -> Callable[..., Tensor]:
-    """Return `(row, ids, differences) -> number`; a key has the number of every query that exceeds its ids by these."""
-    levels, (shift, margin) = key_ids.shape[1], _reach(window)
-    largest = _find_largest_id(query_ids, key_ids, rows, window)
+def _numbering(rows: int, levels: int, largest: int, window: Window) -> Callable[..., Tensor]:
+    """Return `(row, ids, differences) -> number`; a key has the number of every query that exceeds its ids by these.
+
+    Args:
+        largest: the largest id of a query or a key.
+    """
+    shift, margin = _reach(window)
     sizes = [rows, *[largest + shift + margin + 1] * levels]
 
     def number(row: Tensor, ids: Tensor, differences: tuple[int, ...]) -> Tensor:

@@ -37,6 +37,9 @@ from .vocabulary import PAD
 
 CONFIG_FILE, WEIGHTS_FILE = "structure_config.json", "structure.safetensors"
 
+CARD_TAGS = "tags:\n- longhand\n- structure"
+"""What the card of a structure has, and no card of a whole model."""
+
 TABLE = "structure.table"
 """The name of the tables among the weights of a model with structure."""
 
@@ -283,6 +286,8 @@ class StructuredModel:
     ) -> None:
         """Write the tables, what they are and a card into a folder, which `with_structure(base, folder)` reads.
 
+        A README.md that is no card of a structure, such as that of a whole model in the folder, stays as it is.
+
         Args:
             is_main_process: whether this process writes. Of a model that `fully_shard` has split over processes, all
                 processes must call this, and one writes.
@@ -296,7 +301,9 @@ class StructuredModel:
         if tables := self._tables(state_dict, is_main_process):
             Path(folder).mkdir(parents=True, exist_ok=True)
             self._write_structure(Path(folder), tables)
-            (Path(folder) / "README.md").write_text(_card(self.structure_config), encoding="utf-8")
+            card = Path(folder) / "README.md"
+            if not card.exists() or CARD_TAGS in card.read_text(encoding="utf-8"):
+                card.write_text(_card(self.structure_config), encoding="utf-8")
 
     def _tables(self, state_dict: dict[str, Tensor] | None, is_main_process: bool) -> dict[str, Tensor]:
         """Return the tables of all processes, none if another one writes; arguments are those of `save_structure`."""
@@ -366,9 +373,7 @@ def _card(config: StructureConfig) -> str:
     arguments = f"levels={config.levels}" if config.levels else f"num_relations={config.num_relations}"
     return f"""---
 library_name: longhand
-{base}tags:
-- longhand
-- structure
+{base}{CARD_TAGS}
 ---
 # Structure for {config.base_model or config.model_class}
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from certificate_subjects import untrained
 
-from longhand.data import Addition, CouplingCollator, Division, FreshBatches
+from longhand.data import Addition, CouplingCollator, Division, EncoderAddition, FreshBatches
 from longhand.data.batches import EvaluationBatches
 from longhand.data.collator import EVERY_ROW, collate_labels
 from longhand.data.formatting import Examples
@@ -158,3 +158,14 @@ def test_the_last_validation_batch_is_shared_as_it_is():
         for name, (tensor,) in joined(parts):
             if name != "counted":
                 assert torch.equal(tensor, make(0, 1, 1)[1][name])
+
+
+def test_a_collator_of_two_arguments_makes_whole_batches_and_is_refused_shares():
+    """A collator of a user's own needs to know of shares only where batches have some."""
+    shared = {"batch_size": ROWS, "num_batches": 2}
+    own, plain = (lambda examples, generator: collate_labels(examples, generator)), collate_labels
+    batches = [FreshBatches(EncoderAddition(), 1, 4, 0, collator=collator, **shared)[1] for collator in (own, plain)]
+    assert torch.equal(batches[0]["labels"], batches[1]["labels"])
+    for parts in ({"processes": 2}, {"accumulation": 2}):
+        with pytest.raises(ValueError, match="share"):
+            FreshBatches(EncoderAddition(), 1, 4, 0, collator=own, **shared, **parts)

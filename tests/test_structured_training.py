@@ -189,6 +189,13 @@ def test_a_state_dict_that_was_gathered_is_written_and_a_split_table_is_refused(
         save(tmp_path / save.__name__, state_dict=dict(whole))
         again = longhand.with_structure(plain(), tmp_path / save.__name__)
         assert torch.equal(again.structure.table, whole["structure.table"])
+    # A card of a structure is written anew, and one of a whole model stays.
+    card = tmp_path / "save_structure" / "README.md"
+    own = card.read_text()
+    for before, after in ((own + "older", own), ("# A whole model", "# A whole model")):
+        card.write_text(before)
+        model.save_structure(tmp_path / "save_structure")
+        assert card.read_text() == after
     # All arguments in the order of transformers.
     model.save_pretrained(tmp_path / "ordered", True, None, False, "1GB")
     assert (tmp_path / "ordered" / "structure.safetensors").exists()

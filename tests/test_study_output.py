@@ -55,3 +55,10 @@ def test_a_study_prints_its_rows_and_keeps_the_files_of_the_package(name, tmp_pa
     printed = capsys.readouterr().out
     assert len(read_results(output)) == 2 and printed.count("\n") >= 3 and f"wrote {output}" in printed
     assert package_files() == before
+
+
+@pytest.mark.parametrize("options", [["--steps", "10"], ["--seeds", "0"], ["--num_samples", "0"], ["--models", "MiniLM-L6"]])
+def test_a_study_of_tables_refuses_what_it_cannot_do(options, tmp_path, capsys):
+    with pytest.raises(SystemExit) as refusal:
+        main(["table_cells", *options, "--output", str(tmp_path / "rows.jsonl")])
+    assert refusal.value.code == 2 and options[0] in capsys.readouterr().err

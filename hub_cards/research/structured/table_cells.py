@@ -28,6 +28,7 @@ from transformers import BertConfig, BertForTokenClassification
 import longhand
 from longhand.hub_cards.research.output import add_output, write_output
 from longhand.hub_cards.result_rows import Row, hardware, read_results
+from longhand.modeling.checks import check_integer
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 
@@ -54,6 +55,9 @@ class Training(NamedTuple):
 
 
 FROM_SCRATCH, PRETRAINED = Training(2000, 64, 1e-3), Training(800, 16, 1e-4)
+
+FEWEST_STEPS = 20
+"""The schedule warms up in a tenth of all steps, which must be more than one."""
 
 TABLE_RATE = 3e-2
 """Learning rate of the tables of relations, which are few numbers of scores."""
@@ -168,19 +172,34 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--weights", type=Path, help="folder of MiniLM-L6; without it, only the BERT from scratch is trained"
     )
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="(default: both)")
-    parser.add_argument("--steps", type=int, help="of every model (default: each model's own)")
+    parser.add_argument("--models", nargs="+", choices=MODELS, help="(default: both, if there are weights)")
+    parser.add_argument("--steps", type=int, help=f"of every model, {FEWEST_STEPS} or more (default: each model's own)")
     for name, number in (("seeds", 2), ("num_samples", 200)):
         parser.add_argument(f"--{name}", type=int, default=number, help="(default: %(default)s)")
     add_output(parser, RESULTS)
 
 
 def run(
-    weights: Path | None, device: str, models: Sequence[str], steps: int | None, seeds: int, num_samples: int, output: Path
+    weights: Path | None,
+    device: str,
+    models: Sequence[str] | None,
+    steps: int | None,
+    seeds: int,
+    num_samples: int,
+    output: Path,
 ) -> None:
-    """Train and test models with and without the map. Rows of what is not trained now stay in the file."""
+    """Train and test models with and without the map. Rows of what is not trained now stay in the file.
+
+    Raises:
+        ValueError: a number is too small, or a model's weights are missing.
+    """
+    for option, number, least in (("steps", steps, FEWEST_STEPS), ("seeds", seeds, 1), ("num_samples", num_samples, 1)):
+        if number is not None:
+            check_integer(f"--{option}", number, least)
     settings = {BERT: (None, FROM_SCRATCH)} | ({} if weights is None else {MINILM: (weights, PRETRAINED)})
-    for name in (name for name in models if name in settings):
+    if models is not None and MINILM in models and MINILM not in settings:
+        raise ValueError(f"--models {MINILM} needs --weights, the folder of its weights")
+    for name in models or settings:
         folder, training = settings[name]
         if steps is not None:
             training = training._replace(steps=steps)
