@@ -26,7 +26,8 @@ from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, Checkpoi
 from longhand.hub_cards.commands import holding, interruptible, one_line, read_object, refusing_in_one_line, write_atomically
 from longhand.hub_cards.recipes import describe_recipes
 from longhand.hub_cards.result_rows import VALIDATION_FILE, Row, read_results, write_results
-from longhand.hub_cards.training.arguments import UNSET, Run, parse_run, read_arguments
+from longhand.hub_cards.training.arguments import Run, parse_run, read_arguments
+from longhand.hub_cards.training.fields import UNSET
 from longhand.hub_cards.training.launcher import idle_gpus, lacking_processes
 from longhand.hub_cards.training.run_folder import (
     GivenUp,

@@ -13,7 +13,8 @@ from longhand.data import TASKS, load_task_dataset
 from longhand.data.batches import draw_batch
 from longhand.data.families import to_device
 from longhand.data.formatting import is_repeated
-from longhand.hub_cards.training.arguments import Parser, RunArguments, parse_run
+from longhand.hub_cards.training.arguments import parse_run
+from longhand.hub_cards.training.fields import Parser, RunArguments
 from longhand.hub_cards.training.launcher import idle_gpus
 from longhand.hub_cards.training.trainer import training_batches, validation_batches
 

@@ -8,7 +8,8 @@ import pytest
 from longhand import eval as evaluation
 from longhand import train
 from longhand.hub_cards.recipes import describe_recipes
-from longhand.hub_cards.training.arguments import PRIVATE_ARGUMENTS, parse_run, read_arguments
+from longhand.hub_cards.training.arguments import parse_run, read_arguments
+from longhand.hub_cards.training.fields import PRIVATE_ARGUMENTS
 
 PAGES = Path(__file__).parent / "help"
 

@@ -34,7 +34,7 @@ from longhand.hub_cards.publishing.commits import Files, Push, Repository, check
 from longhand.hub_cards.publishing.examples import ENVIRONMENT
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.result_rows import CERTIFICATES_FILE, RESULTS_FILE
-from longhand.hub_cards.training.arguments import PRIVATE_ARGUMENTS
+from longhand.hub_cards.training.fields import PRIVATE_ARGUMENTS
 from longhand.modeling import parallel_decoding, relations
 
 BEST_FILES = (*ANSWER_FILES, RECIPE_FILE)

@@ -46,7 +46,8 @@ from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.recipes import RECIPE_FILE, load_recipe, read_recipe
 from longhand.hub_cards.research import gallery
 from longhand.hub_cards.result_rows import RESULTS_FILE, last_rows, read_results
-from longhand.hub_cards.training.arguments import PRIVATE_ARGUMENTS, parse_run
+from longhand.hub_cards.training.arguments import parse_run
+from longhand.hub_cards.training.fields import PRIVATE_ARGUMENTS
 
 _OF_ONE_RUN = {*PRIVATE_ARGUMENTS, "test_lengths", "test_samples", "seed", "data_seed", "use_cpu", "description"}
 """Arguments in which a run may differ from its recipe."""

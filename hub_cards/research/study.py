@@ -35,7 +35,8 @@ from longhand.hub_cards.result_rows import (
     POSITION_MAPS_FILE,
     RESULTS_FILE,
 )
-from longhand.hub_cards.training.arguments import UNSET, Run, parse_run
+from longhand.hub_cards.training.arguments import Run, parse_run
+from longhand.hub_cards.training.fields import UNSET
 
 STUDIES_FOLDER = Path(__file__).parent / "studies"
 STUDY_RESULTS = Path(__file__).parents[1] / "results" / "studies"

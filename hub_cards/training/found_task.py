@@ -27,7 +27,7 @@ MOST_SHOWN = 300
 
 
 class Asked(Protocol):
-    """The words of the command line; see `arguments.Learning`."""
+    """The words of the command line; see `fields.Learning`."""
 
     function: str | None
     examples: str | None

@@ -35,7 +35,8 @@ from longhand.data.tasks.task import Task
 from longhand.hub_cards.commands import one_line
 from longhand.hub_cards.evaluation.budget import rows_at_once
 from longhand.hub_cards.result_rows import Row
-from longhand.hub_cards.training.arguments import BEST, LARGEST_SEED, Run
+from longhand.hub_cards.training.arguments import BEST, Run
+from longhand.hub_cards.training.fields import LARGEST_SEED
 from longhand.hub_cards.training.run_folder import STATE_FILE, GivenUp, write_hashes
 from longhand.modeling.pretrained import NotFinite, find_not_finite
 
