@@ -16,6 +16,9 @@ import numpy as np
 MOST_NEIGHBOURHOODS = 5_000_000
 """A search that finds more is refused, and so is a check of more neighbourhoods or cases."""
 
+MOST_PATHS = 8 * MOST_NEIGHBOURHOODS
+"""A search that has to look at more is refused: many paths show one neighbourhood."""
+
 ABSENT = -1
 """The label of an edge where there is no column."""
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from longhand.data.machines.columns import ABSENT, HERE, MOST_NEIGHBOURHOODS, NEXT, Graph, Ids, TooMany
+from longhand.data.machines.columns import ABSENT, HERE, MOST_NEIGHBOURHOODS, MOST_PATHS, NEXT, Graph, Ids, TooMany
 from longhand.modeling.relations import Window, coupled_pair_map
 
 
@@ -89,12 +89,10 @@ def find_neighbourhoods(
             edges, parent = np.arange(len(labels)), np.zeros(len(labels), dtype=np.int64)
             sizes = before[source]
         else:
-            count = first[vertices + 1] - first[vertices]
-            if count.sum() > 8 * MOST_NEIGHBOURHOODS:
-                raise TooMany(f"a window of {column - low + 1} columns has {count.sum():,} cases")
-            parent = np.repeat(np.arange(len(vertices)), count)
-            offset = np.arange(len(parent)) - np.repeat(np.cumsum(count) - count, count)
-            edges = by_source[first[vertices][parent] + offset]
+            cases = (first[vertices + 1] - first[vertices]).sum()
+            if cases > MOST_PATHS:
+                raise TooMany(f"a window of {column - low + 1} columns has {cases:,} cases")
+            edges, parent = _edges_from(vertices, first, by_source)
             sizes = sizes[parent]
         if column in (0, 1):
             kept = labels[edges, word] != ABSENT
@@ -123,6 +121,19 @@ def find_neighbourhoods(
         chosen = np.flatnonzero(where == np.argmax(count > 1))[:2]
         raise Conflict([*paths[chosen][:, turn]], right[chosen])
     return Found(tokens, keys, right, paths[:, turn], sizes)
+
+
+def _edges_from(vertices: np.ndarray, first: np.ndarray, by_source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The edges that leave some vertices, and for each edge the place of its vertex among these.
+
+    Args:
+        first: the place in `by_source` of the first edge of every vertex, and of the vertex after the last one.
+        by_source: all edges, sorted by the vertex that they leave.
+    """
+    count = first[vertices + 1] - first[vertices]
+    parent = np.repeat(np.arange(len(vertices)), count)
+    offset = np.arange(len(parent)) - np.repeat(np.cumsum(count) - count, count)
+    return by_source[first[vertices][parent] + offset], parent
 
 
 def number_rows(table: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ import numpy as np
 from longhand.data.machines.columns import (
     ABSENT,
     MOST_NEIGHBOURHOODS,
+    MOST_PATHS,
     Columns,
     Graph,
     Rows,
@@ -229,7 +230,7 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
     symbols = [range(len(table.alphabet))] * operands + [counts[place] for place in guessed]
     if (inputs := prod(map(len, symbols))) > MOST_NEIGHBOURHOODS:
         raise TooMany(f"a column holds one of {inputs:,} inputs, more than {MOST_NEIGHBOURHOODS:,}")
-    if guessed and inputs * prod(map(len, counts)) > 8 * MOST_NEIGHBOURHOODS:
+    if guessed and inputs * prod(map(len, counts)) > MOST_PATHS:
         raise TooMany(f"passes in two directions have {inputs * prod(map(len, counts)):,} entries")
     # In the column below the ones stands what begins a pass, or what follows a pass that comes from the top.
     below = [follows[place] if place in guessed else begin for place, begin in enumerate(begins)]

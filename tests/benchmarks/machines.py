@@ -144,6 +144,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     logging.disable_progress_bar()
     columns.MOST_NEIGHBOURHOODS = sights.MOST_NEIGHBOURHOODS = windows.MOST_NEIGHBOURHOODS = MOST_NEIGHBOURHOODS
+    sights.MOST_PATHS = windows.MOST_PATHS = 8 * MOST_NEIGHBOURHOODS
     machines = range(options.first, options.first + options.count)
     for number, seed in product(machines, options.seeds):
         if time.process_time() > 60 * options.minutes:
