@@ -23,10 +23,7 @@ from longhand.data.metrics import count_matches, right_tokens
 from longhand.data.tokenization import build_decoder_tokenizer, build_encoder_tokenizer, check_characters
 from longhand.modeling import CoupledGPTForCausalLM, PairwiseBertForTokenClassification
 from longhand.modeling.coupling import any_text_rules
-from longhand.modeling.encoder_maps import (
-    GRID,
-    virtual_indices,
-)
+from longhand.modeling.encoder_maps import GRID, virtual_indices
 from longhand.modeling.inputs import PromptFormat, PromptFormats
 from longhand.modeling.parallel_decoding import OUTPUTS, parallel_greedy
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
@@ -222,9 +219,8 @@ class Family(ABC):
     def answer(self, task: Format, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, question: str) -> str:
         """The model's answer to one question; raises ValueError as `check_answers`, `read`, `encode` and `answers` do."""
         self.check_answers(task, model)
-        return self.answers(task, model, tokenizer, self.encode(task, model, tokenizer, [self.read(task, model, question)]))[
-            0
-        ]
+        questions = self.encode(task, model, tokenizer, [self.read(task, model, question)])
+        return self.answers(task, model, tokenizer, questions)[0]
 
     def right_tokens(self, model: PreTrainedModel, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """`metrics.right_tokens` of a batch of `collator`, from one forward pass."""
@@ -235,6 +231,12 @@ class Family(ABC):
     def forward_matches(self, model: PreTrainedModel, batch: Batch, answer_length: int | None = None) -> torch.Tensor:
         """`count_matches` of a batch of `collator`, from one forward pass."""
         return count_matches(*self.right_tokens(model, batch), answer_length).cpu()
+
+
+def prompt_tokens(tokenizer: PreTrainedTokenizerBase, questions: Sequence[Question]) -> torch.Tensor:
+    """The tokens (questions, tokens) of prompts of one length."""
+    prompts = [question.prompt for question in questions]
+    return tokenizer(prompts, return_attention_mask=False, return_tensors="pt")["input_ids"]
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
@@ -378,9 +380,7 @@ class Decoder(Family):
     def encode(self, task, model, tokenizer, questions):
         for question in questions:
             check_characters(question.prompt, task.tokens)
-        input_ids = tokenizer([question.prompt for question in questions], return_attention_mask=False, return_tensors="pt")[
-            "input_ids"
-        ]
+        input_ids = prompt_tokens(tokenizer, questions)
         position_ids = questions[0].position_ids
         if position_ids is None:
             tokens = input_ids.shape[1] + int(model.config.rule.plan(input_ids, 1).response_length)
@@ -472,9 +472,7 @@ class Encoder(Family):
 
     def encode(self, task, model, tokenizer, questions):
         task.check_answered(len(questions[0].prompt))
-        input_ids = tokenizer([question.prompt for question in questions], return_attention_mask=False, return_tensors="pt")[
-            "input_ids"
-        ]
+        input_ids = prompt_tokens(tokenizer, questions)
         return Questions(input_ids, input_ids.shape[1])
 
     def answers(self, task, model, tokenizer, questions):

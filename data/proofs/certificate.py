@@ -112,14 +112,19 @@ def certify(model: PreTrainedModel, task: Task, anew: bool = True) -> Certificat
         anew: whether to repeat a check that this process has made of the same weights and task.
 
     Raises:
-        CannotCertify: as `covering`.
+        CannotCertify: weights are not finite; or as `covering`.
     """
+    return _conclude(_check_of(model, task, anew), model, task)
+
+
+def _check_of(model: PreTrainedModel, task: Task, anew: bool) -> Check:
+    """The check of a certificate; arguments and errors as of `certify`."""
     if broken := find_not_finite(dict(model.named_parameters())):
         raise CannotCertify(f"no certificate: weights are NaN or infinite ({', '.join(broken[:3])})")
     key = hash_weights(model), repr(task)
     if anew or key not in _CHECKS:
         check_thoroughly(model, task)
-    return _conclude(_CHECKS[key], model, task)
+    return _CHECKS[key]
 
 
 def check_thoroughly(model: PreTrainedModel, task: Task, enough: float = 0.0) -> Check:
@@ -144,11 +149,10 @@ def find_difference(stated: Mapping[str, Any], model: PreTrainedModel, task: Tas
         stated: the certificate as it was read, whatever it holds; `files` is not compared.
 
     Raises:
-        CannotCertify: as `covering`.
+        CannotCertify: as `certify`.
     """
     coverings(model, task)
-    certify(model, task, anew=False)
-    check = _CHECKS[hash_weights(model), repr(task)]
+    check = _check_of(model, task, anew=False)
     close = {name: stated[name] for name in MEASURED if _is_close(stated.get(name), getattr(check, name), MEASURED[name])}
     # Statement and proof name what was measured: they must be those of the measurements that are stated.
     expected = asdict(_conclude(replace(check, **close), model, task))
