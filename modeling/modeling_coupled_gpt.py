@@ -530,9 +530,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         check_arguments(kwargs, "CoupledGPT")
         if use_cache and cache is None:
             cache = DynamicCache(config=self.config)
-        every_token, every_pair = (
-            kwargs.get(name, getattr(self.config, name)) for name in ("output_hidden_states", "output_attentions")
-        )
+        every_token = kwargs.get("output_hidden_states", self.config.output_hidden_states)
+        every_pair = kwargs.get("output_attentions", self.config.output_attentions)
         past_length = self._check_cache(cache)
         check_one_input(input_ids, inputs_embeds, self.embed_tokens.weight)
         if input_ids is not None:
@@ -542,23 +541,17 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         check_kept(logits_to_keep, tokens)
         keys = past_length + tokens
         shape = PairShape(batch, self.config.num_attention_heads, tokens, keys)
-        if not is_pair_mask(attention_mask):
-            check_mask(attention_mask, batch, keys)
+        self._check_who_sees_whom(neighbours, cache, pair_map, position_bias, attention_mask, shape)
         is_given_map = pair_map is not None
-        if neighbours is None and isinstance(cache, WindowedCache):
-            raise ValueError("a WindowedCache holds the keys that the neighbours of its plan name: pass neighbours with it")
-        if neighbours is not None and (is_given_map or position_bias is not None or is_pair_mask(attention_mask)):
-            raise ValueError("neighbours say who sees whom: they take no pair_map, position_bias or mask of pairs")
         text = self._read_text(input_ids, attention_mask, position_ids, is_given_map, neighbours is not None, past_length)
-        if neighbours is None:
-            pair_map = self._read_pair_map(pair_map, shape)
+        pair_map = self._read_pair_map(pair_map, shape) if neighbours is None else None
         key_ids = self._resolve_position_ids(text, position_ids, shape, is_given_map, neighbours is not None)
         if self.position_encoding.windowed and position_ids is None and key_ids is not None and text is not None:
             attention_mask = hide_unplanned(text, key_ids, attention_mask, inputs.device)
         # A bias, a mask of pairs and a map for each head are for all pairs, so that all are computed.
-        per_pair = position_bias is not None or is_pair_mask(attention_mask)
-        who_sees_whom = (pair_map, neighbours, attention_mask, position_bias)
-        is_given = any(given is not None for given in who_sees_whom)
+        has_maps = pair_map is not None and pair_map.shape[1] > 1
+        per_pair = has_maps or position_bias is not None or is_pair_mask(attention_mask)
+        is_given = any(given is not None for given in (pair_map, neighbours, attention_mask, position_bias))
         key_ids = None if key_ids is None else key_ids.to(inputs.device)
         own_ids = None if key_ids is None else key_ids[..., -tokens:]
         finds_neighbours = self._finds_neighbours(inputs, keys)
@@ -569,20 +562,17 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         # Below the last layer, every token attends: it is needed as a key of the next layer.
         queries = kept if len(self.layers) == 1 else slice(None)
         columns = torch.arange(past_length, keys, device=hidden_states.device)[queries]
-        every_pair = every_pair or per_pair or (pair_map is not None and pair_map.shape[1] > 1)
         if neighbours is not None:
             neighbours = Neighbours(*neighbours).select(queries)
-        elif finds_neighbours and not (every_token or every_pair):
+        elif finds_neighbours and not (every_token or every_pair or per_pair):
             neighbours = self._find_neighbours(pair_map, key_ids, columns, attention_mask)
         if neighbours is not None and cache is None and not every_token:
-            hidden_states = self._forward_distinct(hidden_states, row_index, kept, neighbours, is_given)
-            return BaseModelOutputWithPast(last_hidden_state=hidden_states, cache=cache)
+            states = self._forward_distinct(hidden_states, row_index, kept, neighbours, is_given)
+            return BaseModelOutputWithPast(last_hidden_state=states)
         pairs = None
         if neighbours is None:
             mask = self._read_mask(attention_mask, position_bias, shape, columns, queries)
-            if self.position_encoding.uses_pair_map:
-                pair_map = self._map_pairs(pair_map, key_ids, columns, queries, keys)
-            pairs = self._describe_pairs(mask, pair_map, is_given_map)
+            pairs = self._describe_pairs(mask, pair_map, key_ids, columns, queries)
         kwargs |= {"position_encoding": self.position_encoding, "coupled_ids": own_ids, "cache": cache}
         hidden_states = self._forward_tokens(hidden_states, row_index, kept, pairs, neighbours, is_given, **kwargs)
         return BaseModelOutputWithPast(last_hidden_state=hidden_states, cache=cache)
@@ -663,6 +653,18 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
                 f"The position_ids of this training couple other tokens than the rule {self.config.coupling!r}, by which "
                 "generate() plans: give generate() such ids too, or make the model with coupling='given'."
             )
+
+    def _check_who_sees_whom(self, neighbours, cache, pair_map, position_bias, attention_mask, shape: PairShape) -> None:
+        """Raise ValueError for a mask that does not fit, for neighbours beside a map, a bias or a mask of pairs, or for a
+        cache of neighbours without them.
+        """
+        if not is_pair_mask(attention_mask):
+            check_mask(attention_mask, shape.batch, shape.keys)
+        if neighbours is None and isinstance(cache, WindowedCache):
+            raise ValueError("a WindowedCache holds the keys that the neighbours of its plan name: pass neighbours with it")
+        others = pair_map is not None or position_bias is not None or is_pair_mask(attention_mask)
+        if neighbours is not None and others:
+            raise ValueError("neighbours say who sees whom: they take no pair_map, position_bias or mask of pairs")
 
     def _check_cache(self, cache: Cache | None) -> int:
         """Return the number of cached tokens; raise ValueError for a cache that a forward pass cannot fill."""
@@ -975,9 +977,13 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         allowed, bias = (part[:, :, queries] for part in given)
         return PairMask(visible & allowed, bias if added is None else bias + added)
 
-    def _describe_pairs(self, mask: PairMask, pair_map: Tensor | None, is_given: bool) -> Pairs:
-        """Return who sees whom; under a window, no key that is not related."""
-        visible = mask.visible
+    def _describe_pairs(
+        self, mask: PairMask, pair_map: Tensor | None, key_ids: Tensor | None, columns: Tensor, queries: Tokens
+    ) -> Pairs:
+        """Return who sees whom, by a given map or by ids; under a window, no key that is not related."""
+        visible, is_given = mask.visible, pair_map is not None
+        if self.position_encoding.uses_pair_map:
+            pair_map = self._map_pairs(pair_map, key_ids, columns, queries, visible.shape[-1])
         if pair_map is not None and self.position_encoding.windowed:
             visible = visible & (pair_map >= 0)
         return Pairs(visible, pair_map, mask.bias, is_given)
