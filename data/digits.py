@@ -5,6 +5,9 @@ The ones digit comes first. Numbers may have any length: they never become integ
 
 import numpy as np
 
+DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+"""The digits of the largest base."""
+
 
 def number_lengths(digits: np.ndarray) -> np.ndarray:
     """The number of digits of each number (..., width), ones first, without leading zeros; 1 for zero."""

@@ -26,6 +26,9 @@ DIRECTIONS = ("ones_first", "top_first")
 OWN_RELATIONS = 2
 """A label's relations to itself (0) and to the label before it (1); those of the window come after them."""
 
+MOST_SYMBOLS = 256
+"""Most symbols of an alphabet, and most symbols that a pass writes."""
+
 RESERVED = "$=>"
 """Characters that no alphabet holds: they begin a text, a response and a further pass."""
 
@@ -281,8 +284,8 @@ def check_characters_of(transducer: Transducer) -> None:
         f"writes of pass {k + 1}": p.writes for k, p in enumerate(transducer.passes)
     }
     for name, symbols in words.items():
-        if not 1 <= len(symbols) <= 256 or len(set(symbols)) < len(symbols):
-            raise ValueError(f"{name} must be 1 to 256 different characters, got {symbols!r}")
+        if not 1 <= len(symbols) <= MOST_SYMBOLS or len(set(symbols)) < len(symbols):
+            raise ValueError(f"{name} must be 1 to {MOST_SYMBOLS} different characters, got {symbols!r}")
         for symbol in symbols:
             if symbol in RESERVED or symbol == transducer.sign or symbol.isspace() or not symbol.isprintable():
                 raise ValueError(f"{name} has the character {symbol!r}, which is reserved: choose another")

@@ -185,3 +185,27 @@ def dense(node: ast.AST) -> str:
 def test_code_is_not_made_denser_than_it_has_to_be():
     found = [f"{file}:{node.lineno}: {why}" for file in FILES for node in ast.walk(FILES[file]) if (why := dense(node))]
     assert not found, "\n".join(found)
+
+
+SAID_TWICE = {"IGNORED"}
+"""Constants that stand in two files: the metric is a folder of its own, which is published without the package."""
+
+
+def is_telling(value: ast.expr) -> bool:
+    """Whether a literal is so long, or so large, that equal ones are likely to say the same."""
+    literal = value.operand if isinstance(value, ast.UnaryOp) else value
+    if not isinstance(literal, ast.Constant) or isinstance(literal.value, bool):
+        return False
+    said = literal.value
+    return len(said) >= 8 if isinstance(said, str) else isinstance(said, int | float) and said >= 100
+
+
+def test_a_constant_is_written_in_one_file():
+    """The verifier, which shares nothing with the package, has its own."""
+    files: dict[tuple[str, str], list[str]] = {}
+    for file in set(FILES) - {"data/proofs/verify_certificate.py"}:
+        for node in FILES[file].body:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and is_telling(node.value):
+                files.setdefault((node.targets[0].id, ast.unparse(node.value)), []).append(file)
+    twice = {name: sorted(own) for (name, _), own in files.items() if len(own) > 1 and name not in SAID_TWICE}
+    assert not twice, f"import these constants from one of their files: {twice}"

@@ -16,15 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from aalpy.learning_algs import run_RPNI
 
+from longhand.data.digits import DIGITS
 from longhand.data.learning.locality import layout_of_passes
 from longhand.data.learning.machine_task import TablePass, build, sign_between, symbols_of_values
 from longhand.data.learning.machines import Machine, minimised
 from longhand.data.learning.proof import linear_function
 from longhand.data.learning.questions.functions import SECONDS, OutOfTime, Refused, alarm
-from longhand.data.learning.questions.readings import MOST_SYMBOLS, is_written
-from longhand.data.learning.questions.words import DIGITS, Word, Words
+from longhand.data.learning.questions.readings import is_written
+from longhand.data.learning.questions.words import Word, Words
 from longhand.data.learning.report import NOTHING_PROVED, Learned, Report, count_of, more_of, order_of
 from longhand.data.tasks.column_task import ColumnTask
+from longhand.modeling.transducer import MOST_SYMBOLS
 
 HELD_OUT = 10
 """One example in so many is held out, to test the machine."""

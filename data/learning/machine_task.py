@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from longhand.data.digits import DIGITS
 from longhand.data.learning.machines import MOST_STATES, Machine
 from longhand.data.learning.questions.functions import Refused
-from longhand.data.learning.questions.words import DIGITS, Words
+from longhand.data.learning.questions.words import Words
 from longhand.data.machines.table import pairs_of, step_of
 from longhand.data.tasks.column_task import TABLES, ColumnPass, ColumnTask
 from longhand.data.tasks.settling_columns import SETTLING

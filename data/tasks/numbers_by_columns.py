@@ -6,10 +6,9 @@ Each task is a step on columns. Ids, window, neighbourhoods and certificate are 
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from longhand.data.digits import DIGITS
 from longhand.data.tasks.column_task import Automaton, ColumnPass, ColumnTask
 from longhand.data.tasks.registry import register_task
-
-DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 @register_task

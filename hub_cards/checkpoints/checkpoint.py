@@ -20,8 +20,8 @@ from longhand.data.tasks.plugins import PLUGINS, named_plugins
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.recipes import RECIPE_FILE, Recipe
 from longhand.hub_cards.result_rows import RESULTS_FILE, Row, read_results
+from longhand.modeling.pretrained import CERTIFICATE_FILE as CERTIFICATE_FILE
 
-CERTIFICATE_FILE = "certificate.json"
 VERIFIER_FILE = "verify_certificate.py"
 PLOT_FILE = "accuracy.png"
 CARD_FILE = "README.md"

@@ -6,10 +6,7 @@ finitely many states. Words stand in the order of reading here.
 
 from longhand.data.learning.questions.functions import AskedFunction, shown
 from longhand.data.learning.questions.words import Word
-from longhand.modeling.transducer import RESERVED
-
-MOST_SYMBOLS = 256
-"""Most symbols of an alphabet, and most symbols that a pass writes."""
+from longhand.modeling.transducer import MOST_SYMBOLS, RESERVED
 
 CAUSAL_WORDS = 400
 """Words whose beginnings are all asked before anything is learned."""

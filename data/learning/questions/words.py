@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise, product
 
-DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-"""The digits of the largest base."""
+from longhand.data.digits import DIGITS as DIGITS
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 """The alphabet of texts if none is given."""
