@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from cases import all_but
+from cases import all_but, drawn
 from datasets import load_from_disk
 from task_subjects import ENCODER_FORMATS, FORMATS, described
 from torch.utils.data import DataLoader
@@ -143,7 +143,7 @@ def test_a_shard_of_long_problems_has_fewer_rows():
     assert shards[0].shard_rows == 2**16 and 1000 < shards[1].shard_rows < 2000
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", drawn(TASKS, 11))
 def test_no_problem_stands_in_two_splits_or_twice_in_one(task):
     sizes = {"max_length": 15, "min_length": 1 if TASKS[task].family.name == "encoder" else 4}
     rows = load(task, split=None, num_samples=dict(zip(SPLITS, (300, 100, 100), strict=True)), **sizes)

@@ -100,6 +100,7 @@ def test_damaged_model_is_not_certified_and_the_command_ends_with_status_1(main_
         assert f"{failure['problem']} writes {failure['instead']!r} instead of {failure['right']!r}" in printed
 
 
+@pytest.mark.thorough
 def test_no_prediction_is_wrong_iff_all_sums_of_up_to_three_digits_are_right(main_job, damaged):
     # The good model is the easy case: the strongest noise without a mistake, and the weakest with one, are the hard ones.
     assert 0 in damaged and len(damaged) > 2

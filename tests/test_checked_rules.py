@@ -48,6 +48,7 @@ def test_the_table_of_a_rule_agrees_with_another_implementation(name):
     assert (at_random.cases, at_random.wrong, near.wrong) == (3000, 0, 0) and near.cases > 1000 and len(first) == 1000
 
 
+@pytest.mark.thorough
 def test_a_table_that_is_wrong_somewhere_is_found_out():
     """The comparison is of the table that a checkpoint holds: an entry that is changed is counted, with an example."""
     rule = RULES["time_of_day"]

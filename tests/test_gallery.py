@@ -17,6 +17,7 @@ def page() -> str:
     return gallery.render()
 
 
+@pytest.mark.thorough
 def test_the_page_is_up_to_date(page):
     assert gallery.GALLERY.read_text(encoding="utf-8") == page, "python -m longhand.hub_cards.research.pages writes it"
 

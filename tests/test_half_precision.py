@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import in_turn
+from cases import drawn, in_turn
 from fine_tuning import TASKS, make_trainer, small_model, some_rows
 from given_subjects import WORDS, built, given_subject
 from position_subjects import INPUTS, SUBJECTS, build, encode, texts_of
@@ -75,7 +75,7 @@ def batch_of_two_sizes(checkpoint, side: str) -> dict:
     return dict(DataCollatorForTokenClassification(checkpoint.tokenizer)(rows))
 
 
-@pytest.mark.parametrize("name", list_zoo())
+@pytest.mark.parametrize("name", drawn(list_zoo(), 12))
 def test_every_shipped_model_trains_in_half_precision(name):
     checkpoint = load_checkpoint(zoo(name))
     model = checkpoint.model

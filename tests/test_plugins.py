@@ -269,6 +269,7 @@ def with_plugins() -> CoupledGPTForCausalLM:
     return CoupledGPTForCausalLM(CoupledGPTConfig(**options)).eval()
 
 
+@pytest.mark.thorough
 def test_a_checkpoint_with_plugins_runs_without_them_and_without_this_package(modules, tmp_path):
     model, tokenizer, folder = with_plugins(), build_tokenizer(), tmp_path / "checkpoint"
     model.save_pretrained(folder)

@@ -20,11 +20,13 @@ def blocks():
     return documents.all_blocks(EVERYTHING)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("page", PAGES)
 def test_figures_are_those_of_the_results_files(page, blocks):
     assert documents.render(PAGES[page], blocks) == PAGES[page]
 
 
+@pytest.mark.thorough
 def test_check_ends_with_one_if_a_page_is_out_of_date(tmp_path, monkeypatch, blocks):
     monkeypatch.setattr(documents, "all_blocks", lambda pages: blocks)
     monkeypatch.setattr(documents.gallery, "render", documents.gallery.GALLERY.read_text)
@@ -51,6 +53,7 @@ def test_every_recipe_is_explained():
     assert [name for name in list_recipes() if f"`{name}`" not in EVERYTHING] == []
 
 
+@pytest.mark.thorough
 def test_every_measured_thing_has_a_table(blocks):
     assert sorted(set(re.findall(r"<!-- results (\S+) -->", EVERYTHING))) == sorted(blocks)
     assert "No results yet." not in EVERYTHING

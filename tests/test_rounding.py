@@ -155,6 +155,7 @@ def test_weights_beyond_the_range_of_the_lemmas_have_no_bound(size):
 
 
 @torch.no_grad()
+@pytest.mark.thorough
 def test_an_adder_that_only_some_orders_get_right_is_not_certified(main_job, monkeypatch):
     """Two hidden units with equal activations, read with weights 2^24 and -2^24, swallow what is added between them."""
     model = CoupledGPTForCausalLM.from_pretrained(main_job).eval()

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from cases import all_but
 from certificate_subjects import untrained
+from kinds import recipes_of_kinds
 
 from longhand.data import Addition, CouplingCollator, Division, EncoderAddition, FreshBatches
 from longhand.data.batches import EvaluationBatches
@@ -54,7 +56,7 @@ def check_shares(make, indices):
             assert set(expected) == set(parts[0])
 
 
-@pytest.mark.parametrize("name", list_recipes())
+@pytest.mark.parametrize("name", all_but({*list_recipes()} - {*recipes_of_kinds()}, list_recipes()))
 def test_rows_of_any_number_of_processes_are_those_of_one(name, monkeypatch):
     options = ["--batch_size", str(ROWS), "--bf16", "False", "--use_cpu", "True"]
     if name.startswith("paper-"):
