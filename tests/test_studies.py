@@ -28,7 +28,7 @@ from longhand.hub_cards.research.study_pages import (
     study_block,
     study_table,
 )
-from longhand.hub_cards.result_rows import group_variants, read_results, write_results
+from longhand.hub_cards.result_rows import RESULTS_FILE, group_variants, read_results, write_results
 from longhand.hub_cards.training.arguments import parse_run
 
 
@@ -86,6 +86,18 @@ def test_results_of_a_study_are_of_its_present_runs(name):
     assert models == {record["model"] for record in recorded}
     # A file of an evaluation that the study does not have would be removed by its next run.
     assert {file.parent.name for file in files} - {name} <= {*load_study(name).evaluate, training.CERTIFICATES.parent.name}
+
+
+def test_the_study_that_a_page_shows_is_legal_and_its_results_are_of_it():
+    present = {run.name: json.loads(json.dumps(run.record)) for run in documents.own_study().runs}
+    if not documents.OWN.exists():
+        pytest.skip("the study has not been run here")
+    records = {record["model"]: record for record in read_results(documents.OWN / RUNS_FILE)}
+    for record in (*records.values(), *present.values()):
+        # The file of the encoding lies where the command ran.
+        record["arguments"]["plugin"] = [Path(file).name for file in record["arguments"]["plugin"]]
+    assert records.items() <= present.items()
+    assert {row["model"].removesuffix("/best") for row in read_results(documents.OWN / RESULTS_FILE)} == {*records}
 
 
 @pytest.mark.parametrize("name", [name for name in list_studies() if (STUDY_RESULTS / name / CERTIFICATES).exists()])

@@ -8,14 +8,16 @@ import argparse
 import re
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from longhand.hub_cards.checkpoints.checkpoint import PLOT_FILE
 from longhand.hub_cards.commands import write_atomically
 from longhand.hub_cards.evaluation.plots import plot_attention, plot_attention_of_response, plot_position_maps
 from longhand.hub_cards.research import gallery
 from longhand.hub_cards.research.claims import claims_blocks
 from longhand.hub_cards.research.gpu.run import parts_block
 from longhand.hub_cards.research.overview import plot_addition, plot_short_sums, plot_tasks
-from longhand.hub_cards.research.study import STUDY_RESULTS, load_study
+from longhand.hub_cards.research.study import STUDY_RESULTS, Study, load_study
 from longhand.hub_cards.research.study_pages import (
     PROVED_LENGTHS,
     draw_checkpoints,
@@ -57,10 +59,14 @@ PAGES = [
         "FUNCTIONS",
         "RULES",
         "STRUCTURE",
+        "OWN_ENCODING",
     )
 ]
 README = HUB_CARDS.parent / "README.md"
 FOLDER = HUB_CARDS / "results"
+
+OWN = FOLDER / "own"
+"""What the command of OWN_ENCODING.md writes into `results` in its folder."""
 
 RECIPES = ("addition", "addition-short", "certified", "multiplication-2", "addition-absolute", "baselines")
 """Studies whose variants are recipes, without changes."""
@@ -69,6 +75,29 @@ RECIPES = ("addition", "addition-short", "certified", "multiplication-2", "addit
 def read_rows(folder: str) -> list[Row]:
     """Return the rows of a folder of `hub_cards/results`."""
     return read_results(FOLDER / folder / RESULTS_FILE)
+
+
+def own_study() -> Study:
+    """Return the study that OWN_ENCODING.md shows, with the encoding that it shows."""
+    shown = re.findall(
+        r"<!-- (\S+) -->\n```\w+\n(.*?)```", (HUB_CARDS / "OWN_ENCODING.md").read_text("utf-8"), flags=re.DOTALL
+    )
+    with TemporaryDirectory() as folder:
+        for name, text in shown:
+            Path(folder, name).write_text(text, encoding="utf-8")
+        study = load_study(str(Path(folder, "my-study.yaml")))
+        # Parsed runs are kept, and the file of the encoding is not.
+        for variant in study.variants:
+            study.parse(variant)
+    return study
+
+
+def own_block() -> str:
+    """What the study of OWN_ENCODING.md found: its table and its picture; nothing before the study has been run."""
+    if not (OWN / RESULTS_FILE).exists():
+        return ""
+    picture = f"![Exact match by digits of the encodings of this page](results/{OWN.name}/{PLOT_FILE})"
+    return f"What it found:\n\n{study_block(own_study(), OWN)}\n{picture}"
 
 
 def all_blocks(pages: str) -> dict[str, str]:
@@ -86,6 +115,7 @@ def all_blocks(pages: str) -> dict[str, str]:
     blocks["verdicts"] = verdict_block()
     blocks["proofs"] = proofs_block()
     blocks["proved-table"] = shipped_proof_block()
+    blocks["own"] = own_block()
     blocks["shipped"] = gallery.shipped_table(gallery.FEW)
     named = r"<!-- results (studies/([\w-]+)(?:/(?!runs|labels|seeds)([\w-]+))?(?:/(runs|labels|seeds))?) -->"
     for block, name, evaluation, kind in re.findall(named, pages):
@@ -134,6 +164,8 @@ def draw_pictures(pages: str) -> None:
     """Draw the pictures of the pages, except for those of studies with code of their own."""
     draw_overview()
     plot_position_maps(read_results(FOLDER / "position_maps.jsonl"), FOLDER / "position_maps.png")
+    if (OWN / RESULTS_FILE).exists():
+        draw_study(own_study(), read_rows(OWN.name), OWN / PLOT_FILE)
     for file in sorted(STUDY_RESULTS.glob(f"*/*/{ATTENTION_MAPS_FILE}")):
         rows = read_results(file)
         first = [row for row in rows if row["model"] == rows[0]["model"]]
