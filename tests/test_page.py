@@ -616,6 +616,10 @@ def test_the_lesson_asks_all_and_only_the_certified_model_is_right(open_page, fi
     answers = page.locator("#lesson-answers output").all_inner_texts()
     right = str(73918 + 26485)
     assert [answer == right for answer in answers] == [False, False, True]
+    assert "no id" not in page.locator("#lesson-looks").inner_text(), "a model without positions has no ids to speak of"
+    page.locator("#lesson-question").fill("9999+1")
+    page.get_by_role("button", name="Ask all").click()
+    playwright.expect(page).to_have_url(f"{file.as_uri()}#lesson?9999+1")
     page.locator("#lesson-question").fill("653-49")
     page.get_by_role("button", name="Ask all").click()
     playwright.expect(page.locator("#lesson-error")).to_contain_text("such as 653+49")
@@ -623,6 +627,17 @@ def test_the_lesson_asks_all_and_only_the_certified_model_is_right(open_page, fi
     page.goto(f"{file.as_uri()}#addition?1+2")
     playwright.expect(page.locator("#result output")).to_have_text("3")
     assert not page.locator("#lesson-view").is_visible()
+    # The way back from the lesson is the list, also to the model that was shown before it.
+    for width in (360, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(f"{file.as_uri()}#lesson")
+        playwright.expect(page.locator("#lesson-view")).to_be_visible()
+        if width == 360:
+            page.locator("#model").select_option("addition")
+        else:
+            page.locator("#models").get_by_text("addition", exact=True).click()
+        playwright.expect(page.locator("#name")).to_have_text("addition")
+        playwright.expect(page.locator("#lesson-view")).to_be_hidden()
 
 
 @pytest.fixture(scope="module")

@@ -70,7 +70,9 @@ export function drawTokens(drawing) {
   const colours = ids[used.indexOf(Math.max(...used))] ?? [];
   const hasIds = (place) => place < tokens.length - 1 || place < query;
   const idsOf = (place) => ids.map((level) => (hasIds(place) && level[place]) || 0);
-  const describe = (place) => `${tokens[place]} (${idsOf(place).some(Boolean) ? describeIds(idsOf(place)) : "no id"})`;
+  const hasId = (place) => idsOf(place).some(Boolean), haveIds = tokens.some((_, place) => hasId(place));
+  const idOf = (place) => (hasId(place) ? describeIds(idsOf(place)) : "no id");
+  const describe = (place) => tokens[place] + (haveIds ? ` (${idOf(place)})` : "");
   const elements = tokens.map((token, place) => {
     const id = (hasIds(place) && colours[place]) || 0, isWritten = place >= query;
     const { style = "", ...hue } = id ? hueOf(id) : {};
@@ -111,8 +113,8 @@ export function drawTokens(drawing) {
   const order = `The response is written token by token, from the ${isFromRight ? "right" : "left"}.`;
   const later = drawing.ahead ? " Below the line a token has the id of the cell that is written after it." : "";
   const below = drawing.blocks.length ? ` Below the lines: ${named.join(", then ")}.` : "";
-  const shared = "Tokens of one colour share an id, which stands below them.";
-  const key = make("p", { class: "hint" }, `${shared} ${order}${later}${below}`);
+  const shared = haveIds ? "Tokens of one colour share an id, which stands below them. " : "";
+  const key = make("p", { class: "hint" }, `${shared}${order}${later}${below}`);
   if (sights[wrong - query]) show(wrong);
   return make("div", { class: "desk" }, make("div", { class: "sheet" }, grid), make("div", {}, said, panel, key));
 }

@@ -43,7 +43,7 @@ async function request(action, options = {}, tell = null, place = chosen) {
 }
 
 const MOST_ADDRESSED = 200; // symbols of a question that stand in the page's address
-const isChosen = (name) => MODELS[chosen].name === name;
+const isChosen = (name) => MODELS[chosen]?.name === name;
 
 async function choose(place, question = "") {
   if (jobs.size || !worker) start();
@@ -84,22 +84,22 @@ function sizesOf(square, isDense) {
 }
 
 function showSummary({ tasks, certificate, encoder, parameters, heads, layers, isDense }) {
-  const nameOf = (name) => (tasks.length > 1 ? `, ${name.replaceAll("_", " ")}` : "");
+  const asIn = (example) => (tasks.length > 1 ? `, as in ${example}` : "");
   say({ legal: `${tasks.map(({ legal }) => legal).join("; or ")}.` });
-  at("sizes").replaceChildren(...tasks.map(({ name, square }) => {
+  at("sizes").replaceChildren(...tasks.map(({ name, square, example }) => {
     const buttons = sizesOf(square, isDense).map((size) => {
       const onclick = () => ask("draw", { part: name, size });
       return make("button", { type: "button", onclick }, square ? `${size} × ${size}` : count(size));
     });
-    return make("span", { class: "row" }, ...buttons, `${name === "minesweeper" ? "cells" : "symbols"}${nameOf(name)}`);
+    return make("span", { class: "row" }, ...buttons, `${name === "minesweeper" ? "cells" : "symbols"}${asIn(example)}`);
   }));
   showVerdict();
   showStated(certificate);
   const seen = `A token sees ${encoder ? "a sink" : "$"} and the tokens, itself among them, ` +
     "whose ids stand in one of these relations to its own:";
-  const parts = tasks.flatMap(({ name, window, table: rows }) => [
+  const parts = tasks.flatMap(({ example, window, table: rows }) => [
     ...(isDense ? [make("p", {}, "A token sees all tokens before it.")] : [
-      make("h3", {}, `The window${nameOf(name)}`), make("p", {}, seen),
+      make("h3", {}, `The window${asIn(example)}`), make("p", {}, seen),
       make("ul", { class: "relations" }, ...window.map((entries) => make("li", {}, entries.map(describeEntry).join("; ")))),
     ]),
     ...(rows ? [make("h3", {}, "The machine"), drawMachine(rows, MODELS[chosen].state)] : []),
@@ -306,6 +306,7 @@ async function teach(question) {
     at("lesson-looks").replaceChildren(draw(results[0].drawing));
     at("lesson-ids").replaceChildren(...results.slice(1).map(({ drawing }, index) =>
       make("div", {}, make("h4", {}, MODELS[LESSON[index + 1]].name), draw(drawing))));
+    if (question.length < MOST_ADDRESSED) history.replaceState(null, "", addressOf("lesson", question));
   } catch (error) {
     for (const id of ["lesson-answers", "lesson-looks", "lesson-ids"]) at(id).replaceChildren();
     say({ "lesson-error": `${error.message[0].toUpperCase()}${error.message.slice(1)}.` });
@@ -324,7 +325,10 @@ function follow(hash) {
   at("model-view").hidden = isLesson;
   if (isLesson) {
     if (!worker) start();
-    chosen ??= LESSON.at(-1);
+    // No model is chosen, so that each of them can be.
+    chosen = null;
+    at("model").selectedIndex = -1;
+    for (const input of at("models").querySelectorAll("input")) input.checked = false;
     return teach(question || "73918+26485");
   }
   if (place >= 0) return choose(place, question);
