@@ -329,6 +329,12 @@ def test_quotients_are_learned_from_the_top():
     assert int(task.answer_to("123456789")) == 123456789 // 7
 
 
+def test_texts_of_one_symbol_are_learned():
+    """There is one word of each length, so the number of words sets no bound to their lengths."""
+    task = learn_task(lambda text: len(text) % 3, alphabet="a").task
+    assert [task.answer_to("a" * length) for length in (1, 5, 300)] == ["1", "2", "0"]
+
+
 def test_entries_that_no_example_reaches_are_refused_or_completed_as_a_linear_function():
     examples = drawn(lambda a, b: a + b, 300, 2)
     with pytest.raises(Refused, match="22 of its 200 entries"):
@@ -552,6 +558,7 @@ def test_files_of_examples_are_read_alike(tmp_path):
     "words",
     [
         ["--base", "16"],
+        *(["--function", "lambda a: a ^ 1", name, ""] for name in ("--function", "--alphabet", "--domain", "--name")),
         ["--function", "lambda a: a ^ 1", "--complete"],
         ["--function", "lambda a: a ^ 1", "--name", "addition", "--base", "2"],
         ["--function", "lambda a: a + 1", "--base", "8", "--alphabet", "ab"],

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,10 +14,10 @@ from plugin_state import forget_plugins
 
 from longhand.data import learn_task
 from longhand.data.learning.questions.functions import Refused
-from longhand.data.learning.questions.operands import OUTSIDE
+from longhand.data.learning.questions.operands import OUTSIDE, operands_of
 from longhand.data.tasks.registry import TASKS
 from longhand.hub_cards.training.arguments import parse_run
-from longhand.hub_cards.training.found_task import read_function
+from longhand.hub_cards.training.found_task import read_function, told_of
 
 RULE = '''"""A file of a user's own."""
 
@@ -82,6 +83,26 @@ def test_annotations_that_say_numbers_and_texts_are_refused():
         learn_task(mixed)
 
 
+@pytest.mark.parametrize("kind", [float, bool, list, bytes, "float"])
+def test_annotations_of_what_no_operand_is_are_refused(kind):
+    def rule(first, second):
+        return first
+
+    rule.__annotations__ = {"second": kind}
+    with pytest.raises(Refused, match="second: "):
+        operands_of(rule, 10, None, None)
+
+
+@pytest.mark.parametrize("kind", [int, "int", object, int | None, list[int], "Unknown"])
+def test_other_annotations_are_no_reason_to_refuse(kind):
+    def rule(number, modulus=3):
+        return number % modulus
+
+    rule.__annotations__ = {"number": kind, "modulus": float}
+    assumed = operands_of(rule, 10, None, None).assumed
+    assert "in base 10" in assumed and assumed.endswith("modulus keeps its default, 3")
+
+
 def test_outside_of_a_domain_a_function_may_raise_and_within_it_may_not():
     def half(digits: str) -> int:
         return 1 // int(len(digits) > 2) + int(digits[2]) % 2
@@ -124,6 +145,24 @@ def test_the_card_s_facts_tell_the_function_and_no_path_unless_it_is_private(rul
     private = parse_run(["columns", "--function", str(rule), "--private_source"])
     for text in ("Whether", "_weight", str(tmp_path)):
         assert text not in str(private.recipe)
+
+
+DECORATED = 'from functools import lru_cache\n\n\n@lru_cache\ndef remainder(n: int):\n    """Told."""\n    return n % 3\n'
+CALLED = "class Remainder:\n    def __call__(self, n: int):\n        return n % 3\n\n\nremainder = Remainder()\n"
+BESIDE = "from beside_it import other\n\n\ndef remainder(n: int):\n    from beside_it import other\n    return other(n)\n"
+
+
+@pytest.mark.parametrize("text", [DECORATED, CALLED, BESIDE])
+def test_a_function_of_a_file_may_be_decorated_an_object_or_need_a_file_beside_it(text, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "beside_it.py").write_text("def other(n):\n    return n % 3\n")
+    (tmp_path / "own.py").write_text(text)
+    function, name, source = read_function(str(tmp_path / "own.py"))
+    assert function(5) == 2 and (name, source) == ("remainder", "own.py:remainder")
+    told = told_of(function, source)
+    assert ("n % 3" in told.get("code", "")) == (told.get("meaning") == "Told.") == (text == DECORATED)
+    forget_plugins()
+    sys.modules.pop("beside_it", None)
 
 
 @pytest.mark.parametrize("given", ["none.py", "none.py:rule", "~/none.py", "folder.py"])

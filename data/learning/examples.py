@@ -776,9 +776,11 @@ def describe_missing(
         column = ", ".join(repr(words.alphabet[place]) for place in words.letters[letter])
         listed.append(f"column ({column}) in state {state}")
     if len(missing) > entries / 2:
+        otherwise = "; --complete fills the entries of a linear function" if may_be_linear else ""
         return (
             f"{count:,} examples give a machine of {machine.states:,} states, and most of its {entries:,} entries are "
             "reached by none of them: either there are far too few examples, or what must be remembered grows with the width"
+            f"{otherwise}"
         )
     more = " and so on" if len(missing) > SHOWN else ""
     otherwise = ", or complete a linear function by --complete" if may_be_linear else ""

@@ -184,8 +184,8 @@ def _check_answer(asked: AskedFunction, word: Word) -> None:
     """Raise `Refused` if an answer can be written neither as one symbol, since there are many, nor column by column."""
     answer, are_numbers = asked(word), asked.words.are_numbers
     if isinstance(answer, str) == are_numbers:
-        kind = "numbers and not texts" if are_numbers else "texts and not numbers"
-        raise Refused(f"{asked.equation(word)}: a function of {kind} must answer with them, or with few different values")
+        kind, other = ("numbers", "texts") if are_numbers else ("texts", "numbers")
+        raise Refused(f"{asked.equation(word)}: a function of {kind} must answer with {kind}, or with few different {other}")
     if isinstance(answer, int) and answer < 0:
         raise Refused(
             f"{asked.equation(word)} is negative, and numbers are written without a sign: let the function return abs(...), "

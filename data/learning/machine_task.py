@@ -145,14 +145,19 @@ def with_states(passes: tuple[TablePass, ...], operands: int) -> tuple[TablePass
     )
 
 
+def check_name(name: str) -> None:
+    """Raise `Refused` if a name cannot be that of a task that is learned."""
+    if not re.fullmatch(r"[^\W\d]\w*", name) or name.startswith((SETTLING, STATES)):
+        raise Refused(f"the name of a task must be a word of letters, digits and _, such as my_task, got {name!r}")
+
+
 def build(name: str, words: Words, sign: str, answer: str, passes: Sequence[TablePass], about: str) -> ColumnTask:
     """The task of these passes.
 
     Raises:
         Refused: the name cannot be that of a task.
     """
-    if not re.fullmatch(r"[^\W\d]\w*", name) or name.startswith((SETTLING, STATES)):
-        raise Refused(f"the name of a task must be a word of letters, digits and _, such as my_task, got {name!r}")
+    check_name(name)
     values = {"name": name, "operands": words.operands, "sign": sign, "alphabet": words.alphabet, "answer": answer}
     values["one_length"] = words.operands > 1 and not words.are_numbers
     columns = tuple(each.column_pass for each in passes)

@@ -30,7 +30,7 @@ EXHAUSTIVE_WORDS = 70_000
 """All words of up to k columns are asked, for the largest k for which there are no more."""
 
 MOST_COLUMNS = 40
-"""Of an alphabet of one symbol, words of up to so many columns are asked."""
+"""Of an alphabet of one symbol, words of up to so many columns are asked, alone and between words of the machine."""
 
 RANDOM_WORDS = 1_500
 LONGEST_WORD = 300
@@ -503,7 +503,7 @@ class MachineLearner:
     def _by_w_method(self, machine: Machine) -> Word | None:
         access, telling, letters = machine.access_words(), machine.telling_words() or [()], self.reading.asked.words.count
         middle = 1
-        while len(access) * letters**middle * len(telling) <= W_METHOD_WORDS:
+        while middle <= MOST_COLUMNS and len(access) * letters**middle * len(telling) <= W_METHOD_WORDS:
             for reaching, between, behind in product(access, product(range(letters), repeat=middle), telling):
                 word = (*reaching, *between, *behind)
                 if self.reading.last(word) != machine.last_written(word):

@@ -340,6 +340,8 @@ def _learning(chosen: argparse.Namespace) -> Learning:
     learning = Learning(**{option.name: getattr(chosen, option.name) for option in fields(Learning)})
     for option in fields(Learning):
         value = getattr(learning, option.name)
+        if value == "":
+            raise ValueError(f"--{option.name} must not be empty")
         check_bounds(option, value)
         of = OF_ONE.get(option.name, ("function", "examples"))
         needed = "function" if learning.function else "examples" if learning.examples else None

@@ -10,10 +10,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol, cast
 
 from longhand.data.learning.examples import learn_task_from_examples, read_examples
 from longhand.data.learning.learn import LearningOptions, learn_task
+from longhand.data.learning.machine_task import check_name
 from longhand.data.learning.questions.constants import nested_codes
 from longhand.data.learning.report import Learned
 from longhand.data.tasks.column_task import CODE, MEANING, TABLES
@@ -59,11 +61,13 @@ def find_asked(asked: Asked, write_states: bool | None) -> Learned:
     if asked.function is None:
         file = Path(str(asked.examples))
         name = asked.name or _as_name(file.stem)
+        check_free(name)
         learned = learn_task_from_examples(
             read_examples(file), name=name, source=file.name, complete=asked.complete, drop_wrong=asked.drop_wrong, **options
         )
     else:
         function, name, source = read_function(asked.function)
+        check_free(asked.name or name)
         told = {} if asked.private_source else told_of(function, source)
         source = f"the private function {name}" if asked.private_source else source
         learned = learn_task(function, name=asked.name or name, source=source, domain=asked.domain, **options)
@@ -71,11 +75,16 @@ def find_asked(asked: Asked, write_states: bool | None) -> Learned:
         test_by_examples(type(learned.task), asked)
     kind = type(learned.task)
     kind.learned = learned.report.facts
-    holder = task_named(kind.name)
-    if holder is not None and holder.__module__ != TABLES:
-        raise ValueError(f"there is a task {kind.name!r} already: give another --name")
     register_task(kind)
     return learned
+
+
+def check_free(name: str) -> None:
+    """Raise ValueError if a task that is to be found cannot have a name; the search, which takes long, comes after this."""
+    check_name(name)
+    holder = task_named(name)
+    if holder is not None and holder.__module__ != TABLES:
+        raise ValueError(f"there is a task {name!r} already: give another --name")
 
 
 def test_by_examples(kind: type[Task], asked: Asked) -> None:
@@ -107,11 +116,12 @@ def read_function(text: str) -> tuple[Callable[..., object], str, str]:
         path = Path(file).expanduser()
         if not path.is_file():
             raise ValueError(f"--function {text.strip()}: there is no file {file}")
+        # A file imports those beside it, as it does as a script; behind all others, so that none of these is hidden.
+        if (folder := str(path.resolve().parent)) not in sys.path:
+            sys.path.append(folder)
         load_plugin(path)
         module = sys.modules[f"{PACKAGE}.{path.stem}"]
-        own = [
-            each for each, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == module.__name__
-        ]
+        own = [name for name, value in vars(module).items() if _is_function_of(module, value)]
         public = [each for each in own if not each.startswith("_")]
         if not name and len(public) != 1:
             held = ", ".join(public) or "none"
@@ -132,8 +142,14 @@ def read_function(text: str) -> tuple[Callable[..., object], str, str]:
     return function, "learned", text.strip()
 
 
+def _is_function_of(module: ModuleType, value: object) -> bool:
+    """Whether a value is a function that a module makes, be it decorated, bound, or an object that is called."""
+    return callable(value) and not isinstance(value, type) and getattr(value, "__module__", None) == module.__name__
+
+
 def told_of(function: Callable[..., object], source: str) -> dict[str, str]:
     """What a card tells of a function: its docstring, and its source with that of the functions beside it that it names."""
+    function = inspect.unwrap(function)
     meaning = inspect.getdoc(function) if inspect.isfunction(function) else None
     told = {MEANING: meaning} if meaning else {}
     module = sys.modules.get(getattr(function, "__module__", "") or "")

@@ -4,6 +4,8 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from reprlib import repr as shorten
+from types import GenericAlias, UnionType
 
 from longhand.data.learning.questions.constants import Constants, constants_of
 from longhand.data.learning.questions.functions import Refused
@@ -68,7 +70,8 @@ def operands_of(function: Callable[..., object], base: int, alphabet: str | None
     if not 2 <= base <= len(DIGITS):
         raise Refused(f"base must be 2 to {len(DIGITS)}, got {base}")
     operands = count_operands(function)
-    constants = constants_of(function)
+    check_annotations(function, operands)
+    constants, kept = constants_of(function), _defaults(function)
     reason = ""
     if domain is not None:
         pattern, symbols = read_domain(domain)
@@ -91,7 +94,14 @@ def operands_of(function: Callable[..., object], base: int, alphabet: str | None
     strewn = strewn_of(with_what_operands_meet(constants, function, held), words)
     words = replace(words, fragments=strewn.drawn, untried=strewn.untried)
     words = replace(words, singled_out=tuple(strewn_words(strewn, words)))
-    return Operands(function, words, _assumed(words, reason))
+    return Operands(function, words, "; ".join([_assumed(words, reason), *kept]))
+
+
+def _defaults(function: Callable[..., object]) -> list[str]:
+    """What is said of the parameters with a default value, which are no operands."""
+    parameters = inspect.signature(function).parameters.values()
+    kept = [each for each in parameters if each.default is not each.empty]
+    return [f"{each.name} keeps its default, {shorten(each.default)}" for each in kept]
 
 
 def _assumed(words: Words, reason: str) -> str:
@@ -130,14 +140,33 @@ def count_operands(function: Callable[..., object]) -> int:
     return len(needed)
 
 
+def _annotations(function: Callable[..., object]) -> dict[str, object]:
+    """The annotations of a function's parameters by name; those that are written as texts are looked up."""
+    try:
+        parameters = inspect.signature(function, eval_str=True).parameters
+    except (NameError, SyntaxError, TypeError, AttributeError):
+        parameters = inspect.signature(function).parameters
+    return {name: each.annotation for name, each in parameters.items() if each.annotation is not each.empty}
+
+
+def check_annotations(function: Callable[..., object], operands: int) -> None:
+    """Raise `Refused` if the annotation of an operand is a class that neither whole numbers nor texts belong to."""
+    notes = _annotations(function)
+    for name in [*inspect.signature(function).parameters][:operands]:
+        kind = notes.get(name)
+        is_class = isinstance(kind, type) and not isinstance(kind, GenericAlias | UnionType)
+        if is_class and not any(issubclass(each, kind) for each in (int, str)):
+            raise Refused(f"operands are whole numbers, int, or texts, str, and the function takes {name}: {kind.__name__}")
+
+
 def takes_texts(function: Callable[..., object], operands: int, constants: Constants) -> tuple[bool, str]:
     """Whether a function takes texts and no numbers, and the reason: its annotations, what fails, or what its code holds.
 
     Raises:
         Refused: its annotations say both.
     """
-    notes = [each.annotation for each in inspect.signature(function).parameters.values()][:operands]
-    kinds = {"text" if note in (str, "str") else "number" for note in notes if note in (str, "str", int, "int")}
+    notes = [_annotations(function).get(name) for name in [*inspect.signature(function).parameters][:operands]]
+    kinds = {"text" if note is str else "number" for note in notes if note in (str, int)}
     if len(kinds) > 1:
         raise Refused("the annotations say that some operands are texts and others numbers: let all be of one kind")
     if kinds:
