@@ -135,7 +135,10 @@ def parse_arguments(arguments: list[str] | None) -> Options:
     parser.add_argument("checkpoints", nargs="+", metavar="MODEL", help=described)
     parser.add_argument("--list", action=ListZoo, nargs=0, help="list the certified checkpoints that come with the package")
     add = parser.add_argument_group("what to do, if not to measure accuracy").add_argument
-    described = 'print the answer to a question such as "653+49"; - reads a question a line from standard input'
+    described = (
+        'print the answer to a question such as "653+49"; - reads a question a line from standard input, and writes an '
+        "answer a line; with several models, each line begins with the model's name"
+    )
     add("--ask", metavar="QUESTION", help=described)
     described = (
         "check all neighbourhoods: exit status 0 only if the model is proved exact for every length, or, with --lengths and "
@@ -378,13 +381,14 @@ def search_other(source: str, options: Options) -> None:
 
 
 def ask(checkpoints: list[Checkpoint], questions: list[str]) -> None:
-    """Print the answers of each checkpoint, an answer a line.
+    """Print the answers of each checkpoint, an answer a line, behind the checkpoint's name if there are several.
 
     Raises:
         ValueError: see `answers_of`; nothing was printed of that checkpoint.
     """
     for checkpoint in checkpoints:
-        print(*answers_of(checkpoint, questions), sep="\n")
+        for answer in answers_of(checkpoint, questions):
+            print(f"{checkpoint.name}\t{answer}" if len(checkpoints) > 1 else answer)
         if checkpoint.certificate and checkpoint.certificate["certified"]:
             try:
                 check_certifiable(checkpoint)
@@ -568,7 +572,7 @@ def run(options: Options) -> None:
             search_other(error.pretrained, options)
             return
         if options.ask is not None:
-            ask(checkpoints, sys.stdin.read().strip("\n").split("\n") if options.ask == "-" else [options.ask])
+            ask(checkpoints, sys.stdin.read().strip().splitlines() if options.ask == "-" else [options.ask])
             return
         if not options.certify:
             checkpoints = counted_once(checkpoints)

@@ -23,7 +23,15 @@ from transformers.utils import logging
 from longhand.data.batches import check_lengths
 from longhand.data.tasks.column_task import ColumnTask
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, Checkpoint
-from longhand.hub_cards.commands import holding, interruptible, one_line, read_object, refusing_in_one_line, write_atomically
+from longhand.hub_cards.commands import (
+    holding,
+    interruptible,
+    one_line,
+    read_object,
+    refusing_in_one_line,
+    shell_word,
+    write_atomically,
+)
 from longhand.hub_cards.recipes import describe_recipes
 from longhand.hub_cards.result_rows import VALIDATION_FILE, Row, read_results, write_results
 from longhand.hub_cards.training.arguments import Run, parse_run, read_arguments
@@ -354,8 +362,10 @@ def what_next(run: Run) -> list[str]:
         options.append("--certify")
     options.append(f"--lengths {run.data.test_lengths[-1]}")
     # A checkpoint that holds its task as a table needs no plugin.
-    plugins = "".join(f" --plugin {run.folder / plugin.name}" for plugin in run.plugins if task.transducer is None)
-    return [f"  python eval.py {run.folder} {option}{plugins}" for option in options]
+    plugins = "".join(
+        f" --plugin {shell_word(run.folder / plugin.name)}" for plugin in run.plugins if task.transducer is None
+    )
+    return [f"  python eval.py {shell_word(run.folder)} {option}{plugins}" for option in options]
 
 
 def going_on(arguments: list[str], run: Run) -> str:

@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import secrets
+import shlex
 import sys
 import threading
 from collections.abc import Iterator
@@ -171,6 +172,12 @@ def check_repo_id(repo_id: str) -> None:
 def is_one_line(name: str) -> bool:
     """Whether a name is one line of UTF-8, so that every file, and the Hub, can hold it."""
     return name.splitlines() == [name] and name == name.encode(errors="replace").decode()
+
+
+def shell_word(file: Path | str) -> str:
+    """Return a file or a folder as a shell and a command read it: in quotes if it has spaces, and never like an option."""
+    text = str(file)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def write_atomically(file: Path, content: str | bytes) -> None:

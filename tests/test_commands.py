@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from longhand.hub_cards import commands
 from longhand.hub_cards import push as push_cli
 from longhand.hub_cards.commands import LOCK_FILE, holding, interruptible, write_atomically
 from longhand.hub_cards.recipes import read_recipe
+from longhand.hub_cards.training.arguments import parse_run
 
 
 class Thing:
@@ -89,6 +91,14 @@ def test_text_and_bytes_replace_what_was_there_and_leave_nothing_else(tmp_path, 
     file.write_text("old")
     write_atomically(file, content)
     assert file.read_bytes() == written and list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("name", ["outputs/plain", "a b", "-name", "--help", "it's", "$HOME"])
+def test_a_folder_in_a_printed_command_is_one_word_and_no_option(name):
+    run = parse_run(["addition-tiny", f"--output_dir={name}"])
+    for line in train.what_next(run):
+        folder = shlex.split(line)[2]
+        assert Path(folder) == Path(name) and not folder.startswith("-")
 
 
 def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path, monkeypatch):

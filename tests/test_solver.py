@@ -3,6 +3,7 @@
 import io
 import random
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -62,7 +63,7 @@ def test_a_refused_question_is_named_with_the_models_that_take_it():
         solver(["1+1", "3*4", "2+2"])
     for name in ("subtraction", "calculator"):
         assert name in shipped_for("653-49") and longhand.load(name)("653-49") == "604"
-    for wrong in (653, None, ["1+1", 653], [b"1+1"]):
+    for wrong in (653, None, b"1+1", {"1+1": 2}, ["1+1", 653], [b"1+1"]):
         with pytest.raises(TypeError, match="text"):
             solver(wrong)
 
@@ -84,9 +85,28 @@ def test_a_model_that_a_refusal_names_takes_the_question():
 def test_what_cannot_be_loaded_is_refused():
     with pytest.raises(ValueError, match="did you mean"):
         longhand.load("additoin")
+    for wrong in (None, 5, "", b"addition"):
+        with pytest.raises(TypeError, match="a name, a folder"):
+            longhand.load(wrong)
 
 
-def test_a_question_a_line_has_an_answer_a_line(monkeypatch, capsys):
-    monkeypatch.setattr("sys.stdin", io.StringIO("653+49\n1+2\n99999+1\n"))
-    evaluation.main(["addition", "--ask", "-"])
-    assert capsys.readouterr().out == "702\n3\n100000\n"
+def test_a_path_is_a_folder_as_a_text_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").symlink_to(longhand.zoo("addition-tiny"))
+    assert longhand.load(Path("mine"))("1+2") == longhand.load("mine")("1+2") == "3"
+
+
+@pytest.mark.parametrize(
+    ("models", "questions", "answers"),
+    [
+        (["addition-tiny"], "653+49\n1+2\n\n", ["702", "3"]),
+        (["addition-tiny"], "653+49\r\n1+2\r\n", ["702", "3"]),
+        (["addition-tiny"], "", []),
+        (["minesweeper"], "M__>__M\nM\n", ["M2112M", "M"]),
+        (["addition-tiny", "hex-addition"], "9+1\n", ["addition-tiny\t10", "hex-addition\ta"]),
+    ],
+)
+def test_a_question_a_line_has_an_answer_a_line(models, questions, answers, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO(questions))
+    evaluation.main([*models, "--ask", "-"])
+    assert capsys.readouterr().out.splitlines() == answers

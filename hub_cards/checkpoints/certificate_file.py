@@ -32,7 +32,7 @@ from longhand.hub_cards.checkpoints.checkpoint import (
     hash_files,
 )
 from longhand.hub_cards.checkpoints.covered_files import check_covered
-from longhand.hub_cards.commands import one_line, read_object, write_atomically
+from longhand.hub_cards.commands import one_line, read_object, shell_word, write_atomically
 from longhand.hub_cards.result_rows import Row, hardware
 
 VERIFIER = Path(check.__file__).with_name(VERIFIER_FILE)
@@ -242,7 +242,7 @@ def certify_checkpoint(
     print(f"\nwrote {file} after {seconds} seconds")
     unknown = copy_verifier(folder) if folder is not None else None
     if certificate.certified and folder is not None:
-        command = f"longhand-verify {folder}"
+        command = f"longhand-verify {shell_word(folder)}"
         print(f"{VERIFIER_FILE} does not know it: {unknown}" if unknown else f"to verify it with numpy alone: {command}")
     row = certificate_row(asdict(certificate), checkpoint.name)
     row |= {"seconds": seconds, "hardware": hardware(checkpoint.model.device)}

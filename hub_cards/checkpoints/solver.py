@@ -1,7 +1,8 @@
 """A model that is asked in Python: `longhand.load("addition")("653+49")` is `"702"`."""
 
+import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import overload
 
@@ -75,7 +76,8 @@ class Solver:
                 message names shipped models that would take it.
         """
         is_one = isinstance(questions, str)
-        if not is_one and not isinstance(questions, Iterable):
+        # Bytes are numbers one by one, and a mapping is its keys.
+        if not is_one and (not isinstance(questions, Iterable) or isinstance(questions, bytes | Mapping)):
             raise TypeError(
                 f"questions must be a text such as {self.example_question!r} or a list of texts, got {questions!r}"
             )
@@ -113,7 +115,13 @@ def shipped_for(question: str) -> list[str]:
     return sorted(names, key=len)[:MOST_NAMES]
 
 
-def load(source: str, *, revision: str | None = None, task: str | None = None, trust_remote_code: bool = False) -> Solver:
+def load(
+    source: str | os.PathLike[str],
+    *,
+    revision: str | None = None,
+    task: str | None = None,
+    trust_remote_code: bool = False,
+) -> Solver:
     """Load a model to ask it questions.
 
         solver = longhand.load("addition")
@@ -129,9 +137,12 @@ def load(source: str, *, revision: str | None = None, task: str | None = None, t
         trust_remote_code: run the plugins that stand beside the checkpoint, if it needs any.
 
     Raises:
+        TypeError: `source` is no text and no path.
         ValueError: `source` is none of these, is damaged, or is a model of no family of this package.
     """
-    checkpoint = load_checkpoint(locate(source), revision, task, trust_remote_code)
+    if not isinstance(source, str | os.PathLike) or not str(source):
+        raise TypeError(f"a model is a name, a folder or a repository, such as 'addition', got {source!r}")
+    checkpoint = load_checkpoint(locate(os.fspath(source)), revision, task, trust_remote_code)
     if checkpoint.fault:
         warnings.warn(checkpoint.fault, stacklevel=2)
     return Solver(checkpoint)
