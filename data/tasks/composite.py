@@ -187,7 +187,7 @@ class LargeSums(AdditionScratchpad):
 @register_task
 @dataclass(frozen=True)
 class Calculator(CompositeTask):
-    """The three operations that are local: each is written with the work that a person would write on paper."""
+    """Sums, differences and products by one model, each with the work that a person would write on paper."""
 
     name: ClassVar[str] = "calculator"
     coupling: ClassVar[str] = "calculator"

@@ -124,7 +124,7 @@ def compare(state, symbols):
 
 @register_task
 class Comparison(Automaton):
-    """The sign of a difference: 35?17 -> +, 17?35 -> -, 17?17 -> 0. That of the digits so far is written."""
+    """The sign of a difference: 35?17 -> +, 17?35 -> -, 17?17 -> 0. After each digit, the sign so far is written."""
 
     name = "comparison"
     operands = 2
