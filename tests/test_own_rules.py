@@ -6,6 +6,7 @@ import shlex
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from forking import Forks
@@ -93,7 +94,11 @@ def test_annotations_of_what_no_operand_is_are_refused(kind):
         operands_of(rule, 10, None, None)
 
 
-@pytest.mark.parametrize("kind", [int, "int", object, int | None, list[int], "Unknown"])
+class Unasked(Protocol):
+    """Of which nobody can say which classes it has."""
+
+
+@pytest.mark.parametrize("kind", [int, "int", object, int | None, list[int], Unasked, "Unknown"])
 def test_other_annotations_are_no_reason_to_refuse(kind):
     def rule(number, modulus=3):
         return number % modulus

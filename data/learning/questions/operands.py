@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from reprlib import repr as shorten
-from types import GenericAlias, UnionType
 
 from longhand.data.learning.questions.constants import Constants, constants_of
 from longhand.data.learning.questions.functions import Refused
@@ -154,8 +153,8 @@ def check_annotations(function: Callable[..., object], operands: int) -> None:
     notes = _annotations(function)
     for name in [*inspect.signature(function).parameters][:operands]:
         kind = notes.get(name)
-        is_class = isinstance(kind, type) and not isinstance(kind, GenericAlias | UnionType)
-        if is_class and not any(issubclass(each, kind) for each in (int, str)):
+        # Unions, list[int] and protocols are of other types, and say nothing here.
+        if isinstance(kind, type) and type(kind) is type and not any(issubclass(each, kind) for each in (int, str)):
             raise Refused(f"operands are whole numbers, int, or texts, str, and the function takes {name}: {kind.__name__}")
 
 
