@@ -900,8 +900,10 @@ class PairwiseBertForSequenceClassification(PairwiseBertPreTrainedModel):
             shown = attention_mask.unsqueeze(-1).to(states.dtype)
         logits, loss = self.classifier(self.dropout((states * shown).sum(1) / shown.sum(1))), None
         if labels is not None:
-            labels, self.config.problem_type = read_row_labels(labels, *logits.shape, self.config.problem_type)
-            loss = self._compare_rows(logits, labels, self.config.problem_type, **kwargs)
+            batch, classes = logits.shape
+            labels, problem = read_row_labels(labels, batch, classes, self.config.problem_type)
+            self.config.problem_type = problem
+            loss = self._compare_rows(logits, labels, problem, **kwargs)
             loss = self.add_settling(loss, labels, outputs.last_change, **kwargs)
             loss = self.check_loss(loss, labels)
         return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
@@ -919,7 +921,7 @@ class PairwiseBertForSequenceClassification(PairwiseBertPreTrainedModel):
             return self.loss_function(
                 labels=labels, pooled_logits=logits, config=self.config, num_items_in_batch=num_items_in_batch, **kwargs
             )
-        compare = nn.functional.mse_loss
+        compare: Any = nn.functional.mse_loss
         if problem == "multi_label_classification":
             compare = nn.functional.binary_cross_entropy_with_logits
         items = labels.numel() if num_items_in_batch is None else num_items_in_batch

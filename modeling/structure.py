@@ -11,7 +11,7 @@ that a model cannot read is refused, with a message that says what would fit.
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor
@@ -149,7 +149,11 @@ def read_labels(labels: Tensor, shape: Sequence[int], classes: int) -> Tensor:
     return labels.long()
 
 
-def read_row_labels(labels: Any, batch: int, classes: int, problem: str | None) -> tuple[Tensor, str]:
+Problem = Literal["regression", "single_label_classification", "multi_label_classification"]
+"""What one label a row is, as transformers calls it."""
+
+
+def read_row_labels(labels: Any, batch: int, classes: int, problem: Problem | None) -> tuple[Tensor, Problem]:
     """Return one label a row, and what they are: the problem type of transformers that is given, or follows from them.
 
     Args:
@@ -166,10 +170,10 @@ def read_row_labels(labels: Any, batch: int, classes: int, problem: str | None) 
     if not isinstance(labels, Tensor) or labels.is_complex():
         raise ValueError(f"labels must be a tensor of numbers, one a row, got {describe_kind(labels)}")
     if problem is None:
-        one_each = "single_label_classification" if labels.ndim == 1 else "multi_label_classification"
+        one_each: Problem = "single_label_classification" if labels.ndim == 1 else "multi_label_classification"
         problem = "regression" if classes == 1 else one_each
     is_class = problem == "single_label_classification"
-    legal = [(batch,)] if is_class or classes == 1 else []
+    legal: list[tuple[int, ...]] = [(batch,)] if is_class or classes == 1 else []
     legal += [] if is_class else [(batch, classes)]
     if tuple(labels.shape) not in legal:
         shown = " or ".join(map(str, legal))
