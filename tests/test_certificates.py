@@ -215,27 +215,32 @@ def test_a_rule_whose_windows_see_other_tokens_than_the_tasks_is_not_certified(t
             certify(untrained(task, coupling=rule), task)
 
 
-def certifiable() -> list[tuple[Task, str]]:
-    """Every task that can be certified, with each of its coupling rules that can."""
-    pairs = []
-    for task in (*(task() for task in TASKS.values() if task.family is DECODER), Addition(order="all_reversed")):
-        for rule in task.couplings:
-            with suppress(CannotCertify):
-                covering(untrained(task, coupling=rule), task)
-                pairs.append((task, rule))
-    return pairs
+def ruled() -> list[tuple[Task, str]]:
+    """Every task of a decoder with each of its coupling rules."""
+    tasks = (*(task() for task in TASKS.values() if task.family is DECODER), Addition(order="all_reversed"))
+    return [(task, rule) for task in tasks for rule in task.couplings]
 
 
-@pytest.mark.parametrize(("task", "rule"), certifiable(), ids=lambda value: value if isinstance(value, str) else value.name)
+def is_certifiable(model: CoupledGPTForCausalLM, task: Task) -> bool:
+    """Whether a task can be certified with the coupling rule of a model."""
+    with suppress(CannotCertify):
+        covering(model, task)
+        return True
+    return False
+
+
+@pytest.mark.parametrize(("task", "rule"), ruled(), ids=lambda value: value if isinstance(value, str) else value.name)
 def test_the_bound_that_a_certificate_states_is_the_codes_own(task, rule):
     model = untrained(task, coupling=rule)
+    if not is_certifiable(model, task):
+        return
     limits = _conclude(Check(wrong=1), model, task).limits
     levels, largest = model.config.position_levels, limits["position_ids"]
     ids = torch.tensor([[0, largest - 1, largest, largest - 1, largest]]).expand(1, levels, -1)
     tokens = torch.tensor([[17, 1, 2, 3, 4]])
     dense = model(tokens, position_ids=ids, output_attentions=True).logits
     torch.testing.assert_close(model(tokens, position_ids=ids).logits, dense)
-    with pytest.raises(ValueError, match="position ids"):
+    with pytest.raises(ValueError, match="position_ids must be"):
         model(tokens, position_ids=ids + (ids > 0))
     for count, fits in ((limits["tokens"], True), (limits["tokens"] + 1, False)):
         assert (count**2 <= 2**63) == fits

@@ -57,6 +57,7 @@ def test_a_table_that_is_wrong_somewhere_is_found_out():
     assert at_random.wrong + near.wrong > 0 and "24:00: 1, not 0" in (at_random.example, near.example)
 
 
+@pytest.mark.thorough
 def test_answers_of_a_table_are_those_that_the_task_gives_to_questions():
     for name in ("from_gray", "leap_year", "hex_color"):
         rule = RULES[name]

@@ -337,6 +337,7 @@ def test_a_task_that_no_window_shows_must_write_its_states():
         table_of(hidden.transducer)
 
 
+@pytest.mark.thorough
 def test_too_many_neighbourhoods_are_refused_with_their_number_and_width():
     alphabet = "".join(map(chr, range(0x100, 0x100 + 200)))
     wide = {"alphabet": alphabet, "operands": 2, "sign": "+", "window": (0, 1), "step": lambda self, s, x: (max(x), 0)}

@@ -154,7 +154,7 @@ def test_multiplication_is_exact_on_all_small_products():
 @pytest.mark.parametrize(("build", "spare", "operands"), [
     (construct_addition, 2, 2),
     *((partial(construct_multi_operand_addition, operands=operands), 3, operands) for operands in OPERANDS),
-    (construct_multiplication, 3, 2),
+    pytest.param(construct_multiplication, 3, 2, marks=pytest.mark.thorough),
 ])  # fmt: skip
 def test_a_construction_is_exact_at_every_length_up_to_its_capacity(build, spare, operands):
     model = build(bits=5)

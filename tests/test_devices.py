@@ -166,7 +166,8 @@ def test_runs_train_validate_and_practise_on_one_device(words, tmp_path):
     assert all(map(is_on, trainer.model.parameters()))
 
 
-@pytest.mark.parametrize("scale", all_but(["log_length"], ["sqrt", "log_length"]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("scale", ["sqrt", "log_length"])
 def test_lengths_are_proved_and_worst_problems_found_on_one_device(scale, tmp_path, monkeypatch):
     """A model may lie on an accelerator: it is asked there, and its bounds are found from a copy of its weights."""
     monkeypatch.setattr(torch.cuda, "get_device_name", str)

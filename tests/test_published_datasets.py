@@ -119,6 +119,7 @@ def test_a_published_dataset_loads_without_a_word_and_states_its_size(tmp_path, 
     assert [size_category(rows) for rows in (999, 1000, 10**6, 3 * 10**9)] == ["n<1K", "1K<n<10K", "1M<n<10M", "1B<n<10B"]
 
 
+@pytest.mark.thorough
 def test_a_dataset_in_a_folder_is_the_one_that_a_push_sends(hub, api, tmp_path, monkeypatch, capsys):
     push_sums(api)
     monkeypatch.chdir(tmp_path)
@@ -189,6 +190,7 @@ def test_rows_of_a_part_are_those_of_the_whole_dataset(monkeypatch, tmp_path):
         assert list(load_task_dataset(**part, cache_dir=tmp_path)) == rows[first:end]
 
 
+@pytest.mark.thorough
 def test_two_machines_publish_what_one_would(hub, api, several):
     push_sums(api, revision="whole")
     repository = hub.repositories["dataset", "user/sums"]
