@@ -172,16 +172,10 @@ def parse_arguments(arguments: list[str] | None) -> Options:
     )
     add("--worst", type=float, nargs="?", const=10.0, metavar="SECONDS", help=described)
     add("--output_places", action="store_true", help="also measure the accuracy of every digit of the answer")
-    add(
-        "--attentions",
-        action="store_true",
-        help="also plot attention at the first length, and say which ids each head looks at",
-    )
-    add(
-        "--position_maps",
-        action="store_true",
-        help="also draw an encoder's pairwise vectors, and measure how dispersed they are",
-    )
+    described = "also plot attention at the first length, and say which ids each head looks at"
+    add("--attentions", action="store_true", help=described)
+    described = "also draw an encoder's pairwise vectors, and measure how dispersed they are"
+    add("--position_maps", action="store_true", help=described)
     add = parser.add_argument_group("output").add_argument
     described = "folder to write to (default: outputs/evaluation/NAME, or NAME-2 ... beside results of another evaluation)"
     add("--output_dir", type=Path, help=described)
