@@ -20,11 +20,11 @@ MOST_FILES, MOST_LINES = 93, 13_500
 
 KNOWN = {
     "import longhand": (3, 165),
-    "the verifier": (5, 2_020),
-    "datasets": (70, 10_100),
-    "ask": (90, 12_400),
-    "begin": (92, 13_130),
-    "train": (102, 14_100),
+    "the verifier": (5, 2_050),
+    "datasets": (71, 10_900),
+    "ask": (89, 13_140),
+    "begin": (93, 13_400),
+    "train": (105, 15_300),
 }
 """Files and lines of code, without comments and docstrings, of each closure when it was last looked at."""
 
