@@ -47,6 +47,9 @@ OUTPUTS = {"return_dict": True, "output_attentions": False, "output_hidden_state
 """Settings of a configuration that say what a model returns, as this package reads it; loading sets them."""
 
 
+BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
+"""What a progress bar shows."""
+
 PATIENCE = 2.0
 """Seconds without a progress bar."""
 
@@ -133,7 +136,9 @@ class Checkpoint:
         for part in self.task.parts:
             self.task.family.check_answers(part, self.model)
         family, layouts = self.task.family, dict[tuple[object, ...], tuple[Task, list[int], list[Question]]]()
-        with tqdm(total=2 * len(questions), unit=" questions", unit_scale=0.5, delay=PATIENCE, leave=False) as bar:
+        # A question is read, and answered: two steps.
+        steps, many = 2 * len(questions), f"{len(questions):,} questions"
+        with tqdm(total=steps, desc=many, bar_format=BAR, delay=PATIENCE, leave=False) as bar:
             for place, text in enumerate(questions):
                 try:
                     part = self.task.part_of(text)
