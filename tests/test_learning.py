@@ -14,7 +14,7 @@ from plugin_state import forget_plugins
 from longhand import eval as evaluation
 from longhand import train
 from longhand.data import ColumnTask, learn_task
-from longhand.data.learning.examples import Example, learn_task_from_examples, read_examples
+from longhand.data.learning.examples import Example, learn_task_from_examples, read_examples, wrong_examples
 from longhand.data.learning.locality import a_window_suffices
 from longhand.data.learning.machine_task import TablePass, build
 from longhand.data.learning.machines import Machine, MachineLearner, minimised
@@ -484,6 +484,20 @@ def test_wrong_labels_are_named_with_their_lines_and_left_out_when_asked(functio
     assert all(f"line {place + 1:,}" in report.checked for place in places)
     with pytest.raises(Refused):
         learn_task_from_examples(examples, drop_wrong=len(places) - 1)
+
+
+@pytest.mark.parametrize("function", [lambda a, b: a + b, lambda a: 3 * a + 7])
+@pytest.mark.parametrize("complete", [False, True])
+def test_wrong_labels_of_a_linear_function_are_named_among_too_few_examples_for_a_machine(function, complete):
+    operands = function.__code__.co_argcount
+    examples = drawn(function, 60, operands)
+    assert not wrong_examples(examples, 10, None, 5, complete)
+    for place in (7, 40):
+        examples[place] = Example(examples[place].question, str(int(examples[place].answer) + 1), place + 1)
+    again = Example(examples[0].question, "7", 61)
+    for wrong in ([examples[7], examples[40]], [examples[7], examples[40], again]):
+        assert wrong_examples([*examples, *wrong[2:]], 10, None, 5, complete) == wrong
+        assert not wrong_examples([*examples, *wrong[2:]], 10, None, 1, complete)
 
 
 @pytest.mark.parametrize(("base", "factor"), [(5, 3), (2, 3), (8, 5), (7, 1)])

@@ -60,6 +60,12 @@ DEFAULT_BASE = 10
 MOST_PARTS = 16
 """Parts of the examples of which a machine is merged, to find wrong ones."""
 
+LINEAR_TRIES = 60
+"""Parts of the examples from which the coefficients of a linear function are found, to find wrong ones among few."""
+
+LARGEST_FITTED = 10**100
+"""Numbers by which coefficients are found."""
+
 MOST_NAMED = 5
 """Wrong examples that a message names."""
 
@@ -201,7 +207,7 @@ def learn_task_from_examples(
         with alarm(seconds):
             if alphabet is None and base == DEFAULT_BASE and (found_base := base_of(examples)):
                 base, assumed = found_base
-            wrong = [] if complete else named_wrong(examples, base, alphabet, drop_wrong)
+            wrong = named_wrong(examples, base, alphabet, drop_wrong, complete)
             merged = merge([example for example in examples if example not in wrong], base, alphabet, complete)
     except OutOfTime:
         raise Refused(f"no machine was found after {seconds:g} seconds of merging {len(examples):,} examples") from None
@@ -236,13 +242,15 @@ def learn_task_from_examples(
     return Learned(task, report)
 
 
-def named_wrong(examples: Sequence[Example], base: int, alphabet: str | None, drop_wrong: int) -> list[Example]:
+def named_wrong(
+    examples: Sequence[Example], base: int, alphabet: str | None, drop_wrong: int, complete: bool = False
+) -> list[Example]:
     """`wrong_examples`, of which so many may be left out.
 
     Raises:
         Refused: there are more; the message names them.
     """
-    wrong = wrong_examples(examples, base, alphabet, max(drop_wrong, MOST_NAMED))
+    wrong = wrong_examples(examples, base, alphabet, max(drop_wrong, MOST_NAMED), complete)
     if len(wrong) > drop_wrong:
         named = ", ".join(map(shown, wrong))
         raise Refused(
@@ -332,11 +340,17 @@ def base_of(examples: Sequence[Example]) -> tuple[int, str] | None:
     return None
 
 
-def wrong_examples(examples: Sequence[Example], base: int, alphabet: str | None, most: int) -> list[Example]:
+def wrong_examples(
+    examples: Sequence[Example], base: int, alphabet: str | None, most: int, complete: bool = False
+) -> list[Example]:
     """The examples that are likely to be wrong: at most so many, without which all others agree on one machine.
 
     A machine is merged from a part of the examples. If the part is right, the machine answers nearly all others, and what it
-    answers differently is likely to be wrong. Empty if the examples agree as they are, or if there are no such few.
+    answers differently is likely to be wrong. Examples that are too few for a machine may be those of a linear function, for
+    which few suffice. Empty if the examples agree as they are, or if there are no such few.
+
+    Args:
+        complete: whether the machine is to be that of a linear function.
     """
     answers: dict[str, set[str]] = {}
     for example in examples:
@@ -346,12 +360,15 @@ def wrong_examples(examples: Sequence[Example], base: int, alphabet: str | None,
     if not order:
         return []
     try:
-        words, _ = words_of(order, base, alphabet, by_answers=True)
+        words, sign = words_of(order, base, alphabet, by_answers=True)
     except Refused:
         return []
     _, held_out, used = parted(order)
     if len(order) < FEWEST or (not disputed and _fits(used, held_out, base, alphabet)):
         return []
+    unlike = _unlike_a_linear_function([*order, *disputed], words, sign, most) if words.are_numbers else None
+    if unlike is not None or complete:
+        return unlike or []
     generator = random.Random(0)
     parts = min(MOST_PARTS, max(2, 2 * most))
     for share in (1, 2, 4, 8, 16):
@@ -365,6 +382,43 @@ def wrong_examples(examples: Sequence[Example], base: int, alphabet: str | None,
             if answered is not None and 0 < len(answered) <= most:
                 return sorted(answered, key=lambda example: example.line)
     return []
+
+
+def _unlike_a_linear_function(examples: Sequence[Example], words: Words, sign: str, most: int) -> list[Example] | None:
+    """The examples without which all others are of one linear function; None if there are more than so many."""
+    generator = random.Random(0)
+    legal = {*words.alphabet, sign} - {""}
+    read = [example for example in examples if example.answer and {*text_of(example.question), *example.answer} <= legal]
+    rows = _rows_of_numbers(read, words, sign)
+    values = [int(example.answer, words.base) for example in read]
+    for _ in range(LINEAR_TRIES):
+        chosen = generator.sample(range(len(read)), min(len(read), 2 * words.operands + 1))
+        coefficients = _linear_fit([rows[place] for place in chosen], [values[place] for place in chosen])
+        if min(coefficients) < 0 or not any(coefficients[:-1]):
+            continue
+        right = {own for own, row, value in zip(read, rows, values, strict=True) if _total(coefficients, row) == value}
+        differing = [example for example in examples if example not in right]
+        if len(differing) <= most:
+            return sorted(differing, key=lambda example: example.line)
+    return None
+
+
+def _rows_of_numbers(examples: Sequence[Example], words: Words, sign: str) -> list[list[int]]:
+    """The operands of each example as numbers, and a 1 behind them."""
+    return [[*(int(operand, words.base) for operand in operands_of(example, sign)), 1] for example in examples]
+
+
+def _linear_fit(rows: Sequence[Sequence[int]], values: Sequence[int]) -> list[int]:
+    """The coefficients of the linear function that is nearest to values, rounded; of numbers beyond floats, zeros."""
+    if max(map(max, [*rows, values])) > LARGEST_FITTED:
+        return [0] * len(rows[0])
+    solution = np.linalg.lstsq(np.array(rows, dtype=float), np.array(values, dtype=float), rcond=None)[0]
+    return [round(number) for number in solution]
+
+
+def _total(coefficients: Sequence[int], numbers: Sequence[int]) -> int:
+    """The sum of numbers, each by its coefficient; where there are more coefficients, these are left out."""
+    return sum(factor * number for factor, number in zip(coefficients, numbers, strict=False))
 
 
 def _fits(used: Sequence[Example], held_out: Sequence[Example], base: int, alphabet: str | None) -> bool:
@@ -798,27 +852,22 @@ def completed_by_identity(machine: Machine, words: Words, examples: Sequence[Exa
     """
     if not words.are_numbers:
         raise Refused("only a function of numbers is completed")
-    rows = [[*(int(operand, words.base) for operand in operands_of(example, sign)), 1] for example in examples]
+    rows = _rows_of_numbers(examples, words, sign)
     values = [int(example.answer, words.base) for example in examples]
-    solution = np.linalg.lstsq(np.array(rows, dtype=float), np.array(values, dtype=float), rcond=None)[0]
-    *coefficients, constant = [round(number) for number in solution]
-
-    def total(digits: Sequence[int]) -> int:
-        return sum(factor * digit for factor, digit in zip(coefficients, digits, strict=True))
-
-    if any(total(row[:-1]) + constant != value for row, value in zip(rows, values, strict=True)):
+    coefficients = _linear_fit(rows, values)
+    if any(_total(coefficients, row) != value for row, value in zip(rows, values, strict=True)):
         raise Refused("the entries that no example reaches cannot be completed: the examples are of no linear function")
-    carries = {0: constant}
+    carries = {0: coefficients[-1]}
     for state in _reached_in_order(machine):
         for letter, after in enumerate(machine.next[state]):
             if after != UNKNOWN:
-                rest = total(words.letters[letter]) + carries[state] - machine.write[state][letter]
+                rest = _total(coefficients, words.letters[letter]) + carries[state] - machine.write[state][letter]
                 carries.setdefault(after, rest // words.base)
     states = {carry: state for state, carry in carries.items()}
     write = [list(row) for row in machine.write]
     following = [list(row) for row in machine.next]
     for state, letter in missing_entries(machine):
-        carry, digit = divmod(total(words.letters[letter]) + carries[state], words.base)
+        carry, digit = divmod(_total(coefficients, words.letters[letter]) + carries[state], words.base)
         if carry not in states:
             raise Refused(f"no example reaches the carry {carry}, which is needed to complete the table")
         write[state][letter], following[state][letter] = digit, states[carry]

@@ -11,9 +11,6 @@ IGNORED = -100
 ENDED = -1
 """The id of a character that a text does not have, since it has ended before."""
 
-_LARGEST_FLOAT = 2**53
-"""From here on, floats are not equal to the integers that they were made from."""
-
 
 def read_rows(values: object, name: str, rows: str) -> list[Any]:
     """Return the elements of a list, an array or a tensor.
@@ -25,7 +22,7 @@ def read_rows(values: object, name: str, rows: str) -> list[Any]:
     Raises:
         ValueError: it is a text, has no order, or is nothing that has elements.
     """
-    values = _on_host(values)
+    values = _on_host(values, name)
     is_scalar = isinstance(values, np.ndarray) and values.ndim == 0
     if isinstance(values, str | bytes | bytearray | Mapping | Set) or not isinstance(values, Iterable) or is_scalar:
         raise ValueError(f"{name} must be a list of {rows}, got {_shown(values)}")
@@ -47,7 +44,7 @@ def read_whole_numbers(values: object, name: str, axes: int) -> np.ndarray:
     Raises:
         ValueError: they are no numbers, or have other axes; or one is not whole, is not exact, or has more than 64 bits.
     """
-    values = _on_host(values)
+    values = _on_host(values, name)
     legal = f"{name} must be " + ("a list of whole numbers" if axes else "a whole number")
     try:
         array = np.asarray(values)
@@ -55,10 +52,14 @@ def read_whole_numbers(values: object, name: str, axes: int) -> np.ndarray:
         array = np.empty(0, object)
     if array.dtype.kind not in "iuf" or array.ndim != axes:
         raise ValueError(f"{legal}, got {_shown(values)}")
-    # An infinite or missing number is not below this bound.
-    is_exact = (np.abs(array) < _LARGEST_FLOAT) & (array == np.rint(array)) if array.dtype.kind == "f" else array < 2**63
+    if array.dtype.kind == "f":
+        # From here on, floats are not equal to the integers that they were made from. Infinite ones are not below.
+        bits = np.finfo(array.dtype).nmant + 1
+        is_exact, most = (np.abs(array) < 2**bits) & (array == np.rint(array)), f"{array.dtype} below 2^{bits}"
+    else:
+        is_exact, most = array < 2**63, "at most 64 bits"
     if not is_exact.all():
-        raise ValueError(f"{legal} of at most 64 bits, floats below 2^53, got {array[~is_exact].flat[0]}")
+        raise ValueError(f"{legal} of {most}, got {array[~is_exact].flat[0]}")
     return array.astype(np.int64)
 
 
@@ -114,10 +115,18 @@ def read_text(value: object, name: str, number: int) -> str:
     return text
 
 
-def _on_host(values: Any) -> Any:
-    """A tensor of whatever device, or a column of a table, as a list or an array; other things as they are."""
+def _on_host(values: Any, name: str) -> Any:
+    """A tensor of whatever device, or a column of a table, as an array; other things as they are.
+
+    Raises:
+        ValueError: it is a tensor in half precision, which rounds numbers above 256, or an array that hides some.
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        raise ValueError(f"{name} must be an array that hides nothing, got {_shown(values)}: {IGNORED} does not count")
     if hasattr(values, "detach"):
-        return values.detach().cpu().tolist()
+        if values.is_floating_point() and values.element_size() < 4:
+            raise ValueError(f"{name} must be whole numbers, got a tensor of {values.dtype}, which rounds them")
+        return values.detach().cpu().numpy()
     return values.to_numpy() if hasattr(values, "to_numpy") else values
 
 
