@@ -50,6 +50,7 @@ class GivenStructure(NamedTuple):
         enter: what a vector is added to, `"key"` or `"query"`; `"score"` for numbers.
         position_bias: (batch or 1, heads or 1, queries, columns), added to the scores of every layer; None for none.
         reached: if given, every attention that reads this structure is added to it.
+        room: number of keys that the cache has room for, where these are more than columns.
     """
 
     columns: int
@@ -58,6 +59,7 @@ class GivenStructure(NamedTuple):
     enter: str = "score"
     position_bias: Tensor | None = None
     reached: list[ReachedAttention] | None = None
+    room: int = 0
 
 
 def _relation_bias(structure: GivenStructure, relations: Tensor, module: nn.Module, query, key, scaling) -> Tensor:
@@ -85,8 +87,16 @@ def _structure_bias(structure: GivenStructure, module: nn.Module, query: Tensor,
     """Return the sum of all that is added to the scores of a layer, (batch or 1, heads or 1, queries, keys).
 
     A layer with a window has only the last keys of the sequence in its cache, and a static cache has room for later ones.
+
+    Raises:
+        ValueError: there are other keys than those of tokens.
     """
     first, keys = max(0, structure.columns - key.shape[2]), key.shape[2]
+    if keys > max(structure.columns, structure.room):
+        raise ValueError(
+            f"{type(module).__name__} attends to {keys} keys for {structure.columns} tokens, such as summaries of several "
+            "tokens, for which structure says nothing"
+        )
     parts = []
     if structure.relations is not None:
         held = key[:, :, : structure.columns]

@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin
 from transformers.modeling_utils import load_state_dict, safe_save_file
 from transformers.utils import cached_file
@@ -196,10 +197,10 @@ class StructuredModel:
         inputs = next((kwargs[name] for name in ("input_ids", "inputs_embeds") if kwargs.get(name) is not None), None)
         if inputs is None:
             raise ValueError(f"structure is for the tokens of {type(self).__name__}: give input_ids or inputs_embeds")
-        cache = next((kwargs[name] for name in ("cache", "past_key_values") if kwargs.get(name) is not None), None)
+        cache = _cache_of(kwargs)
         batch, tokens = inputs.shape[:2]
         columns = tokens + (0 if cache is None else int(cache.get_seq_length()))
-        kwargs[STRUCTURE] = self.read_structure(batch, tokens, columns, **given)
+        kwargs[STRUCTURE] = self.read_structure(batch, tokens, columns, **given, cache=cache)
         if kwargs.get("position_ids") is not None and kwargs.get("attention_mask") is None:
             # Without a mask, transformers takes ids that jump for several texts in one row.
             kwargs["attention_mask"] = torch.ones(batch, columns, dtype=torch.long, device=inputs.device)
@@ -213,6 +214,7 @@ class StructuredModel:
         pair_map: Tensor | None = None,
         position_ids: Tensor | None = None,
         position_bias: Tensor | None = None,
+        cache: Cache | None = None,
     ) -> GivenStructure:
         """Return structure as every attention reads it; shapes are those of `forward`.
 
@@ -240,20 +242,26 @@ class StructuredModel:
             relations = None
         if position_bias is not None:
             position_bias = read_position_bias(position_bias, shape)
-        return self.give(columns, relations, position_bias)
+        return self.give(columns, relations, position_bias, cache)
 
     def relate(self, query_ids: Tensor, key_ids: Tensor) -> Tensor:
         """Return the relations (batch or 1, 1, queries, keys) of ids (batch or 1, levels, tokens)."""
         window: Any = self.structure_config.relation_range
         return coupled_pair_map(query_ids, key_ids, window, windowed=False).long().unsqueeze(1)
 
-    def give(self, columns: int, relations: Tensor | None, position_bias: Tensor | None = None) -> GivenStructure:
+    def give(
+        self, columns: int, relations: Tensor | None, position_bias: Tensor | None = None, cache: Cache | None = None
+    ) -> GivenStructure:
         """Return the structure of a call, with the tables as they are: each layer takes its own part of them."""
         table = None
         if relations is not None:
             owner = self.has_tables[0] if self.has_tables else self
             relations, table = owner.structure(relations)
-        return GivenStructure(columns, relations, table, self.structure_config.relations_enter, position_bias)
+        # Static layers alone have keys of tokens that are yet to come.
+        layers = [] if cache is None else cache.layers
+        room = max((getattr(layer, "max_cache_len", 0) for layer in layers), default=0)
+        enter = self.structure_config.relations_enter
+        return GivenStructure(columns, relations, table, enter, position_bias, room=room)
 
     def check_reads_structure(self) -> None:
         """Raise ValueError if attention was given an implementation that reads no structure."""
@@ -363,6 +371,11 @@ class StructuredModel:
         if push_to_hub and is_main_process:
             hub = {name: kwargs[name] for name in ("commit_message", "private", "token", "create_pr") if name in kwargs}
             own.push_to_hub(kwargs.get("repo_id") or Path(save_directory).name, **hub)
+
+
+def _cache_of(arguments: dict[str, Any]) -> Cache | None:
+    """Return the cache among the arguments of a forward pass, under its new or its old name."""
+    return next((arguments[name] for name in ("cache", "past_key_values") if arguments.get(name) is not None), None)
 
 
 def _card(config: StructureConfig) -> str:
@@ -530,6 +543,7 @@ class StructuredGeneration(StructuredModel):
         if plan is None:
             return inputs
         tokens = inputs["input_ids" if inputs.get("input_ids") is not None else "inputs_embeds"]
+        cache = _cache_of(inputs)
         columns = plan.embedded + input_ids.shape[1]
         first = columns - tokens.shape[1]
         if plan.own_ids is not None:
@@ -537,10 +551,10 @@ class StructuredGeneration(StructuredModel):
             if inputs.get("attention_mask") is None:
                 inputs["attention_mask"] = torch.ones(len(tokens), columns, dtype=torch.long, device=tokens.device)
         if plan.relations is not None:
-            inputs[STRUCTURE] = self.give(columns, plan.relations[..., first:columns, :columns])
+            inputs[STRUCTURE] = self.give(columns, plan.relations[..., first:columns, :columns], cache=cache)
         elif plan.level_ids is not None:
             ids = plan.level_ids[..., :columns]
-            inputs[STRUCTURE] = self.give(columns, self.relate(ids[..., first:], ids))
+            inputs[STRUCTURE] = self.give(columns, self.relate(ids[..., first:], ids), cache=cache)
         return inputs
 
 

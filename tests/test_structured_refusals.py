@@ -10,6 +10,7 @@ import torch
 from structured_subjects import COLUMNS, GROUPED, RELATIONS, TOKENS, ids_of, map_of, plain, structured
 from torch import nn
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     BertConfig,
     BertLMHeadModel,
@@ -216,6 +217,16 @@ def test_attention_to_another_text_takes_no_structure(given, reason, others):
     with pytest.raises(ValueError, match=reason) as refusal:
         model(ids_of(), **other_text, **given)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("given", [{"pair_map": map_of()}, {"position_bias": torch.zeros(1, 1, TOKENS, TOKENS)}])
+def test_summaries_of_several_tokens_are_no_keys_of_structure(given):
+    sizes = {**SMALL, "head_dim": 8, "q_lora_rank": 16, "o_lora_rank": 16, "o_groups": 1, "moe_intermediate_size": 16}
+    sizes |= {"n_routed_experts": 4, "index_n_heads": 2, "index_head_dim": 8, "num_key_value_heads": 1}
+    config = AutoConfig.for_model("deepseek_v4", **sizes, layer_types=["compressed_sparse_attention"] * 2)
+    model = longhand.with_structure(AutoModelForCausalLM.from_config(config).eval(), num_relations=RELATIONS)
+    with pytest.raises(ValueError, match="summaries of several tokens"):
+        model(ids_of(), **given)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "bert"])
