@@ -86,8 +86,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "94f13b0737ebf336a3cba9082040db54d91942dc877941dc943074c7bf16f817",
-    "pairwise_bert": "fce46fc5dded91870f177417be4129e336708a70c09267abe80de00b345b3a0b",
+    "coupled_gpt": "95bd8c4961ea24d7b211904b08bd2ebdea802ccb38fc4b79357ebcc5cb171102",
+    "pairwise_bert": "c822f41f5c02c6bafca61309388a8499ef786f027d9d01c1b87c81a38a6e917a",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
