@@ -89,6 +89,11 @@ FUNCTIONS = {
     "a method": (Compared(27182818).follows, {}, ["27182819"]),
     "a part of a function": (functools.partial(lambda number, a: a == number, 31337123), {}, ["31337123"]),
     "a pattern": (lambda a: bool(PATTERN.match(str(a))), {}, ["194711", "2047119"]),
+    "a pattern with spaces": (
+        lambda a: bool(re.fullmatch("(4 8 1 5 | 7 7 1)  6 2 3  # not 9", str(a), re.X)),
+        {},
+        ["4815623", "771623"],
+    ),
     "a list of digits": (lambda a: [*map(int, str(a))] == [6, 0, 1, 1, 0, 0, 9], {}, ["6011009"]),
     "from the end": (lambda a: str(a)[::-1] == "7654329", {}, ["9234567"]),
     "bytes": (lambda a: str(a).encode() == b"5558675309", {}, ["5558675309"]),

@@ -30,6 +30,12 @@ def read_pattern(text: str) -> Any:
     return tree if any(str(operation) not in ("LITERAL", "AT") for operation, _ in tree) else None
 
 
+def readings_of_pattern(text: str) -> Iterator[str]:
+    """The patterns that a text may be: as it stands, and, with spaces or comments in it, as `re.VERBOSE` reads it."""
+    readings = (text, f"(?x:{text}\n)") if re.search(r"[\s#]", text) else (text,)
+    return (reading for reading in readings if read_pattern(reading) is not None)
+
+
 def symbols_of_pattern(text: str) -> str:
     """The symbols of the texts that fit a regular expression."""
     return "".join(sorted(set(_symbols_of(import_module("re._parser").parse(text)))))

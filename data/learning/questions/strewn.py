@@ -13,7 +13,7 @@ from itertools import product
 from typing import NamedTuple
 
 from longhand.data.learning.questions.constants import LONGEST_CONSTANT, Constants
-from longhand.data.learning.questions.patterns import read_pattern, text_of_pattern
+from longhand.data.learning.questions.patterns import read_pattern, readings_of_pattern, text_of_pattern
 from longhand.data.learning.questions.words import Word, Words, number_as_text
 
 MOST_FRAGMENTS = 300
@@ -94,7 +94,7 @@ def strewn_of(constants: Constants, words: Words) -> Strewn:
         tuple(values),
         tuple(number for number in numbers if 0 < number <= MOST_REPEATS),
         tuple(lengths),
-        tuple(text for text in constants.texts if read_pattern(text) is not None)[:MOST_PATTERNS],
+        tuple(reading for text in constants.texts for reading in readings_of_pattern(text))[:MOST_PATTERNS],
         replace(constants, untried=tuple(untried)).sentence,
     )
 
