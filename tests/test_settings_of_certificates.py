@@ -9,9 +9,10 @@ import pytest
 from certificate_subjects import change_json
 
 from longhand import eval as evaluation
+from longhand.data.proofs.certificate import MEASURED, find_difference
 from longhand.data.proofs.verify_certificate import Refused, verify
 from longhand.hub_cards.checkpoints.checkpoint import hash_files
-from longhand.hub_cards.checkpoints.load import zoo
+from longhand.hub_cards.checkpoints.load import load_checkpoint, zoo
 
 
 @pytest.fixture
@@ -52,6 +53,7 @@ CHANGES = {
     "the same norm at the end": (set_values(final_norm="rms"), True),
     "no norms but one at the end": (set_values(norm="none", final_norm="rms"), False),
     "where it was loaded from": (set_values(_name_or_path="somewhere"), True),
+    "a digit that pads": (set_values(pad_token_id=1), False),
     "null in the place of code": (set_values(auto_map=None), False),
     "a folder of code": (package_of_code, False),
 }
@@ -62,6 +64,29 @@ def test_the_package_and_the_verifier_say_the_same(change, folder, tmp_path):
     alter, expected = CHANGES[change]
     alter(folder)
     assert (verifier_says(folder), package_says(folder, tmp_path)) == (expected, expected)
+
+
+def of_other_types(value):
+    """All values that Python calls equal to a JSON value and JSON does not, each changed at one place."""
+    if isinstance(value, bool | int):
+        yield from (float(value), *([bool(value)] if type(value) is int and value in (0, 1) else []))
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, own in pairs:
+        for other in of_other_types(own):
+            changed = value.copy()
+            changed[key] = other
+            yield changed
+
+
+def test_a_value_of_another_type_is_none_that_a_check_finds(folder):
+    checkpoint = load_checkpoint(str(folder))
+    stated = json.loads((folder / "certificate.json").read_text())
+    assert find_difference(stated, checkpoint.model, checkpoint.task) is None
+    forged = [other for other in of_other_types(stated) if other["files"] == stated["files"]]
+    assert len(forged) > 20
+    for other in forged:
+        found = find_difference(other, checkpoint.model, checkpoint.task)
+        assert found is not None or set(MEASURED) & {key for key in stated if repr(stated[key]) != repr(other[key])}
 
 
 def test_settings_that_make_another_model_are_not_to_be_removed(folder, capsys):

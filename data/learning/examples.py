@@ -254,9 +254,9 @@ def named_wrong(
     if len(wrong) > drop_wrong:
         named = ", ".join(map(shown, wrong))
         raise Refused(
-            f"without {count_of(len(wrong), 'example')} the others agree on one machine, so "
-            f"{'it is' if len(wrong) == 1 else 'they are'} likely to be wrong: {named}; correct "
-            f"{'it' if len(wrong) == 1 else 'them'}, or go on without by --drop_wrong {len(wrong)}"
+            f"without {count_of(len(wrong), 'example')} the others agree on one machine: {named}; either "
+            f"{'it is' if len(wrong) == 1 else 'they are'} wrong (correct {'it' if len(wrong) == 1 else 'them'}, or go on "
+            f"without by --drop_wrong {len(wrong)}), or of a case that the others do not show (add more examples like that)"
         )
     return wrong
 
@@ -343,11 +343,12 @@ def base_of(examples: Sequence[Example]) -> tuple[int, str] | None:
 def wrong_examples(
     examples: Sequence[Example], base: int, alphabet: str | None, most: int, complete: bool = False
 ) -> list[Example]:
-    """The examples that are likely to be wrong: at most so many, without which all others agree on one machine.
+    """The examples that may be wrong: at most so many, without which all others agree on one machine.
 
-    A machine is merged from a part of the examples. If the part is right, the machine answers nearly all others, and what it
-    answers differently is likely to be wrong. Examples that are too few for a machine may be those of a linear function, for
-    which few suffice. Empty if the examples agree as they are, or if there are no such few.
+    A machine is merged from a part of the examples. If the part is right, the machine answers nearly all others; what it
+    answers differently is wrong, or right of a case that the part does not show. Examples that are too few for a machine may
+    be those of a linear function, for which few suffice. Empty if the examples agree as they are, or if there are no such
+    few.
 
     Args:
         complete: whether the machine is to be that of a linear function.

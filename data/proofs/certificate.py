@@ -161,10 +161,15 @@ def find_difference(stated: Mapping[str, Any], model: PreTrainedModel, task: Tas
         if name == "files" or (name == "failures" and _is_close(stated.get(name), found, MEASURED["margin"])):
             continue
         is_missing = name not in stated and name not in LATER
-        if is_missing or type(stated.get(name)) is not type(found) or stated.get(name) != found:
+        if is_missing or not same_json(stated.get(name), found):
             shown = reprlib.repr(stated[name]) if name in stated else "missing"
             return f"field {name}: it is {shown}, but a new check finds {reprlib.repr(found)}"
     return None
+
+
+def same_json(one: Any, other: Any) -> bool:
+    """Whether two JSON values are the same as texts, but for the order of keys: in Python, 1, 1.0 and True are equal."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def _is_close(stated: Any, found: Any, tolerance: tuple[float, float]) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from transformers import GenerationConfig, PreTrainedConfig
 
 from longhand.data.proofs import check
-from longhand.data.proofs.certificate import Certificate, certify, find_difference
+from longhand.data.proofs.certificate import Certificate, certify, find_difference, same_json
 from longhand.data.proofs.check import CannotCertify, Failure
 from longhand.data.tasks.column_task import CODE
 from longhand.data.tasks.task import Task
@@ -61,7 +61,7 @@ def fitting_certificate(folder: Path, weights: str, task: Task) -> dict[str, obj
     if certificate["weights"] != weights:
         raise ValueError(f"{file} is not of this model, its weights or configuration differ: {advice}")
     stated, own = certificate["task"], task.for_evaluation.describe()
-    if changed := [name for name in {**stated, **own} if stated.get(name) != own.get(name)]:
+    if changed := [name for name in {**stated, **own} if not same_json(stated.get(name), own.get(name))]:
         listed = ", ".join(f"{name} was {reprlib.repr(stated.get(name))}, is {own.get(name)!r}" for name in changed)
         raise ValueError(f"{file} is of another task or format ({listed}): {advice}")
     if certificate["certified"]:
@@ -172,8 +172,8 @@ def check_certifiable(checkpoint: Checkpoint) -> None:
 
     Raises:
         ValueError: the folder has files that no certificate covers, the checkpoint has settings that its model does not
-            know, on which other software may act, or that change what it returns, or code that this version of the package
-            did not write.
+            know, on which other software may act, or that change what it returns, other special tokens, or code that this
+            version of the package did not write.
     """
     model, folder = checkpoint.model, checkpoint.folder
     check_covered(folder, checkpoint.own_task or checkpoint.task)
@@ -195,6 +195,12 @@ def check_certifiable(checkpoint: Checkpoint) -> None:
         raise ValueError(
             f"config.json of {checkpoint.name} changes what the model returns, and generate() may stop with an error: "
             f"remove {', '.join(changed)}"
+        )
+    own = type(model.config)()
+    tokens = {name: getattr(own, name) for name in ("bos_token_id", "pad_token_id")}
+    if changed := [f"{name} {written[name]}" for name, token in tokens.items() if written.get(name, token) != token]:
+        raise ValueError(
+            f"config.json of {checkpoint.name} names other tokens than the task's, and may hide digits: {', '.join(changed)}"
         )
     code = [name for name in hash_files(folder) if name.endswith(".py")]
     if strange := changed_code(folder, code, model.config, checkpoint.task, checkpoint.recipe):

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from longhand.data.batches import check_lengths
-from longhand.data.proofs.certificate import hash_weights, read_words
+from longhand.data.proofs.certificate import hash_weights, read_words, same_json
 from longhand.data.proofs.check import Failure
 from longhand.data.proofs.lengths.prover import LengthProver
 from longhand.data.proofs.lengths.up_to_length import LengthVerdict, hash_bound
@@ -314,7 +314,7 @@ def prove_again(stated: Row, checkpoint: Checkpoint) -> Row:
     # What follows from the verdicts: the statement, the proof and all counts.
     expected = conclude(checkpoint, verdicts, stated["files"]).stated
     for name, value in expected.items():
-        if stated.get(name) != value:
+        if not same_json(stated.get(name), value):
             raise ValueError(f"field {name}: it does not follow from the verdicts of single lengths")
     if other := [one.length for one in verdicts if one.code != hash_bound()]:
         raise ValueError(f"field lengths: other code than this version's found the verdicts of the lengths {ranges(other)}")
