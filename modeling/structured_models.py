@@ -257,8 +257,10 @@ class StructuredModel:
         if relations is not None:
             owner = self.has_tables[0] if self.has_tables else self
             relations, table = owner.structure(relations)
-        # Static layers alone have keys of tokens that are yet to come.
-        layers = [] if cache is None else cache.layers
+        # Static layers alone have keys of tokens that are yet to come. A decoder that could also read another text, such as
+        # GPT-2 with cross attention, has a cache of its own tokens in a larger one.
+        own_cache = getattr(cache, "self_attention_cache", cache)
+        layers = [] if own_cache is None else own_cache.layers
         room = max((getattr(layer, "max_cache_len", 0) for layer in layers), default=0)
         enter = self.structure_config.relations_enter
         return GivenStructure(columns, relations, table, enter, position_bias, room=room)

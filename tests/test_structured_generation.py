@@ -2,8 +2,10 @@
 
 import pytest
 import torch
-from structured_subjects import COLUMNS, TOKENS, ids_of, map_of, plain, structured
-from transformers import DynamicCache
+from structured_subjects import COLUMNS, RELATIONS, TOKENS, ids_of, map_of, plain, structured
+from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
+
+import longhand
 
 DECODERS = ("llama", "mistral", "gemma3")
 NEW = COLUMNS - TOKENS
@@ -71,6 +73,17 @@ def test_beams_and_samples_are_the_same_with_and_without_a_cache(options):
         torch.manual_seed(0)
         written.append(model.generate(ids_of(), pair_map=plan, eos_token_id=None, use_cache=use_cache, **options))
     assert torch.equal(*written) and len(written[0]) == 2 * options.get("num_return_sequences", 1)
+
+
+def test_a_decoder_that_reads_another_text_too_is_cached():
+    """Its own keys stand in one half of its cache; there, structure is read."""
+    config = GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, add_cross_attention=True)
+    model, plan = longhand.with_structure(GPT2LMHeadModel(config).eval(), num_relations=RELATIONS), map_of(2, COLUMNS)
+    torch.nn.init.normal_(model.structure.table, generator=torch.Generator().manual_seed(0))
+    for other_text in ({}, {"encoder_hidden_states": torch.randn(2, 5, 32)}):
+        options = {"pair_map": plan, "do_sample": False, "eos_token_id": None, "max_length": COLUMNS, **other_text}
+        cached, uncached = (model.generate(ids_of(), use_cache=use_cache, **options) for use_cache in (True, False))
+        assert torch.equal(cached, uncached)
 
 
 def test_rows_of_a_batch_have_their_own_plans():
