@@ -303,10 +303,46 @@ def test_a_constant_on_which_no_answer_was_seen_to_turn_is_told(name):
     function, (constant, hit) = UNSEEN[name]
     words = Words("abcdefghijklmnopqrstuvwxyz0123456789", 1, False)
     asked = AskedFunction(function, words, 60.0)
+    held = constants_of(function)
     for text in ("password"[:7], "xyz", constant, "7654321"):
         asked(words.columns([text]))
-    assert constant in unseen_constants(function, asked)
-    assert asked(words.columns([hit])) and constant not in unseen_constants(function, asked)
+    assert constant in unseen_constants(function, asked, held)
+    assert asked(words.columns([hit])) and constant not in unseen_constants(function, asked, held)
+
+
+def remembers(a, known={}):  # noqa: B006
+    if a not in known:
+        known[a] = (a * 1009 + 12345) % 7
+    return known[a]
+
+
+TABLE: list[int] = []
+
+
+def makes_a_table(a):
+    if not TABLE:
+        TABLE.append(7919)
+    return a % TABLE[0] % 2
+
+
+def names_and_says(a):
+    from math import gcd
+
+    class Rule:
+        def of(self, number: int) -> int:
+            return gcd(number, 12)
+
+    if a < 0:
+        raise ValueError("must not be negative")
+    return Rule().of(a)
+
+
+@pytest.mark.parametrize("function", [remembers, makes_a_table, names_and_says, lambda a: a < 1e18, lambda a: a < 10**30])
+def test_kept_answers_names_messages_and_seen_borders_are_not_told_as_unseen(function):
+    held, asked = constants_of(function), AskedFunction(function, NUMBERS, 60.0)
+    for number in (*range(100), *(10**power - less for power in (18, 30) for less in (0, 1))):
+        asked(NUMBERS.columns([str(number)]))
+    assert unseen_constants(function, asked, held) == ""
 
 
 def test_no_ring_of_an_alarm_comes_while_it_is_left():

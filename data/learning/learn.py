@@ -20,6 +20,7 @@ from longhand.data.learning.machine_task import (
 from longhand.data.learning.machines import MachineLearner, Tests, exhaustive_words, minimised
 from longhand.data.learning.passes import TwoPassLearner
 from longhand.data.learning.proof import Linear, linear_function
+from longhand.data.learning.questions.constants import constants_of
 from longhand.data.learning.questions.functions import SECONDS, AskedFunction, Refused, budget, shown
 from longhand.data.learning.questions.mutants import unseen_constants
 from longhand.data.learning.questions.operands import OUTSIDE, operands_of
@@ -93,6 +94,7 @@ def learn_task(
     began = time.monotonic()
     source = str(source or getattr(function, "__name__", "a function"))
     with budget(seconds) as known:
+        held = constants_of(function)
         operands = operands_of(function, base, alphabet, domain)
         words = operands.words
         asked = AskedFunction(operands.function, words, seconds)
@@ -103,7 +105,7 @@ def learn_task(
     names = list(signature(function).parameters)[: words.operands]
     proved = finding.linear.sentence(names, words.base) if finding.linear else NOTHING_PROVED
     checked = f"{finding.tests.sentence}; {compared:,} whole answers agree"
-    checked = "; ".join(filter(None, [checked, unseen_constants(function, asked)]))
+    checked = "; ".join(filter(None, [checked, unseen_constants(function, asked, held)]))
     seconds = time.monotonic() - began
     report = Report(source, found, checked, proved, finding.legend, asked.calls, seconds, task.one_length, finding.linear)
     return Learned(task, replace(report, assumed=operands.assumed))

@@ -110,7 +110,8 @@ class AskedFunction:
         if isinstance(answer, bool | int):
             return int(answer)
         if isinstance(answer, str):
-            return answer
+            # The plain text: a class of its own may compare otherwise.
+            return str.__str__(answer)
         advice = ": write // for whole numbers" if isinstance(answer, float) else ""
         raise Refused(f"{self.shown(word)} is {shown(answer)}, and neither a whole number nor a text{advice}")
 

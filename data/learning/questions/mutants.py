@@ -1,19 +1,22 @@
 """Constants on which no answer was seen to turn: each is changed in a copy of the function, which is asked the same words.
 
 A text that is compared with what becomes of an operand, such as that of a cipher, may be tried in all ways and never be hit.
-Then the changed function answers as the function does, and what the constant is for was not seen.
+Then the changed function answers as the function does, and what the constant is for was not seen. Names and the messages of
+errors are no such constants.
 """
 
 import copy
 import dis
+import math
 import reprlib
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from longhand.data.learning.questions.constants import SHOWN, is_of_python, nested_codes
+from longhand.data.learning.questions.constants import SHOWN, Constants, constants_of, is_of_python, nested_codes
 from longhand.data.learning.questions.functions import AskedFunction, OutOfTime, alarm, has_alarm
 from longhand.data.learning.questions.operands import WithinDomain
 
@@ -26,29 +29,39 @@ MOST_CHANGED = 40
 WORDS_ASKED = 4_000
 """Words that a changed function is asked."""
 
-SECONDS_OF_ONE = 3.0
-"""A changed function that takes longer may never end. It is taken for one that answers otherwise."""
+SECONDS_OF_ONE, SECONDS_OF_ALL = 3.0, 20.0
+"""A changed function that takes longer may never end. It is taken for one that answers otherwise. No further constant is
+changed when all together have taken the longer time."""
 
 
-def unseen_constants(function: Callable[..., object], asked: AskedFunction) -> str:
+def unseen_constants(function: Callable[..., object], asked: AskedFunction, held: Constants) -> str:
     """The constants of a function on which none of its answers turns, in words for a card; empty if there is none.
+
+    Nothing is said of a function that has kept something since, such as answers in a table: a changed one would find these.
 
     Args:
         asked: the function as it was asked, with its answers.
+        held: the constants of the function before it was asked.
     """
     # A changed function may never end.
-    if not isinstance(function, FunctionType) or not has_alarm():
+    if not isinstance(function, FunctionType) or not has_alarm() or constants_of(function) != held:
         return ""
-    answers = asked.some_answers(WORDS_ASKED)
-    unseen: dict[str, None] = {}
+    answers, began = asked.some_answers(WORDS_ASKED), time.process_time()
+    is_seen: dict[str, bool] = {}
     for constant, changed in islice(_changed_functions(function, ()), MOST_CHANGED):
+        if time.process_time() - began > SECONDS_OF_ALL:
+            break
         within = replace(asked.function, function=changed) if isinstance(asked.function, WithinDomain) else changed
-        if not _answers_otherwise(AskedFunction(within, asked.words, SECONDS_OF_ONE), answers):
-            unseen[reprlib.repr(constant)] = None
+        # A constant that stands in several places is seen if it is in one.
+        shown = reprlib.repr(constant)
+        is_seen[shown] = is_seen.get(shown, False) or _answers_otherwise(
+            AskedFunction(within, asked.words, SECONDS_OF_ONE), answers
+        )
+    unseen = [shown for shown, seen in is_seen.items() if not seen]
     if not unseen:
         return ""
     more = f" and {len(unseen) - SHOWN:,} more" if len(unseen) > SHOWN else ""
-    return f"no answer was seen to turn on {', '.join([*unseen][:SHOWN])}{more} of its code"
+    return f"no answer was seen to turn on {', '.join(unseen[:SHOWN])}{more} of its code"
 
 
 def _answers_otherwise(changed: AskedFunction, answers: Mapping[Any, int | str]) -> bool:
@@ -69,8 +82,9 @@ def _changed_functions(function: FunctionType, within: tuple[FunctionType, ...])
     if function in within or is_of_python(function):
         return
     within = (*within, function)
-    names = {name for code in nested_codes(function.__code__) for name in code.co_names}
-    # What a changed function writes into a table that is kept must not be found there by the function itself.
+    # A class within a function names its module.
+    names = {name for code in nested_codes(function.__code__) for name in code.co_names if not name.startswith("__")}
+    # What a changed function writes into a table must not be found there by the function itself.
     named = {
         name: copy.copy(value) if isinstance(value, dict | list | set) else value
         for name, value in function.__globals__.items()
@@ -85,7 +99,7 @@ def _changed_functions(function: FunctionType, within: tuple[FunctionType, ...])
         copied.__kwdefaults__ = function.__kwdefaults__
         return copied
 
-    for constant, code in _changed_codes(function.__code__):
+    for constant, code in _changed_codes(function.__code__, _names_in(function.__code__)):
         yield constant, made(code, named, cells, defaults)
     for constant, changed in _changed(defaults, within):
         yield constant, made(function.__code__, named, cells, changed)
@@ -96,27 +110,51 @@ def _changed_functions(function: FunctionType, within: tuple[FunctionType, ...])
             yield constant, made(function.__code__, named | {name: changed}, cells, defaults)
 
 
-def _changed_codes(code: CodeType) -> Iterator[tuple[Any, CodeType]]:
-    """For each constant of a code and the codes in it, the constant and the code with another one."""
-    loads = {each.arg for each in dis.get_instructions(code) if each.opcode in dis.hasconst and each.opname != "KW_NAMES"}
+def _names_in(code: CodeType) -> set[str]:
+    """The names in a code, which its instructions load as texts where it imports, annotates and makes classes."""
+    names = {"return"}
+    for each in nested_codes(code):
+        names.update(each.co_names, each.co_varnames, each.co_cellvars, (each.co_name, each.co_qualname))
+    return names
+
+
+def _changed_codes(code: CodeType, names: set[str]) -> Iterator[tuple[Any, CodeType]]:
+    """For each constant of a code and the codes in it, but for names, the constant and the code with another one."""
+    instructions = [*dis.get_instructions(code)]
+    raising = {_line_of(each) for each in instructions if each.opname == "RAISE_VARARGS"} - {None}
+    loads = {
+        each.arg
+        for each in instructions
+        if each.opcode in dis.hasconst and each.opname != "KW_NAMES" and _line_of(each) not in raising
+    }
     for place, held in enumerate(code.co_consts):
-        changes = _changed_codes(held) if isinstance(held, CodeType) else _changed(held, ())
+        changes = _changed_codes(held, names) if isinstance(held, CodeType) else _changed(held, ())
         for constant, changed in changes if place in loads else ():
-            yield constant, code.replace(co_consts=(*code.co_consts[:place], changed, *code.co_consts[place + 1 :]))
+            if constant not in names:
+                yield constant, code.replace(co_consts=(*code.co_consts[:place], changed, *code.co_consts[place + 1 :]))
+
+
+def _line_of(instruction: dis.Instruction) -> int | None:
+    """The line of the source that an instruction comes from, if that is known."""
+    return instruction.positions.lineno if instruction.positions else None
 
 
 def _changed(value: Any, within: tuple[FunctionType, ...]) -> Iterator[tuple[Any, Any]]:
     """For each constant in a value, the constant and the value with another one."""
     if isinstance(value, FunctionType):
         yield from _changed_functions(value, within)
-    elif type(value) in (int, float) and LEAST_NUMBER <= abs(value) < float("inf"):
+    elif type(value) is int and abs(value) >= LEAST_NUMBER:
         yield value, value + 1
+    elif type(value) is float and LEAST_NUMBER <= abs(value) < math.inf:
+        # Among large floats, the next one is more than 1 away.
+        yield value, value + max(1.0, math.ulp(value))
     elif type(value) is str and len(value) >= LEAST_TEXT and any(map(str.isalnum, value)):
         last = max(place for place, symbol in enumerate(value) if symbol.isalnum())
         other = next(symbol for symbol in "34bcBC" if symbol != value[last] and _alike(symbol, value[last]))
         yield value, value[:last] + other + value[last + 1 :]
     elif type(value) in (list, tuple, set, frozenset):
-        items = list(value)
+        # Texts in a set have another order in each process.
+        items = sorted(value, key=repr) if isinstance(value, set | frozenset) else list(value)
         for place, item in enumerate(items):
             for constant, changed in _changed(item, within):
                 yield constant, type(value)([*items[:place], changed, *items[place + 1 :]])
