@@ -24,13 +24,21 @@ from longhand.data.tasks.task import Task
 from longhand.modeling.checks import check_integer
 
 
+def _takes_share(collator: Callable[..., Batch]) -> bool:
+    """Whether a collator takes a third argument by its place: `share`, or one of another name that must be given."""
+    parameters = signature(collator).parameters.values()
+    by_place = [each for each in parameters if each.kind not in (each.KEYWORD_ONLY, each.VAR_KEYWORD)]
+    third = next((each for place, each in enumerate(by_place) if place == 2 or each.kind is each.VAR_POSITIONAL), None)
+    return third is not None and (third.name == "share" or third.default is third.empty)
+
+
 @dataclass(eq=False, kw_only=True)
 class Batches(Dataset):
     """Parts of global batches: item i is this process's share of part `i % accumulation` of batch `i // accumulation`.
 
     Attributes:
-        collator: makes inputs from all examples of a batch and the generator. Where a batch is shared, it also takes
-            `share`, the slice of the rows of which it makes them.
+        collator: makes inputs from all examples of a batch, the generator and, if it takes a third argument, `share`, the
+            slice of the rows of which it makes them. Where a batch is shared, it must take it.
         batch_size: examples of a global batch, all processes and accumulated parts together.
         num_batches: global batches.
         process: index of this process.
@@ -54,7 +62,7 @@ class Batches(Dataset):
                 f"batch_size {self.batch_size} cannot be divided among {self.processes} processes x "
                 f"{self.accumulation} accumulated parts"
             )
-        if self.shares > 1 and "share" not in signature(self.collator).parameters:
+        if self.shares > 1 and not _takes_share(self.collator):
             raise ValueError(
                 f"a batch has {self.shares} shares: collator must take (examples, generator, share), the "
                 "last one the slice of the rows of which it makes inputs"
@@ -71,7 +79,7 @@ class Batches(Dataset):
     def __getitem__(self, item: int) -> Batch:
         index, part = divmod(item, self.accumulation)
         examples, generator = self.global_batch(index)
-        own = [] if self.shares == 1 else [slice(part * self.processes + self.process, None, self.shares)]
+        own = [slice(part * self.processes + self.process, None, self.shares)] if _takes_share(self.collator) else []
         batch: dict[str, Any] = {**self.collator(examples, generator, *own)}
         for name, value in batch.items():
             if isinstance(value, torch.Tensor) and not is_repeated(value):

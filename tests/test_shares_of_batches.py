@@ -171,3 +171,16 @@ def test_a_collator_of_two_arguments_makes_whole_batches_and_is_refused_shares()
     for parts in ({"processes": 2}, {"accumulation": 2}):
         with pytest.raises(ValueError, match="share"):
             FreshBatches(EncoderAddition(), 1, 4, 0, collator=own, **shared, **parts)
+
+
+@pytest.mark.parametrize("parts", [{}, {"accumulation": 2}])
+def test_a_third_argument_of_a_collator_is_the_share_whatever_its_name(parts):
+    named, any_number = (
+        (lambda examples, generator, rows: collate_labels(examples, generator, rows)),
+        lambda *all: collate_labels(*all),
+    )
+    shared = {"batch_size": ROWS, "num_batches": 2, **parts}
+    batches = [
+        FreshBatches(EncoderAddition(), 1, 4, 0, collator=own, **shared)[1] for own in (named, any_number, collate_labels)
+    ]
+    assert all(torch.equal(each["labels"], batches[-1]["labels"]) for each in batches)
