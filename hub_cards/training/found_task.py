@@ -144,7 +144,10 @@ def read_function(text: str) -> tuple[Callable[..., object], str, str]:
 
 def _is_function_of(module: ModuleType, value: object) -> bool:
     """Whether a value is a function that a module makes, be it decorated, bound, or an object that is called."""
-    return callable(value) and not isinstance(value, type) and getattr(value, "__module__", None) == module.__name__
+    if not callable(value) or isinstance(value, type) or getattr(value, "__module__", None) != module.__name__:
+        return False
+    # A name for a type, such as `NewType("Digit", int)`, is called too.
+    return inspect.isroutine(value) or hasattr(value, "__wrapped__") or type(value).__module__ == module.__name__
 
 
 def told_of(function: Callable[..., object], source: str) -> dict[str, str]:

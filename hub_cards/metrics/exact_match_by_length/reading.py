@@ -54,7 +54,7 @@ def read_whole_numbers(values: object, name: str, axes: int) -> np.ndarray:
         raise ValueError(f"{legal}, got {_shown(values)}")
     if array.dtype.kind == "f":
         # From here on, floats are not equal to the integers that they were made from. Infinite ones are not below.
-        bits = np.finfo(array.dtype).nmant + 1
+        bits = min(np.finfo(array.dtype).nmant + 1, 63)
         is_exact, most = (np.abs(array) < 2**bits) & (array == np.rint(array)), f"{array.dtype} below 2^{bits}"
     else:
         is_exact, most = array < 2**63, "at most 64 bits"
