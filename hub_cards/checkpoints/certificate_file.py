@@ -197,7 +197,7 @@ def check_certifiable(checkpoint: Checkpoint) -> None:
             f"remove {', '.join(changed)}"
         )
     own = type(model.config)()
-    tokens = {name: getattr(own, name) for name in ("bos_token_id", "pad_token_id")}
+    tokens = {name: getattr(own, name, None) for name in ("bos_token_id", "pad_token_id")}
     if changed := [f"{name} {written[name]}" for name, token in tokens.items() if written.get(name, token) != token]:
         raise ValueError(
             f"config.json of {checkpoint.name} names other tokens than the task's, and may hide digits: {', '.join(changed)}"
