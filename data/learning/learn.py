@@ -95,7 +95,7 @@ def learn_task(
     source = str(source or getattr(function, "__name__", "a function"))
     with budget(seconds) as known:
         held = constants_of(function)
-        operands = operands_of(function, base, alphabet, domain)
+        operands = operands_of(function, base, alphabet, domain, seconds)
         words = operands.words
         asked = AskedFunction(operands.function, words, seconds)
         known.append(asked)

@@ -17,6 +17,8 @@ import torch
 from safetensors.torch import load_file
 from test_train import LEARNED, MIXED, SMALL
 
+from longhand.hub_cards.training.run_folder import check_complete, list_checkpoints
+
 KILLS = 8
 """Kills at random moments of runs of one process."""
 CHANGES_BETWEEN = 3
@@ -129,10 +131,19 @@ def left_by(folder: Path) -> dict[str, object]:
 
 
 def check_whole(folder: Path) -> None:
-    """Read every file that has a final name: a half-written one cannot be read."""
+    """Read every file that has a final name: a half-written one cannot be read.
+
+    A checkpoint that was cut off while it was written has no final name yet: `--resume` passes over it.
+    """
+    cut_off = set()
+    for checkpoint in list_checkpoints(folder / "checkpoints"):
+        try:
+            check_complete(checkpoint)
+        except (OSError, ValueError):
+            cut_off.add(checkpoint)
     for pattern in WHOLE_FILES:
         for file in folder.rglob(pattern):
-            if any(part.startswith((".", "tmp")) for part in file.relative_to(folder).parts):
+            if file.parent in cut_off or any(part.startswith((".", "tmp")) for part in file.relative_to(folder).parts):
                 continue
             if file.suffix == ".safetensors":
                 load_file(file)

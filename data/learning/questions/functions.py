@@ -185,7 +185,7 @@ def alarm(seconds: float) -> Iterator[None]:
 
     It rings again until what it interrupts ends, so a function that catches everything ends too. One operation of Python's
     own, such as a huge power, is not interrupted. Other threads than the main one, and systems without this signal, have no
-    alarm.
+    alarm. An alarm within another one puts that off until it is left.
     """
     if not has_alarm():
         yield
@@ -202,12 +202,13 @@ def alarm(seconds: float) -> Iterator[None]:
             raise OutOfTime
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, RINGS_EVERY, RINGS_EVERY)
+    timer = signal.setitimer(signal.ITIMER_REAL, RINGS_EVERY, RINGS_EVERY)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *timer)
 
 
 _LEAVING = frozenset((type(alarm(0.0)).__exit__.__code__, alarm.__wrapped__.__code__, budget.__wrapped__.__code__))  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ such as `a % 97` or `str(a)[2:]`, notes it too; what is made of them otherwise, 
 
 import math
 import random
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from types import MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 
 from longhand.data.learning.questions.constants import LONGEST_CONSTANT, Constants, constants_of
+from longhand.data.learning.questions.functions import PATIENCE, SECONDS, OutOfTime, alarm
 from longhand.data.learning.questions.words import Words
 
 MOST_MET = 100
@@ -22,6 +24,9 @@ MOST_MET = 100
 
 RANDOM_ASKED = 150
 """Random words with which the function is asked, besides its constants."""
+
+SHARE = 10
+"""A function is asked here for one of so many parts of the seconds in which it has to be learned."""
 
 FEW = 300
 """Smaller numbers that are added to operands or divide them are everywhere, and are not noted."""
@@ -36,6 +41,7 @@ _LEFT |= {"__int__", "__float__", "__index__", "__bool__", "__len__", "__trunc__
 """Methods that stay as they are, since Python asks for plain values there, or that are no operations."""
 
 _UNSEEN = "a collection that the code makes and looks operands up in"
+_TOO_SLOW = "what the code computes, which takes too long to be watched"
 
 
 @dataclass
@@ -70,27 +76,38 @@ class _MadeOfOperands:
     """An operand, or what was made of one."""
 
 
-def with_what_operands_meet(constants: Constants, function: Callable[..., object], words: Words) -> Constants:
+def with_what_operands_meet(
+    constants: Constants, function: Callable[..., object], words: Words, seconds: float = SECONDS
+) -> Constants:
     """The constants, and what a function's operands meet that is none of them.
 
     Args:
         words: how its arguments are words, with the constants as fragments.
+        seconds: of processor time in which the function has to be learned; this takes up to a tenth.
     """
     met, asked = Met(), set()
     kinds = _noting_kinds(met)
     generator = random.Random(0)
     chosen = [words.random_word(generator, 1, 20) for _ in range(RANDOM_ASKED)]
     chosen += [words.columns([text] * words.operands) for text in words.fragments]
-    for word in chosen:
-        arguments = words.arguments(word)
-        asked.update(arguments)
-        with suppress(Exception, SystemExit):
-            function(*(kinds[type(argument)](argument) for argument in arguments))
+    began, is_watched = time.monotonic(), False
+    with suppress(OutOfTime), alarm(seconds / SHARE):
+        for word in chosen:
+            # A function that catches everything catches the alarm too.
+            if time.monotonic() - began > PATIENCE * seconds / SHARE:
+                break
+            arguments = words.arguments(word)
+            asked.update(arguments)
+            with suppress(Exception, SystemExit):
+                function(*(kinds[type(argument)](argument) for argument in arguments))
+        else:
+            is_watched = True
     # The function may have made values that it keeps, such as a table; what it was asked may be among them.
     kept = constants_of(function)
     made_numbers = [each for each in kept.numbers[: len(constants.numbers) + MOST_MET] if each not in asked]
     made_texts = [each for each in kept.texts[: len(constants.texts) + MOST_MET] if each not in asked]
     unseen = (_UNSEEN,) if met.is_looked_up and not kept.has_tables else ()
+    unseen += () if is_watched else (_TOO_SLOW,)
     return replace(
         constants,
         numbers=tuple(dict.fromkeys((*constants.numbers, *met.numbers, *made_numbers))),

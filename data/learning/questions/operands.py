@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from reprlib import repr as shorten
 
 from longhand.data.learning.questions.constants import Constants, constants_of
-from longhand.data.learning.questions.functions import Refused
+from longhand.data.learning.questions.functions import SECONDS, Refused
 from longhand.data.learning.questions.meetings import with_what_operands_meet
 from longhand.data.learning.questions.patterns import PRINTABLE, symbols_of_pattern
 from longhand.data.learning.questions.readings import is_written
@@ -57,11 +57,14 @@ class Operands:
     assumed: str
 
 
-def operands_of(function: Callable[..., object], base: int, alphabet: str | None, domain: str | None) -> Operands:
+def operands_of(
+    function: Callable[..., object], base: int, alphabet: str | None, domain: str | None, seconds: float = SECONDS
+) -> Operands:
     """What a function takes.
 
     Args:
         domain: a regular expression of the texts that the function takes.
+        seconds: of processor time in which the function has to be learned.
 
     Raises:
         Refused: base, alphabet or domain are not legal, or there are too many different columns.
@@ -90,7 +93,7 @@ def operands_of(function: Callable[..., object], base: int, alphabet: str | None
             "are legal: take a smaller base or alphabet"
         )
     held = replace(words, fragments=strewn_of(constants, words).drawn)
-    strewn = strewn_of(with_what_operands_meet(constants, function, held), words)
+    strewn = strewn_of(with_what_operands_meet(constants, function, held, seconds), words)
     words = replace(words, fragments=strewn.drawn, untried=strewn.untried)
     words = replace(words, singled_out=tuple(strewn_words(strewn, words)))
     return Operands(function, words, "; ".join([_assumed(words, reason), *kept]))
