@@ -106,8 +106,8 @@ def with_what_operands_meet(
     kept = constants_of(function)
     made_numbers = [each for each in kept.numbers[: len(constants.numbers) + MOST_MET] if each not in asked]
     made_texts = [each for each in kept.texts[: len(constants.texts) + MOST_MET] if each not in asked]
-    unseen = (_UNSEEN,) if met.is_looked_up and not kept.has_tables else ()
-    unseen += () if is_watched else (_TOO_SLOW,)
+    unseen = [_UNSEEN] if met.is_looked_up and not kept.has_tables else []
+    unseen += [] if is_watched else [_TOO_SLOW]
     return replace(
         constants,
         numbers=tuple(dict.fromkeys((*constants.numbers, *met.numbers, *made_numbers))),
