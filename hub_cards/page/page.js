@@ -51,6 +51,8 @@ async function choose(place, question = "") {
   at("lesson-view").hidden = true;
   at("model-view").hidden = false;
   const { name, about, unfit, examples } = MODELS[place];
+  // The lesson's address says no longer what is shown: a link to the lesson would lead nowhere.
+  if (isOfLesson(location.hash)) history.replaceState(null, "", addressOf(name, question));
   at("model").value = place;
   at("models").querySelector(`[value="${place}"]`).checked = true;
   for (const id of ["checked", "stated", "broken", "described", "sizes", "result", "verdict"]) at(id).replaceChildren();
@@ -160,6 +162,8 @@ async function ask(action, options) {
 function addressOf(name, question) {
   return `#${encodeURIComponent(name)}?${encodeURIComponent(question).replaceAll("%2B", "+")}`;
 }
+
+const isOfLesson = (hash) => /^#lesson($|\?)/.test(hash);
 
 function readAddress(hash) {
   const [name, question = ""] = hash.slice(1).split(/\?(.*)/s).map((text) => {
@@ -306,7 +310,8 @@ async function teach(question) {
     at("lesson-looks").replaceChildren(draw(results[0].drawing));
     at("lesson-ids").replaceChildren(...results.slice(1).map(({ drawing }, index) =>
       make("div", {}, make("h4", {}, MODELS[LESSON[index + 1]].name), draw(drawing))));
-    if (question.length < MOST_ADDRESSED) history.replaceState(null, "", addressOf("lesson", question));
+    const isShown = !at("lesson-view").hidden;
+    if (isShown && question.length < MOST_ADDRESSED) history.replaceState(null, "", addressOf("lesson", question));
   } catch (error) {
     for (const id of ["lesson-answers", "lesson-looks", "lesson-ids"]) at(id).replaceChildren();
     say({ "lesson-error": `${error.message[0].toUpperCase()}${error.message.slice(1)}.` });
@@ -320,10 +325,12 @@ at("lesson-form").addEventListener("submit", (event) => {
 });
 
 function follow(hash) {
-  const [place, question, name] = readAddress(hash), isLesson = LESSON.length > 0 && /^#lesson($|\?)/.test(hash);
+  const [place, question, name] = readAddress(hash), isLesson = LESSON.length > 0 && isOfLesson(hash);
   at("lesson-view").hidden = !isLesson;
   at("model-view").hidden = isLesson;
   if (isLesson) {
+    // An answer that came in between may have changed the address.
+    history.replaceState(null, "", hash);
     if (!worker) start();
     // No model is chosen, so that each of them can be.
     chosen = null;
