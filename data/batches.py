@@ -6,6 +6,7 @@ costs little, and makes the inputs of its own rows.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from inspect import signature
 from typing import Any, TypeVar, cast
 
@@ -62,7 +63,7 @@ class Batches(Dataset):
                 f"batch_size {self.batch_size} cannot be divided among {self.processes} processes x "
                 f"{self.accumulation} accumulated parts"
             )
-        if self.shares > 1 and not _takes_share(self.collator):
+        if self.shares > 1 and not self.takes_share:
             raise ValueError(
                 f"a batch has {self.shares} shares: collator must take (examples, generator, share), the "
                 "last one the slice of the rows of which it makes inputs"
@@ -73,13 +74,18 @@ class Batches(Dataset):
         """Parts of a batch whose inputs are made apart: one for each process and accumulated part."""
         return self.processes * self.accumulation
 
+    @cached_property
+    def takes_share(self) -> bool:
+        """Whether the collator takes the slice of the rows of which it makes inputs."""
+        return _takes_share(self.collator)
+
     def __len__(self) -> int:
         return self.num_batches * self.accumulation
 
     def __getitem__(self, item: int) -> Batch:
         index, part = divmod(item, self.accumulation)
         examples, generator = self.global_batch(index)
-        own = [slice(part * self.processes + self.process, None, self.shares)] if _takes_share(self.collator) else []
+        own = [slice(part * self.processes + self.process, None, self.shares)] if self.takes_share else []
         batch: dict[str, Any] = {**self.collator(examples, generator, *own)}
         for name, value in batch.items():
             if isinstance(value, torch.Tensor) and not is_repeated(value):

@@ -31,7 +31,7 @@ SHARE = 10
 FEW = 300
 """Smaller numbers that are added to operands or divide them are everywhere, and are not noted."""
 
-NUMBERS: Any = int | float | Decimal | Fraction
+NUMBERS: tuple[type[Any], ...] = (int, float, Decimal, Fraction)
 
 _COMPARISONS = {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__", "startswith", "endswith"}
 _COMPARISONS |= {"find", "rfind", "index", "rindex", "count", "removeprefix", "removesuffix", "split", "partition"}
@@ -142,6 +142,10 @@ def _noting_kinds(met: Met) -> dict[type, type]:
 
         return operation
 
+    def symbols(self: Any) -> Iterable[Any]:
+        """The symbols of a text, which note what they meet."""
+        return map(made, str.__iter__(self))
+
     def looked_up(self: Any) -> int:
         # Single digits and symbols are counted, not looked up.
         met.is_looked_up |= len(str(self)) > 2
@@ -156,7 +160,7 @@ def _noting_kinds(met: Met) -> dict[type, type]:
         if kind is str:
             # A text of a text is itself.
             methods = {name: method for name, method in methods.items() if name not in ("__str__", "__repr__")}
-            methods["__iter__"] = lambda self: map(made, str.__iter__(self))
+            methods["__iter__"] = symbols
         kinds[kind] = type(f"noting_{kind.__name__}", (_MadeOfOperands, kind), methods | {"__hash__": looked_up})
     kinds_of: dict[type, Any] = {noted: kind for kind, noted in kinds.items()}
     return kinds
