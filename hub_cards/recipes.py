@@ -1,10 +1,12 @@
 """Recipes: the arguments of a training run, one YAML file for each published model."""
 
+import copy
 import difflib
 import re
 import textwrap
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -119,9 +121,15 @@ class RecipeLoader(yaml.SafeLoader):
         raise yaml.YAMLError("it has aliases (*NAME), which no recipe needs")
 
 
+@cache
+def _parsed(text: str, loader: type[yaml.SafeLoader]) -> object:
+    """What YAML stands for. The package's recipes are read many times, and reading one takes milliseconds."""
+    return yaml.load(text, loader)
+
+
 def _read_mapping(file: Path, loader: type[yaml.SafeLoader]) -> Recipe:
     try:
-        settings = yaml.load(read_text(file), loader)
+        settings = copy.deepcopy(_parsed(read_text(file), loader))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ValueError(f"{file} is not a recipe in YAML: {one_line(error)}") from error
     if not isinstance(settings, dict):

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from package_files import FILES, ROOT, lines_of_code
+from package_files import ROOT, lines_of_code, tree
 
 import longhand
 from longhand import data
@@ -168,9 +168,9 @@ def test_a_module_is_imported_right_after_another_one(tmp_path, monkeypatch):
 @pytest.mark.parametrize("package", [longhand, data, proofs], ids=lambda package: package.__name__)
 def test_names_that_are_imported_on_demand_are_those_that_type_checkers_see(package):
     file = Path(package.__file__).relative_to(ROOT)
-    (checked,) = [node for node in FILES[str(file)].body if isinstance(node, ast.If)]
+    (checked,) = [node for node in tree(str(file)).body if isinstance(node, ast.If)]
     seen = [(node.module, name.name) for node in checked.body for name in node.names if name.name != "*"]
-    tables = [node for node in ast.walk(FILES[str(file)]) if isinstance(node, ast.Dict)]
+    tables = [node for node in ast.walk(tree(str(file))) if isinstance(node, ast.Dict)]
     stated = [(module.value, name.value) for node in tables for name, module in zip(node.keys, node.values, strict=True)]
     assert sorted(seen) == sorted(stated)
     assert all(getattr(package, name) is getattr(import_module(module), name) for module, name in seen)

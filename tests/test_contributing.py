@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from package_files import FILES, ROOT
+from package_files import FILES, ROOT, tree
 from plugin_state import forget_plugins
 
 from longhand import CoupledGPTConfig, train
@@ -91,8 +91,8 @@ def imported_names() -> list[tuple[str, set[str]]]:
     """The file and the names of each statement that imports from a module."""
     return [
         (file, {name.name for name in node.names})
-        for file, tree in FILES.items()
-        for node in ast.walk(tree)
+        for file in FILES
+        for node in ast.walk(tree(file))
         if isinstance(node, ast.ImportFrom)
     ]
 

@@ -5,11 +5,12 @@ Imports in functions and those for type checkers alone count as all others.
 
 import ast
 import re
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from package_files import FILES, ROOT, lines_of_code
+from package_files import FILES, ROOT, lines_of_code, tree
 
 GROUND = tuple(f"hub_cards/{name}" for name in ("commands", "recipes", "metrics", "result_rows"))
 COMMANDS = "train_and_eval"
@@ -24,10 +25,11 @@ FLAT = {"modeling", "data/tasks"}
 """Rooms with one file for each subject of a kind, however many there are."""
 
 
+@cache
 def imported(file: str) -> set[str]:
     """The package's own files that a file imports."""
     names = set()
-    for node in ast.walk(FILES[file]):
+    for node in ast.walk(tree(file)):
         if isinstance(node, ast.ImportFrom):
             package = Path(file).parts[: -node.level] if node.level else ()
             module = ".".join([*package, *filter(None, [node.module])])
@@ -43,9 +45,6 @@ def imported(file: str) -> set[str]:
     packages = {f"{folder}/__init__.py" for other in found for folder in Path(other).parents}
     around = {f"{folder}/__init__.py" for folder in Path(file).parents}
     return (found | packages & {*FILES} - around) - {file, "__init__.py"}
-
-
-GRAPH = {file: imported(file) for file in FILES}
 
 
 def room_of(path: str) -> int:
@@ -72,11 +71,9 @@ def reached(arrows: dict[str, set[str]], first: str) -> set[str]:
 
 def test_the_drawing_of_rooms_has_the_imports_that_follow_from_no_others():
     imports: dict[str, set[str]] = {}
-    for file, others in GRAPH.items():
-        if file == "__init__.py":
-            continue
+    for file in set(FILES) - {"__init__.py"}:
         room = NAMES[room_of(file)]
-        rooms = {NAMES[room_of(other)] for other in others}
+        rooms = {NAMES[room_of(other)] for other in imported(file)}
         imports[room] = imports.get(room, set()) | rooms - {room}
     drawing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("```mermaid")[1].split("```")[0]
     drawn = {room: {*others.split(" & ")} for room, others in re.findall(r"(\w+) --> (.+)", drawing)}
@@ -89,19 +86,19 @@ def test_the_drawing_of_rooms_has_the_imports_that_follow_from_no_others():
 
 @pytest.mark.parametrize("file", FILES)
 def test_no_room_reaches_up(file):
-    above = [other for other in GRAPH[file] if room_of(other) > room_of(file)]
+    above = [other for other in imported(file) if room_of(other) > room_of(file)]
     assert not above, f"{file} imports from a room above its own: {', '.join(above)}"
 
 
 def test_imports_make_no_circle():
     try:
-        TopologicalSorter(GRAPH).prepare()
+        TopologicalSorter({file: imported(file) for file in FILES}).prepare()
     except CycleError as error:
         raise AssertionError("these files import each other: " + " <- ".join(error.args[1])) from error
 
 
 def test_machines_know_nothing_of_tasks():
-    imported_there = {other for file in FILES if file.startswith("data/machines/") for other in GRAPH[file]}
+    imported_there = {other for file in FILES if file.startswith("data/machines/") for other in imported(file)}
     assert not [other for other in imported_there if other.startswith("data/tasks/")]
 
 
@@ -109,8 +106,8 @@ def test_modeling_imports_siblings_by_their_own_names():
     """Transformers copies the files that a model's file imports by a name with one dot in front."""
     for file in FILES:
         if file.startswith("modeling/"):
-            assert all(other.startswith("modeling/") for other in GRAPH[file]), file
-            for node in ast.walk(FILES[file]):
+            assert all(other.startswith("modeling/") for other in imported(file)), file
+            for node in ast.walk(tree(file)):
                 assert not (isinstance(node, ast.ImportFrom) and (node.module or "").startswith("longhand")), file
                 assert not (isinstance(node, ast.Import) and any(n.name.startswith("longhand") for n in node.names)), file
 
@@ -139,7 +136,7 @@ def test_a_reader_can_follow_every_function():
     """A proof is made of lemmas, and a command is a story of steps with names."""
     lengths: dict[tuple[str, str], int] = {}
     for file in FILES:
-        for node in ast.walk(FILES[file]):
+        for node in ast.walk(tree(file)):
             if isinstance(node, ast.FunctionDef):
                 lines = len(lines_of_code(file) & {*range(node.lineno, node.end_lineno + 1)})
                 # A file may have several functions of one name.
@@ -183,7 +180,7 @@ def dense(node: ast.AST) -> str:
 
 
 def test_code_is_not_made_denser_than_it_has_to_be():
-    found = [f"{file}:{node.lineno}: {why}" for file in FILES for node in ast.walk(FILES[file]) if (why := dense(node))]
+    found = [f"{file}:{node.lineno}: {why}" for file in FILES for node in ast.walk(tree(file)) if (why := dense(node))]
     assert not found, "\n".join(found)
 
 
@@ -204,7 +201,7 @@ def test_a_constant_is_written_in_one_file():
     """The verifier, which shares nothing with the package, has its own."""
     files: dict[tuple[str, str], list[str]] = {}
     for file in set(FILES) - {"data/proofs/verify_certificate.py"}:
-        for node in FILES[file].body:
+        for node in tree(file).body:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and is_telling(node.value):
                 files.setdefault((node.targets[0].id, ast.unparse(node.value)), []).append(file)
     twice = {name: sorted(own) for (name, _), own in files.items() if len(own) > 1 and name not in SAID_TWICE}
