@@ -8,6 +8,7 @@ distinct rows and loops that end by values stop them.
 
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import scatter_gather
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 replicating = sys.modules["torch.nn.parallel.replicate"]
 """The module, whose name in `torch.nn.parallel` is that of its function."""
@@ -52,6 +53,17 @@ def place(tensor: Tensor, on: bool = True) -> Tensor:
 def _device(value: Any) -> torch.device | None:
     named = isinstance(value, str) and value.split(":")[0] in ("cuda", "cpu")
     return torch.device(value) if named or isinstance(value, torch.device) else None
+
+
+def _tensors_of(values: Any) -> Iterator[Tensor]:
+    """All tensors of arguments. This is asked for every operation, and torch's `tree_leaves` takes several times as long."""
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, (list, tuple)):
+        for value in values:
+            yield from _tensors_of(value)
+    elif isinstance(values, dict):
+        yield from _tensors_of([*values.values()])
 
 
 _HERE = ("accelerator.py", "_python_dispatch.py", "_tensor.py", "overrides.py", "_ops.py", "eval_frame.py")
@@ -103,7 +115,7 @@ class Accelerator(TorchFunctionMode):
         if func in _DEVICES:
             return _DEVICES[func](is_on(args[0]))
         name = func.__name__
-        tensors = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
+        tensors = [*_tensors_of((args, kwargs))]
         on = [value for value in tensors if is_on(value)]
         device = next(filter(None, map(_device, (*kwargs.values(), *args))), None)
         if on and name in ("numpy", "__array__"):
@@ -113,7 +125,8 @@ class Accelerator(TorchFunctionMode):
             checked = [args[0], *(value for value in args[2:] if isinstance(value, Tensor))]
         if on and name not in _MOVES and (wrong := [value for value in checked if value.ndim and not is_on(value)]):
             raise RuntimeError(f"{name} of tensors on {CUDA} and on {CPU}, {tuple(wrong[0].shape)}")
-        args, kwargs = tree_map(lambda value: CPU if _device(value) is not None else value, (args, kwargs))
+        if device is not None:
+            args, kwargs = tree_map(lambda value: CPU if _device(value) is not None else value, (args, kwargs))
         if on and (name in _READ or (name in _MOVES and device == CPU)):
             self._note(name)
         result = self._run(func, args, kwargs) if on else func(*args, **kwargs)
@@ -128,7 +141,9 @@ class Accelerator(TorchFunctionMode):
                 return value
             return place(value.clone() if any(value is given for given in tensors) else value, goal)
 
-        return result if isinstance(result, torch.Size) else tree_map(mark, result)
+        if isinstance(result, Tensor):
+            return mark(result)
+        return tree_map(mark, result) if isinstance(result, (list, tuple)) and not isinstance(result, torch.Size) else result
 
 
 class _Scattered:

@@ -108,6 +108,15 @@ def folder(adder, tmp_path) -> Path:
 
 
 @pytest.fixture
+def uncompiled():
+    """Runs what is compiled, such as flex attention, as it is written: compilers take seconds or minutes for each shape."""
+    import torch
+
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+@pytest.fixture
 def hub():
     with LoopbackHub() as hub:
         yield hub

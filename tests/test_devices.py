@@ -22,6 +22,7 @@ from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.evaluation.measure import evaluate_lengths, write_attention, write_places, write_position_maps
 from longhand.hub_cards.evaluation.worst import find_worst
 from longhand.hub_cards.research.theories.constructions import construct_addition
+from longhand.hub_cards.training import worst_practice
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling import parallel_greedy
 from longhand.train import make_trainer
@@ -57,7 +58,7 @@ def test_decoders_learn_and_write_on_one_device(encoding):
     def run(model, place):
         outputs = train(model, place(dict(batch)))
         prompts = place(dict(PROMPTS))
-        written = [model.eval().generate(**prompts, max_new_tokens=9, **how) for how in ({}, {"num_beams": 2})]
+        written = [model.eval().generate(**prompts, max_new_tokens=4, **how) for how in ({}, {"num_beams": 2})]
         if model.model.position_encoding.windowed:
             written.append(model.generate(**prompts, do_sample=False, custom_generate=parallel_greedy))
         model(**prompts, output_attentions=True)
@@ -106,7 +107,7 @@ def test_models_are_evaluated_and_certified_on_one_device(name, monkeypatch):
         train(model, to_device(draw_batch(model, task, task.operand_lengths(3), 2), CUDA))
         lengths = check_lengths(model.eval(), task, [task.operand_lengths(3)])
         for way in ("teacher_forced", "generate", "parallel")[: 3 if task.family.name == "decoder" else 1]:
-            assert evaluate_lengths(checkpoint, lengths, num_samples=9, decode=way)[0]["exact_match"] == 1
+            assert evaluate_lengths(checkpoint, lengths, num_samples=4, decode=way)[0]["exact_match"] == 1
         assert certify(model, task).certified
 
 
@@ -144,19 +145,18 @@ def test_attention_is_drawn_on_one_device(name, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "words",
     [
-        ["addition", "--muon_learning_rate", "0.02"],
-        ["addition", "--until_certified", "True"],
+        ["addition", "--muon_learning_rate", "0.02", "--until_certified", "True"],
         pytest.param(["addition-absolute", "--practise_worst", "4"], marks=pytest.mark.thorough),
         ["addition-absolute-proved", "--practise_worst", "4"],
         pytest.param(["encoder-addition-settling", "--until_certified", "True"], marks=pytest.mark.thorough),
     ],
 )
-def test_runs_train_validate_and_practise_on_one_device(words, tmp_path):
+def test_runs_train_validate_and_practise_on_one_device(words, tmp_path, monkeypatch):
     """A few steps with validations, checks and searches between them, all tensors of the run on the accelerator."""
+    monkeypatch.setattr(worst_practice, "ROUNDS", 2)
     sizes = ["--batch_size", "8", "--max_steps", "3", "--eval_steps", "1", "--validation_lengths", "4", "--use_cpu", "True"]
-    until = ["--until_certified", "False"] if words[0] == "addition" and "--until_certified" not in words else []
     sizes += ["--validation_samples", "6", "--max_length", "4", "--gradient_accumulation_steps", "1"]
-    trainer = make_trainer(parse_run([*words, *until, *sizes, "--output_dir", str(tmp_path / "run")]))
+    trainer = make_trainer(parse_run([*words, *sizes, "--output_dir", str(tmp_path / "run")]))
     trainer.args.save_strategy = "no"
     begins = OnAccelerator(trainer)
     trainer.callback_handler.callbacks.insert(0, begins)

@@ -15,14 +15,12 @@ from position_subjects import (
     maps_of,
     texts_of,
 )
-from torch.nn.attention.flex_attention import flex_attention
 from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForTokenClassification,
     pipeline,
 )
-from transformers.integrations import flex_attention as integration
 
 import longhand
 from longhand.data import TASKS
@@ -190,20 +188,10 @@ def test_a_bias_is_added_to_the_scores_of_every_layer_and_head(name):
     assert_close(model(**batch, position_bias=torch.zeros_like(bias)).logits, model(**batch).logits)
 
 
-@pytest.fixture
-def plain_flex(monkeypatch):
-    """Flex attention without its compiler, which takes minutes for all these shapes."""
-    monkeypatch.setattr(integration, "compile_friendly_flex_attention", flex_without_compiling)
-
-
-def flex_without_compiling(query, key, value, training=False, **options):
-    return flex_attention(query, key, value, **options)
-
-
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
 @pytest.mark.parametrize("name", [*DECODERS, *ENCODERS])
-def test_every_implementation_of_attention_agrees_for_every_head(name, plain_flex):
+def test_every_implementation_of_attention_agrees_for_every_head(name, uncompiled):
     batch = encode(name, *texts_of(name))
     rows, tokens = batch.input_ids.shape
     torch.manual_seed(1)

@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from cases import all_but
 from structured_subjects import COLUMNS, RELATIONS, TOKENS, ids_of, map_of, plain, structured
 from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache, StaticCache
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
@@ -79,14 +78,24 @@ def test_every_implementation_is_a_loop_over_pairs(kind, enter, heads):
         torch.testing.assert_close(slope, model.structure.table.grad, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", all_but(["llama"], KINDS))
-def test_flex_attention_agrees(kind):
-    for given in ({}, {"attention_mask": torch.ones(2, 4, TOKENS, TOKENS).tril().bool()}):
-        expected = structured(kind, "sdpa")(ids_of(), pair_map=map_of(), **given).logits
-        with torch.no_grad():
-            output = structured(kind, "flex_attention")(ids_of(), pair_map=map_of(), **given).logits
-        torch.testing.assert_close(output, expected, **CLOSE)
+def assert_flex_attention_agrees(kind, **given):
+    expected = structured(kind, "sdpa")(ids_of(), pair_map=map_of(), **given).logits
+    with torch.no_grad():
+        output = structured(kind, "flex_attention")(ids_of(), pair_map=map_of(), **given).logits
+    torch.testing.assert_close(output, expected, **CLOSE)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+@pytest.mark.parametrize("kind", KINDS)
+def test_flex_attention_agrees(kind, uncompiled):
+    assert_flex_attention_agrees(kind)
+    assert_flex_attention_agrees(kind, attention_mask=torch.ones(2, 4, TOKENS, TOKENS).tril().bool())
+
+
+# It is compiled for half a minute. Before a release, it is compiled for every family.
+@pytest.mark.thorough
+def test_compiled_flex_attention_agrees():
+    assert_flex_attention_agrees("llama")
 
 
 @pytest.mark.parametrize("kind", DECODERS)
