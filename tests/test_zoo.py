@@ -143,6 +143,7 @@ def test_a_certified_run_is_shipped_without_its_code(main_job, own_zoo):
 
 def test_verdicts_of_single_lengths_are_shipped_with_a_run(own_zoo, tmp_path, monkeypatch):
     monkeypatch.setattr(length_certificate, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(length_certificate, "ASKED_SECONDS", 0.2)
     run = tmp_path / "run"
     words = "--hidden_size 8 --head_dim 4 --intermediate_size 8 --practise_worst unset --max_steps 1 --eval_steps 1"
     train.main(["addition-absolute-proved", *words.split(), "--test_lengths", "2", "--output_dir", str(run)])
