@@ -5,6 +5,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import lru_cache
 from itertools import pairwise
 from os import PathLike
 from typing import Any
@@ -237,6 +238,8 @@ def _longest_rows(task: Task, max_length: int, structure: Structure) -> tuple[pa
     return pa.concat_tables(with_pair_maps(pa.concat_tables(rows), task, structure)), max(tokens)
 
 
+# A dataset is described more often than it is made, and the rows of each of its files are another dataset.
+@lru_cache(maxsize=64)
 def _shortest(task: Task, split: str, min_length: int | None, max_length: int) -> int:
     """The shortest length of the problems of a split.
 

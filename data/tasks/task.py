@@ -32,8 +32,8 @@ _FEW_PROBLEMS = 8
 _SMALLEST = 16
 """Sizes of one shortest length that are looked at: of boards, there are some with few rows and some with few columns."""
 
-_SAMPLE = 1024
-"""Problems of one size that are drawn to see whether a split holds any."""
+_SAMPLES = (64, 1024)
+"""Problems of one size that are drawn to see whether a split holds any: more only if there is none among few."""
 
 
 @dataclass(frozen=True)
@@ -209,12 +209,15 @@ class Task(Lengths, ABC):
 
     def has_problems(self, split: str, min_length: int, max_length: int) -> bool:
         """Whether a split holds problems of each of the smallest sizes that are drawn from these lengths."""
-        for smallest in self.shortest_lengths(min_length, max_length, _SMALLEST):
-            lengths = np.tile(smallest, (_SAMPLE, 1))
-            splits = self.split_of(self.draw_operands(make_generator("smallest"), lengths), lengths)
-            if not ((splits < 0) | (splits == SPLITS.index(split))).any():
-                return False
-        return True
+        return all(
+            any(self._holds_one(split, np.tile(smallest, (count, 1))) for count in _SAMPLES)
+            for smallest in self.shortest_lengths(min_length, max_length, _SMALLEST)
+        )
+
+    def _holds_one(self, split: str, lengths: np.ndarray) -> bool:
+        """Whether a split holds one of the problems of these lengths that are drawn here."""
+        splits = self.split_of(self.draw_operands(make_generator("smallest"), lengths), lengths)
+        return bool(((splits < 0) | (splits == SPLITS.index(split))).any())
 
     def shortest_of(self, split: str, max_length: int) -> int:
         """The least `min_length` from which on a split holds problems of every size up to `max_length`.
