@@ -125,10 +125,10 @@ def test_mixed_batches_have_one_length_for_each_problem(make, task):
 
 
 def test_mixed_batches_draw_every_start_that_has_room():
-    batches = fresh(low=1, high=4, num_batches=400, mixed=True, collator=CouplingCollator("addition", 12, "random_start"))
+    batches = fresh(low=1, high=4, num_batches=100, mixed=True, collator=CouplingCollator("addition", 12, "random_start"))
     for length, room in ((1, 10), (4, 7)):
         starts = Counter()
-        for batch in (batches[item] for item in range(400)):
+        for batch in (batches[item] for item in range(100)):
             rows = (batch["input_ids"] != PAD).sum(1) == 5 + 3 * length
             # The leading digit of the first operand has the id 2 if ids start at 1.
             starts += Counter((batch["position_ids"][rows, 0, 1] - 1).tolist())

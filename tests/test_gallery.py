@@ -12,17 +12,14 @@ WINDOWED = ("addition", "addition-scratchpad", "copy", "minesweeper", "multiplic
             "encoder-addition", "encoder-multiplication-3")  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def page() -> str:
-    return gallery.render()
-
-
 @pytest.mark.thorough
-def test_the_page_is_up_to_date(page):
-    assert gallery.GALLERY.read_text(encoding="utf-8") == page, "python -m longhand.hub_cards.research.pages writes it"
+def test_the_page_is_up_to_date():
+    page = gallery.GALLERY.read_text(encoding="utf-8")
+    assert page == gallery.render(), "python -m longhand.hub_cards.research.pages writes it"
 
 
-def test_every_task_has_a_section(page):
+def test_every_task_has_a_section():
+    page = gallery.GALLERY.read_text(encoding="utf-8")
     assert [line[3:] for line in page.splitlines() if line.startswith("## ")] == ["Shipped models", *TASKS]
 
 

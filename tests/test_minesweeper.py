@@ -105,7 +105,7 @@ def test_width_and_height_are_uniform_and_independent():
     task = Minesweeper()
     lengths = task.sample_lengths(make_generator(0), 60_000, 3, 5)
     assert lengths.shape == (60_000, 5)
-    sizes = np.array([task.size(tuple(row)) for row in lengths])
+    sizes = task.sizes(lengths)
     widths, heights = sizes.T
     assert np.array_equal(lengths, np.where(np.arange(5) < heights[:, None], widths[:, None], 0))
     counts = np.bincount((widths - 3) * 3 + heights - 3, minlength=9)
@@ -173,12 +173,12 @@ def neighbourhoods(boards, lengths, found=None):
 
 @pytest.mark.parametrize(
     ("width", "height"),
-    [*itertools.product(range(1, 5), repeat=2), (1, 9), (9, 1), (2, 8), (12, 12)],
+    [*itertools.product(range(1, 5), repeat=2), (1, 9), (9, 1), (2, 8), (9, 8)],
 )
 def test_boards_of_every_size_have_no_other_neighbourhoods(covering, width, height):
     for low, high in ((0.0, 0.3), (0.3, 0.7), (0.7, 1.0)):
         task = Minesweeper(min_mine_ratio=low, max_mine_ratio=high)
-        lengths = np.tile(task.operand_lengths(width, height), (300, 1))
+        lengths = np.tile(task.operand_lengths(width, height), (100, 1))
         found = neighbourhoods(task.draw_operands(make_generator(width, height), lengths), lengths)
         assert all(covering[seen] == right for seen, right in found.items())
 

@@ -25,10 +25,10 @@ from longhand.hub_cards.training.trainer import PATIENCE, PREDICTIONS, WRONG, gi
 EVERY = 2
 """Steps between two checks."""
 
-SHORT_PATIENCE = 4
+SHORT_PATIENCE = 2
 """Checks without progress after which a seed is given up here, so that runs are short."""
 
-STEPS = 32
+STEPS = 20
 AT = EVERY * (1 + SHORT_PATIENCE)
 """The step at which a seed is given up whose first check is its best one."""
 
@@ -108,7 +108,7 @@ def test_a_stuck_run_begins_again_and_says_so_everywhere(whole, capsys, tmp_path
 
 
 KILLED = {
-    "while a seed is trained": (trainer.FreshBatches, "global_batch", 5, AT),
+    "while a seed is trained": (trainer.FreshBatches, "global_batch", AT - 1, AT),
     "when a seed is given up": (train, "give_up", 0, 1),
     "before its states are removed": (run_folder.shutil, "rmtree", 0, 2),
     "while its states are removed": (run_folder.shutil, "rmtree", 1, 2),
