@@ -921,11 +921,10 @@ class PairwiseBertForSequenceClassification(PairwiseBertPreTrainedModel):
             return self.loss_function(
                 labels=labels, pooled_logits=logits, config=self.config, num_items_in_batch=num_items_in_batch, **kwargs
             )
-        compare: Any = nn.functional.mse_loss
-        if problem == "multi_label_classification":
-            compare = nn.functional.binary_cross_entropy_with_logits
         items = labels.numel() if num_items_in_batch is None else num_items_in_batch
-        return compare(logits.float(), labels, reduction="sum") / items
+        if problem == "multi_label_classification":
+            return nn.functional.binary_cross_entropy_with_logits(logits.float(), labels, reduction="sum") / items
+        return nn.functional.mse_loss(logits.float(), labels, reduction="sum") / items
 
 
 PairwiseBertModel.register_for_auto_class("AutoModel")

@@ -87,7 +87,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
     "coupled_gpt": "95bd8c4961ea24d7b211904b08bd2ebdea802ccb38fc4b79357ebcc5cb171102",
-    "pairwise_bert": "c822f41f5c02c6bafca61309388a8499ef786f027d9d01c1b87c81a38a6e917a",
+    "pairwise_bert": "7ccfebef0b2cf4bcc4ec65a12259e99ee03b267178c7bad0cf8688a9e31d2c95",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
