@@ -69,11 +69,18 @@ def untold(code):
         (lambda s: s.startswith("0"), {"domain": "[01]*"}, "01", False),
     ],
 )
-def test_what_a_function_takes_is_found_and_told(function, options, alphabet, numbers):
-    task, report = learn_task(function, **options)
-    assert set(task.alphabet) == set(alphabet)
-    assert ("in base" in report.assumed) == numbers and "--alphabet" in report.assumed
-    assert report.assumed in "\n".join(report.lines)
+def test_what_a_function_takes_is_found(function, options, alphabet, numbers):
+    operands = operands_of(function, 10, None, options.get("domain"))
+    assert set(operands.words.alphabet) == set(alphabet) and operands.words.are_numbers == numbers
+    assert ("in base" in operands.assumed) == numbers and "--alphabet" in operands.assumed
+
+
+@pytest.mark.parametrize(("function", "domain"), [(lambda n: n % 2, None), (lambda s: s.startswith("0"), "[01]*")])
+def test_what_is_assumed_of_a_function_is_told(function, domain):
+    task, report = learn_task(function, domain=domain)
+    operands = operands_of(function, 10, None, domain)
+    assert task.alphabet == operands.words.alphabet
+    assert report.assumed == operands.assumed and report.assumed in "\n".join(report.lines)
 
 
 def test_annotations_that_say_numbers_and_texts_are_refused():

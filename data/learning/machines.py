@@ -12,8 +12,8 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise, product
-from typing import Any
+from itertools import accumulate, chain, pairwise, product
+from typing import Any, NamedTuple
 
 import numpy as np
 from aalpy.base import SUL, Oracle
@@ -99,10 +99,10 @@ class Machine:
 
     def written(self, word: Iterable[int], state: int = 0) -> tuple[int, ...]:
         """The symbols that are written at the columns of a word, in the order of reading."""
-        symbols = []
+        write, following, symbols = self.write, self.next, []
         for letter in word:
-            symbols.append(self.write[state][letter])
-            state = self.next[state][letter]
+            symbols.append(write[state][letter])
+            state = following[state][letter]
         return tuple(symbols)
 
     def last_written(self, word: Iterable[int]) -> int:
@@ -513,30 +513,59 @@ class MachineLearner:
         return None
 
 
-@dataclass(frozen=True)
-class _Favourite:
+class _End(NamedTuple):
+    """The state at the other end of a step.
+
+    Attributes:
+        state: its number.
+        letters: those of the step.
+        favoured: the favoured one of these; -1 if there is none.
+        weight: how often the step counts.
+    """
+
+    state: int
+    letters: Sequence[int]
+    favoured: int
+    weight: float
+
+
+class _Steps(dict[tuple[int, int], tuple[list[_End], list[float]]]):
+    """For a number of columns and a state: the ends of a step, and the words behind each one, added up.
+
+    They are made when they are asked for first, and kept, since words are many.
+
+    Args:
+        ends: for each state, the ends of a step from it.
+        words: for each number of columns and each state, how many words there are.
+    """
+
+    def __init__(self, ends: Sequence[list[_End]], words: np.ndarray):
+        super().__init__()
+        self._ends, self._words = ends, words.tolist()
+
+    def __missing__(self, place: tuple[int, int]) -> tuple[list[_End], list[float]]:
+        columns, state = place
+        ends, words = self._ends[state], self._words[columns]
+        self[place] = ends, list(accumulate([words[end.state] * end.weight for end in ends]))
+        return self[place]
+
+
+class _Favourite(NamedTuple):
     """How many words there are if one letter counts `FAVOURED` times, up to a factor for each number of columns.
 
     Attributes:
         letter: the letter; -1 if all count once.
-        between: for any two states, the letters that lead from the first to the second, counted.
-        reached: for each number of columns and each state, the words that reach it.
-        left: the same of words behind which a state has written a rare symbol, one column more.
         lengths_to: for each state, the numbers of columns of the words that reach it.
-        lengths_from: the same of the words that are left, less one.
-        ways_to: for a number of columns and a state, the counts of the words by the state before it, added up; kept once
-            they were asked for, since words are many.
-        ways_from: the same of the words that are left, by the state behind it.
+        lengths_from: the same of the words that it leads to a rare symbol, less one.
+        steps_to: the steps of the words that reach a state, the last one first.
+        steps_from: the steps of the words that it leads to a rare symbol.
     """
 
     letter: int
-    between: np.ndarray
-    reached: np.ndarray
-    left: np.ndarray
     lengths_to: list[list[int]]
     lengths_from: list[list[int]]
-    ways_to: dict[tuple[int, int], list[float]] = field(default_factory=dict)
-    ways_from: dict[tuple[int, int], list[float]] = field(default_factory=dict)
+    steps_to: _Steps
+    steps_from: _Steps
 
 
 class _Paths:
@@ -548,60 +577,40 @@ class _Paths:
         self._usual = outputs.most_common(1)[0][0] if len(outputs) > 1 else -1
         self.rare = [[letter for letter, symbol in enumerate(row) if symbol != self._usual] for row in machine.write]
         self.letters: list[dict[int, list[int]]] = [{} for _ in range(machine.states)]
-        self.before: list[list[int]] = [[] for _ in range(machine.states)]
-        for state, row in enumerate(machine.next):
+        for ways, row in zip(self.letters, machine.next, strict=True):
             for letter, after in enumerate(row):
-                self.letters[state].setdefault(after, []).append(letter)
-            for after in self.letters[state]:
-                self.before[after].append(state)
-        self.after = [list(ways) for ways in self.letters]
+                ways.setdefault(after, []).append(letter)
         letters = range(len(machine.write[0]))
         chosen = generator.sample(letters, min(len(letters), MOST_FAVOURITES))
         self.favourites = [self._favourite(letter) for letter in (-1, *chosen)]
 
     def _favourite(self, favoured: int) -> _Favourite:
-        between = np.zeros((self.machine.states, self.machine.states))
-        first, last = np.zeros(self.machine.states), np.zeros(self.machine.states)
+        states = self.machine.states
+        between = np.zeros((states, states))
+        first, last = np.zeros(states), np.zeros(states)
         first[0] = 1.0
+        before: list[list[_End]] = [[] for _ in range(states)]
+        after: list[list[_End]] = [[] for _ in range(states)]
         for state, ways in enumerate(self.letters):
-            for after, letters in ways.items():
-                between[state, after] = len(letters)
+            led = self.machine.next[state][favoured] if favoured >= 0 else -1
+            for other, letters in ways.items():
+                leads = other == led
+                weight = len(letters) + (FAVOURED - 1.0 if leads else 0.0)
+                between[state, other] = weight
+                before[other].append(_End(state, letters, favoured if leads else -1, weight))
+                after[state].append(_End(other, letters, favoured if leads else -1, weight))
             last[state] = len(self.rare[state])
-            if favoured >= 0:
-                between[state, self.machine.next[state][favoured]] += FAVOURED - 1.0
-                if self.machine.write[state][favoured] != self._usual:
-                    last[state] += FAVOURED - 1.0
+            if favoured >= 0 and self.machine.write[state][favoured] != self._usual:
+                last[state] += FAVOURED - 1.0
         reached, left = _steps(first, between.T), _steps(last, between)
         lengths_to, lengths_from = ([np.flatnonzero(column).tolist() for column in counts.T] for counts in (reached, left))
-        return _Favourite(favoured, between, reached, left, lengths_to, lengths_from)
-
-    def _one_of(self, states: Sequence[int], ways: Sequence[float]) -> int:
-        """One of some states, drawn by the counts of its ways; `ways` has them added up."""
-        return states[bisect(ways, self.generator.random() * ways[-1], 0, len(states) - 1)]
-
-    def _letter(self, letters: Sequence[int], favoured: int) -> int:
-        """One of some letters; the favoured one, -1 if there is none among them, counts `FAVOURED` times."""
-        if favoured >= 0 and self.generator.random() * (len(letters) + FAVOURED - 1.0) < FAVOURED - 1.0:
-            return favoured
-        return self.generator.choice(letters)
-
-    def _letter_between(self, state: int, after: int, favoured: int) -> int:
-        leads = favoured >= 0 and self.machine.next[state][favoured] == after
-        return self._letter(self.letters[state][after], favoured if leads else -1)
+        return _Favourite(favoured, lengths_to, lengths_from, _Steps(before, reached), _Steps(after, left))
 
     def word_to(self, state: int) -> Word:
         """A random word that reaches a state; empty if none of up to `LONGEST_PATH` columns does."""
         own = self.generator.choice(self.favourites)
         lengths = own.lengths_to[state]
-        word: list[int] = []
-        for columns in range(self.generator.choice(lengths) - 1 if lengths else -1, -1, -1):
-            earlier = self.before[state]
-            if (ways := own.ways_to.get((columns, state))) is None:
-                ways = np.cumsum(own.reached[columns, earlier] * own.between[earlier, state]).tolist()
-                own.ways_to[columns, state] = ways
-            before = self._one_of(earlier, ways)
-            word.append(self._letter_between(before, state, own.letter))
-            state = before
+        word, _ = self._walk(state, self.generator.choice(lengths) if lengths else 0, own.steps_to)
         return tuple(reversed(word))
 
     def word_from(self, state: int) -> Word:
@@ -610,17 +619,22 @@ class _Paths:
         lengths = own.lengths_from[state]
         if not lengths:
             return ()
+        word, state = self._walk(state, self.generator.choice(lengths), own.steps_from)
+        rare, favoured = self.rare[state], own.letter
+        is_favoured = favoured >= 0 and self.machine.write[state][favoured] != self._usual
+        if is_favoured and self.generator.random() * (len(rare) + FAVOURED - 1.0) < FAVOURED - 1.0:
+            return (*word, favoured)
+        return (*word, self.generator.choice(rare))
+
+    def _walk(self, state: int, columns: int, steps: _Steps) -> tuple[list[int], int]:
+        """The letters of so many steps from a state, and the state behind them. A large machine has millions."""
+        uniform, choice = self.generator.random, self.generator.choice
         word: list[int] = []
-        for columns in range(self.generator.choice(lengths) - 1, -1, -1):
-            later = self.after[state]
-            if (ways := own.ways_from.get((columns, state))) is None:
-                ways = np.cumsum(own.left[columns, later] * own.between[state, later]).tolist()
-                own.ways_from[columns, state] = ways
-            after = self._one_of(later, ways)
-            word.append(self._letter_between(state, after, own.letter))
-            state = after
-        favoured = own.letter >= 0 and self.machine.write[state][own.letter] != self._usual
-        return (*word, self._letter(self.rare[state], own.letter if favoured else -1))
+        for left in range(columns - 1, -1, -1):
+            ends, counts = steps[left, state]
+            state, letters, favoured, weight = ends[bisect(counts, uniform() * counts[-1], 0, len(ends) - 1)]
+            word.append(favoured if favoured >= 0 and uniform() * weight < FAVOURED - 1.0 else choice(letters))
+        return word, state
 
 
 def _steps(vector: np.ndarray, weight: np.ndarray) -> np.ndarray:

@@ -76,15 +76,16 @@ class AskedFunction:
         Raises:
             Refused: the function raises, answers otherwise when it is asked again, or answers no whole number and no text.
         """
-        if word not in self._answers:
-            self.calls += 1
-            self.last_word = word
-            self._look_at_the_time()
-            answer = self._once(word)
-            if (self.calls <= ASKED_TWICE or self.calls % ASKED_TWICE == 0) and (again := self._once(word)) != answer:
-                raise Refused(f"{self.shown(word)} is {shown(answer)}, and {shown(again)} when it is asked again")
-            self._answers[word] = answer
-        return self._answers[word]
+        if (known := self._answers.get(word)) is not None:
+            return known
+        self.calls += 1
+        self.last_word = word
+        self._look_at_the_time()
+        answer = self._once(word)
+        if (self.calls <= ASKED_TWICE or self.calls % ASKED_TWICE == 0) and (again := self._once(word)) != answer:
+            raise Refused(f"{self.shown(word)} is {shown(answer)}, and {shown(again)} when it is asked again")
+        self._answers[word] = answer
+        return answer
 
     def _look_at_the_time(self) -> None:
         """Raise `OutOfTime` if the seconds are over. The clock is fast to read, and processor time is not."""
@@ -107,7 +108,7 @@ class AskedFunction:
         if hasattr(answer, "item"):
             answer = answer.item()
         self.are_booleans &= isinstance(answer, bool)
-        if isinstance(answer, bool | int):
+        if isinstance(answer, int):
             return int(answer)
         if isinstance(answer, str):
             # The plain text: a class of its own may compare otherwise.

@@ -4,6 +4,7 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from reprlib import repr as shorten
 
 from longhand.data.learning.questions.constants import Constants, constants_of
@@ -95,7 +96,7 @@ def operands_of(
     held = replace(words, fragments=strewn_of(constants, words).drawn)
     strewn = strewn_of(with_what_operands_meet(constants, function, held, seconds), words)
     words = replace(words, fragments=strewn.drawn, untried=strewn.untried)
-    words = replace(words, singled_out=tuple(strewn_words(strewn, words)))
+    words = replace(words, single_out=partial(strewn_words, strewn, words))
     return Operands(function, words, "; ".join([_assumed(words, reason), *kept]))
 
 

@@ -41,6 +41,7 @@ class Reading:
         self.asked, self.direction, self.answer = asked, direction, answer
         self.values: list[int | str] = []
         self._numbers: dict[int | str, int] = {}
+        self._written: dict[Word, tuple[int, ...]] = {}
 
     @property
     def writes_digits(self) -> bool:
@@ -66,6 +67,13 @@ class Reading:
         """
         if self.answer == "last":
             return tuple(self.last(word[:end]) for end in range(1, len(word) + 1))
+        # Each machine that is tried is compared on the same short words.
+        if (known := self._written.get(word)) is None:
+            known = self._written[word] = self._in_columns(word)
+        return known
+
+    def _in_columns(self, word: Word) -> tuple[int, ...]:
+        """As `written`, of an answer that has a symbol for each column."""
         asked, top_first = self.asked, self.turned(word)
         value = asked(top_first)
         if not asked.words.are_numbers:

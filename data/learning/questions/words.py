@@ -6,7 +6,7 @@ most significant. A *word* is a tuple of letters, the top column first.
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise, product
@@ -18,6 +18,9 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 MOST_LETTERS = 10_000
 """A task with more different columns is refused: each is an input of every state."""
+
+GROUPS = 1_000
+"""A number is cut into groups of digits, of which there are so many at most: this is faster than digit by digit."""
 
 Word = tuple[int, ...]
 Argument = int | str
@@ -41,7 +44,7 @@ class Words:
         operands: how many arguments there are.
         are_numbers: whether arguments are numbers; otherwise they are texts.
         fragments: texts over the alphabet that are strewn into random words, such as constants of the function's code.
-        singled_out: words that hold the constants of the function's code, see `strewn_words`.
+        single_out: makes `singled_out`, which many functions are refused without.
         untried: what the code holds and no word can show, in words; empty if there is nothing.
     """
 
@@ -49,15 +52,20 @@ class Words:
     operands: int
     are_numbers: bool
     fragments: tuple[str, ...] = ()
-    singled_out: tuple[Word, ...] = field(default=(), repr=False)
+    single_out: Callable[[], Iterable[Word]] = field(default=tuple, repr=False, compare=False)
     untried: str = ""
 
-    @property
+    @cached_property
+    def singled_out(self) -> tuple[Word, ...]:
+        """Words that hold the constants of the function's code, see `strewn_words`."""
+        return tuple(self.single_out())
+
+    @cached_property
     def base(self) -> int:
         """Number of symbols."""
         return len(self.alphabet)
 
-    @property
+    @cached_property
     def count(self) -> int:
         """How many letters there are."""
         return self.base**self.operands
@@ -72,9 +80,33 @@ class Words:
         """For each operand, the symbol that it has in each letter."""
         return ["".join(self.alphabet[letter[operand]] for letter in self.letters) for operand in range(self.operands)]
 
+    @cached_property
+    def _are_bytes(self) -> bool:
+        """Whether letters and symbols are bytes, which Python translates at once."""
+        return self.count <= 256 and all(symbol < chr(256) for symbol in self.alphabet)
+
+    @cached_property
+    def _tables(self) -> list[bytes]:
+        """As `_symbols`, as bytes are translated."""
+        return [symbols.encode("latin-1").ljust(256) for symbols in self._symbols]
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        """The place of each symbol in the alphabet."""
+        return {symbol: place for place, symbol in enumerate(self.alphabet)}
+
+    @cached_property
+    def _groups(self) -> list[tuple[int, ...]]:
+        """The lowest digits of the numbers that have no more, the ones first: numbers are cut into groups of digits."""
+        columns = next(columns for columns in range(9, 0, -1) if columns == 1 or self.base**columns <= GROUPS)
+        return [digits[::-1] for digits in product(range(self.base), repeat=columns)]
+
     def texts(self, word: Word) -> list[str]:
         """The operands of a word as texts."""
-        return ["".join([symbols[letter] for letter in word]) for symbols in self._symbols]
+        if self._are_bytes:
+            letters = bytes(word)
+            return [letters.translate(table).decode("latin-1") for table in self._tables]
+        return ["".join(map(symbols.__getitem__, word)) for symbols in self._symbols]
 
     def arguments(self, word: Word) -> list[Argument]:
         """The operands of a word, as a function takes them."""
@@ -88,10 +120,13 @@ class Words:
             ValueError: an operand has another symbol.
         """
         width = max(map(len, operands))
-        word = [0] * width
-        for operand in operands:
-            for column, symbol in enumerate(operand.rjust(width, self.alphabet[0])):
-                word[column] = word[column] * self.base + self.alphabet.index(symbol)
+        try:
+            first, *others = ([*map(self._places.__getitem__, each.rjust(width, self.alphabet[0]))] for each in operands)
+        except KeyError as error:
+            raise ValueError(f"{error.args[0]!r} is not in the alphabet {self.alphabet!r}") from error
+        word = first
+        for places in others:
+            word = [letter * self.base + place for letter, place in zip(word, places, strict=True)]
         return tuple(word)
 
     def width(self, value: int) -> int:
@@ -100,11 +135,11 @@ class Words:
 
     def digits(self, value: int, count: int) -> list[int]:
         """The lowest digits of a number that is not negative, the ones first."""
-        found = []
-        for _ in range(count):
-            value, digit = divmod(value, self.base)
-            found.append(digit)
-        return found
+        groups, found = self._groups, list[int]()
+        while len(found) < count:
+            value, group = divmod(value, len(groups))
+            found += groups[group]
+        return found[:count]
 
     def uniform_word(self, generator: random.Random, length: int) -> Word:
         """A word of so many letters, each drawn by itself."""
