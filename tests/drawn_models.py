@@ -1,5 +1,7 @@
 """Models of legal configurations that are drawn at random, with inputs for them."""
 
+from copy import deepcopy
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -76,6 +78,7 @@ TEXT = tokens_of("_12+_95", "_35+_49")
 SUMS = build_tokenizer()(["653+049=2070", "753+149=2090"], return_tensors="pt").input_ids
 
 
+@cache
 def draw_config(kind: type, seed: int):
     """A legal configuration: values of single fields are drawn again until they fit each other."""
     generator = np.random.default_rng(seed)
@@ -92,7 +95,9 @@ def draw_config(kind: type, seed: int):
     for name in [*first, *generator.permutation([name for name in choices if name not in first]).tolist()]:
         for place in generator.permutation(len(choices[name])).tolist():
             value = choices[name][place]
-            own = given if value is None else given | {name: value}
+            if value is None:
+                break
+            own = given | {name: value}
             try:
                 kind(**own)
             except (ValueError, StrictDataclassError):
@@ -104,7 +109,7 @@ def draw_config(kind: type, seed: int):
 
 def draw_model(kind: type, seed: int):
     torch.manual_seed(seed)
-    config = draw_config(kind, seed)
+    config = deepcopy(draw_config(kind, seed))
     head = CoupledGPTForCausalLM if kind is CoupledGPTConfig else PairwiseBertForTokenClassification
     return head(config).eval()
 

@@ -20,11 +20,11 @@ from longhand.modeling import CoupledGPTConfig, PairwiseBertConfig
 DRAWS = 40
 
 every_family = pytest.mark.parametrize("kind", [CoupledGPTConfig, PairwiseBertConfig])
-every_draw = pytest.mark.parametrize("seed", range(DRAWS))
+some_draws = pytest.mark.parametrize("seed", drawn(range(DRAWS), 12))
 
 
 @every_family
-@pytest.mark.parametrize("seed", drawn(range(DRAWS), 16))
+@some_draws
 def test_a_model_is_saved_and_loaded_as_it_is(kind, seed, tmp_path):
     model = draw_model(kind, seed)
     model.save_pretrained(tmp_path)
@@ -44,7 +44,7 @@ def test_a_model_is_saved_and_loaded_as_it_is(kind, seed, tmp_path):
     AutoModel.from_pretrained(tmp_path)
 
 
-@every_draw
+@some_draws
 def test_the_base_models_last_states_times_the_output_matrix_are_the_logits(seed):
     model = draw_model(CoupledGPTConfig, seed)
     inputs = inputs_of(model)
@@ -53,7 +53,7 @@ def test_the_base_models_last_states_times_the_output_matrix_are_the_logits(seed
 
 
 @every_family
-@every_draw
+@some_draws
 def test_no_training_decays_a_parameter_of_one_dimension(kind, seed, tmp_path):
     model = draw_model(kind, seed)
     arguments = TrainingArguments(str(tmp_path), weight_decay=0.1, use_cpu=True, report_to="none")
@@ -64,6 +64,7 @@ def test_no_training_decays_a_parameter_of_one_dimension(kind, seed, tmp_path):
         assert {name for name in decayed if "_proj.weight" in name}
 
 
+@pytest.mark.thorough
 @every_family
 def test_the_draws_are_of_every_kind(kind):
     """Rare combinations aside, such as passes over labels, that other tests build by hand."""
