@@ -1,5 +1,8 @@
 """Models of both families with every kind of positions, with random weights in double precision, and texts for them."""
 
+import copy
+from typing import Any
+
 import torch
 from transformers import BatchEncoding
 
@@ -88,6 +91,17 @@ def tokens_of(*texts: str) -> torch.LongTensor:
 
 def build(name="windowed", **options):
     """A tiny model, the same at every call."""
+    kept = f"{name}, {options}"
+    if kept not in _BUILT:
+        _BUILT[kept] = _make(name, options)
+    torch.manual_seed(0)
+    return copy.deepcopy(_BUILT[kept])
+
+
+_BUILT: dict[str, Any] = {}
+
+
+def _make(name: str, options: dict[str, Any]) -> Any:
     torch.manual_seed(0)
     if name in DECODERS:
         sizes = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48, "max_position_ids": 60}

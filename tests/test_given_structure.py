@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from cases import in_turn
 from given_subjects import BY_IDS, WORDS, given, given_decoder, given_encoder
 from position_subjects import (
     DECODERS,
@@ -335,8 +336,10 @@ def inputs_of(model, batch):
 # Generation.
 
 
-@pytest.mark.parametrize("name", [name for name in DECODERS if name != "none"])
-@pytest.mark.parametrize("options", [{}, {"num_beams": 2}, {"use_cache": False}], ids=str)
+WAYS: list[dict] = [{}, {"num_beams": 2}, {"use_cache": False}]
+
+
+@pytest.mark.parametrize(("name", "options"), in_turn([name for name in DECODERS if name != "none"], WAYS))
 def test_the_plan_that_is_derived_changes_nothing_if_it_is_given_to_generate(name, options):
     model, batch = build(name), encode(name, *PROMPTS, side="left")
     columns = batch.input_ids.shape[1] + model.config.rule.plan(batch.input_ids, 1).response_length

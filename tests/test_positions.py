@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from cases import in_turn
 from comparing import assert_same_weights
 from position_subjects import (
     DECODERS,
@@ -164,13 +165,17 @@ def test_kept_logits_and_their_loss_equal_those_of_the_full_forward(name):
         torch.testing.assert_close(kept.loss, expected.float())
 
 
-@pytest.mark.parametrize(
-    ("count", "options"),
-    [(4, {}), (14, {}), (6, {"use_cache": False}), (6, {"do_sample": True, "num_return_sequences": 2})],
-    ids=["planned", "more than planned", "no cache", "samples"],
-)
-@every_decoder
-def test_generated_logits_are_those_of_a_full_forward_of_each_prompt(name, count, options):
+WAYS = {
+    "planned": (4, {}),
+    "more than planned": (14, {}),
+    "no cache": (6, {"use_cache": False}),
+    "samples": (6, {"do_sample": True, "num_return_sequences": 2}),
+}
+
+
+@pytest.mark.parametrize(("name", "way"), in_turn(DECODERS, [*WAYS]))
+def test_generated_logits_are_those_of_a_full_forward_of_each_prompt(name, way):
+    count, options = WAYS[way]
     # 14 tokens are more than any rule plans for, also for one that goes on.
     length = {"min_new_tokens": count, "max_new_tokens": count}
     assert_written_as_by_full_forwards(build(name), encode(name, *PROMPTS), **length, **options)
