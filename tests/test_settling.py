@@ -48,12 +48,12 @@ def build(task: EncoderTask = SUMS, **options) -> PairwiseBertForTokenClassifica
 
 def oracle(cases: Cases) -> torch.Tensor:
     """Ideal labels of cases as logits, by the arithmetic of columns, one case at a time."""
-    logits = torch.zeros(len(cases.tokens), len(STATES))
-    for row, token in enumerate(cases.tokens.tolist()):
-        slots = zip(*(part[row].tolist() for part in (cases.keys, cases.key_states, cases.relations)), strict=True)
-        seen = [(relation, key, state) for key, state, relation in slots if relation >= 0]
-        logits[row, ideal_sum(token, seen) if len(cases.keys[row]) == 4 else ideal_product(token, seen)] = 1.0
-    return logits
+    slots = (part.tolist() for part in (cases.keys, cases.key_states, cases.relations))
+    labels = []
+    for token, keys, states, relations in zip(cases.tokens.tolist(), *slots, strict=True):
+        seen = [slot for slot in zip(relations, keys, states, strict=True) if slot[0] >= 0]
+        labels.append(ideal_sum(token, seen) if len(keys) == 4 else ideal_product(token, seen))
+    return torch.nn.functional.one_hot(torch.tensor(labels, dtype=torch.long), len(STATES)).float()
 
 
 def digit(token: int) -> int:
