@@ -4,7 +4,7 @@ import copy
 import difflib
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import cache
 from itertools import chain
@@ -91,7 +91,7 @@ def read_recipe(file: Path) -> Recipe:
         ValueError: the file is not a mapping of names to values; or it has anchors, and a few hundred bytes of anchors can
             stand for gigabytes.
     """
-    return _read_mapping(file, RecipeLoader)
+    return _read_mapping(file, _parse_recipe)
 
 
 def is_repository(source: str) -> bool:
@@ -106,7 +106,7 @@ def read_settings(file: Path) -> Recipe:
     Raises:
         ValueError: the file is not such a mapping.
     """
-    return _read_mapping(file, yaml.SafeLoader)
+    return _read_mapping(file, yaml.safe_load)
 
 
 class RecipeLoader(yaml.SafeLoader):
@@ -122,14 +122,14 @@ class RecipeLoader(yaml.SafeLoader):
 
 
 @cache
-def _parsed(text: str, loader: type[yaml.SafeLoader]) -> object:
-    """What YAML stands for. The package's recipes are read many times, and reading one takes milliseconds."""
-    return yaml.load(text, loader)
+def _parse_recipe(text: str) -> object:
+    """What a recipe's text stands for. Recipes are read many times, and reading one takes milliseconds."""
+    return yaml.load(text, RecipeLoader)
 
 
-def _read_mapping(file: Path, loader: type[yaml.SafeLoader]) -> Recipe:
+def _read_mapping(file: Path, parse: Callable[[str], object]) -> Recipe:
     try:
-        settings = copy.deepcopy(_parsed(read_text(file), loader))
+        settings = copy.deepcopy(parse(read_text(file)))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ValueError(f"{file} is not a recipe in YAML: {one_line(error)}") from error
     if not isinstance(settings, dict):
