@@ -283,10 +283,10 @@ def test_training_draws_trained_sizes_of_its_own_split_only(task):
         0,
         collator=task.family.training_collator(model.config, task.family.training_arguments()),
         batch_size=32,
-        num_batches=40,
+        num_batches=12,
     )
     batches.practise(check_neighbourhoods(model, task).failing)
-    for index in range(40):
+    for index in range(12):
         examples, _ = batches.global_batch(index)
         for row, query in zip(examples.tokens, examples.query_lengths, strict=True):
             words = "".join(task.tokens[token] for token in row[1 : query - 1]).split(task.sign or None)

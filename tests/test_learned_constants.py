@@ -355,7 +355,7 @@ def test_no_ring_of_an_alarm_comes_while_it_is_left():
                 ring(signal.SIGALRM, None)
 
 
-QUICK = 6
+QUICK = 4
 """So many functions are learned by the plain tests, and the others before a release."""
 
 NAMES = [name if number < QUICK else pytest.param(name, marks=pytest.mark.release) for number, name in enumerate(FUNCTIONS)]

@@ -117,7 +117,9 @@ def test_the_fine_tuning_of_trl_reads_rows_of_structure(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["llama", pytest.param("bert", marks=pytest.mark.release)])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("llama", marks=pytest.mark.thorough), pytest.param("bert", marks=pytest.mark.release)]
+)
 def test_compiled_models_agree_without_a_break_of_their_graph(kind):
     model = structured(kind, "sdpa")
     expected = model(ids_of(), pair_map=map_of()).logits
