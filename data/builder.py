@@ -238,7 +238,7 @@ def _longest_rows(task: Task, max_length: int, structure: Structure) -> tuple[pa
     return pa.concat_tables(with_pair_maps(pa.concat_tables(rows), task, structure)), max(tokens)
 
 
-# A dataset is described more often than it is made, and the rows of each of its files are another dataset.
+# Each file of a push is a dataset of its own, of the same task and lengths.
 @lru_cache(maxsize=64)
 def _shortest(task: Task, split: str, min_length: int | None, max_length: int) -> int:
     """The shortest length of the problems of a split.

@@ -93,7 +93,7 @@ class Lengths:
         """Lengths (count at most, operands) of the smallest problems that are drawn, the smallest first."""
         generator = make_generator("lengths", min_length)
         drawn = self.sample_lengths(generator, 4096, min_length, min(max_length, min_length + 4))
-        # A set finds the few different ones sooner than `np.unique` sorts all.
+        # Where few are different, as of few numbers, a set finds them sooner than `np.unique` sorts all.
         different = sorted({*map(tuple, drawn.tolist())}, key=lambda lengths: (sum(lengths), lengths))
         return np.array(different[:count], dtype=drawn.dtype)
 

@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from functools import cache
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,8 @@ def read_recipe(file: Path) -> Recipe:
         ValueError: the file is not a mapping of names to values; or it has anchors, and a few hundred bytes of anchors can
             stand for gigabytes.
     """
-    return _read_mapping(file, _parse_recipe)
+    # Whoever reads a recipe may change it.
+    return copy.deepcopy(_read_mapping(file, _parse_recipe))
 
 
 def is_repository(source: str) -> bool:
@@ -121,7 +122,7 @@ class RecipeLoader(yaml.SafeLoader):
         raise yaml.YAMLError("it has aliases (*NAME), which no recipe needs")
 
 
-@cache
+@lru_cache(maxsize=256)
 def _parse_recipe(text: str) -> object:
     """What a recipe's text stands for. Recipes are read many times, and reading one takes milliseconds."""
     return yaml.load(text, RecipeLoader)
@@ -129,7 +130,7 @@ def _parse_recipe(text: str) -> object:
 
 def _read_mapping(file: Path, parse: Callable[[str], object]) -> Recipe:
     try:
-        settings = copy.deepcopy(parse(read_text(file)))
+        settings = parse(read_text(file))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ValueError(f"{file} is not a recipe in YAML: {one_line(error)}") from error
     if not isinstance(settings, dict):

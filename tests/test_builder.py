@@ -153,10 +153,16 @@ def test_no_problem_stands_in_two_splits_or_twice_in_one(task):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "count"), [({"max_length": 3}, 984), ({"max_length": 3, "split": "test"}, 67)], ids=str
+    ("arguments", "count"),
+    [
+        ({"task": "copy", "max_length": 3}, 984),
+        ({"task": "copy", "max_length": 3, "split": "test"}, 67),
+        pytest.param({"max_length": 2, "split": "test"}, 592, marks=pytest.mark.thorough),
+    ],
+    ids=str,
 )
 def test_as_many_rows_as_a_split_holds_are_all_of_its_problems(arguments, count):
-    rows = [load("copy", min_length=1, num_samples=number, **arguments) for number in (count, 3 * count)]
+    rows = [load(min_length=1, num_samples=number, **arguments) for number in (count, 3 * count)]
     assert [len({row["prompt"] for row in part}) for part in rows] == [count, count]
 
 

@@ -37,6 +37,12 @@ def adder(main_job, tmp_path) -> Path:
     return Path(shutil.copytree(main_job, tmp_path / "addition"))
 
 
+@pytest.fixture(autouse=True)
+def briefly_asked(monkeypatch):
+    """Lengths that are called proved are searched for a wrong problem for a moment."""
+    monkeypatch.setattr(length_certificate, "ASKED_SECONDS", 0.2)
+
+
 def misread_two_digits(folder) -> None:
     change_json(folder / "tokenizer.json", normalizer={"type": "Replace", "pattern": {"String": "65"}, "content": "11"})
 
@@ -293,12 +299,6 @@ def test_only_the_checkpoints_own_question_writes_into_its_folder(adder, tmp_pat
     with pytest.raises(SystemExit):
         evaluation.main([str(adder), "--certify", "--task", "copy", "--output_dir", str(tmp_path / "out")])
     assert (adder / "certificate.json").read_bytes() == before
-
-
-@pytest.fixture(autouse=True)
-def briefly_asked(monkeypatch):
-    """Lengths that are called proved are searched for a wrong problem for a moment."""
-    monkeypatch.setattr(length_certificate, "ASKED_SECONDS", 0.2)
 
 
 def constructed(folder: Path, bits: int = 2) -> Path:

@@ -146,6 +146,7 @@ def test_attention_is_drawn_on_one_device(name, tmp_path, monkeypatch):
     "words",
     [
         ["addition", "--muon_learning_rate", "0.02", "--until_certified", "True"],
+        pytest.param(["addition", "--until_certified", "False"], marks=pytest.mark.release),
         pytest.param(["addition-absolute", "--practise_worst", "4"], marks=pytest.mark.thorough),
         ["addition-absolute-proved", "--practise_worst", "4"],
         pytest.param(["encoder-addition-settling", "--until_certified", "True"], marks=pytest.mark.thorough),

@@ -45,11 +45,12 @@ def check(model, draw):
         assert bytes_of_a_row(model, draw, autocast) <= bound
 
 
+@pytest.mark.parametrize("layers", [2, pytest.param(None, marks=pytest.mark.release)], ids=["two layers", "all layers"])
 @pytest.mark.parametrize("name", RECIPES)
-def test_no_recipe_needs_more_than_the_bound(name):
+def test_no_recipe_needs_more_than_the_bound(name, layers):
     run = parse_run([name, "--use_cpu", "True", "--bf16", "False"])
-    # A third layer would need the memory that the second one gives back; the first one alone has fewer queries.
-    run.config.num_hidden_layers = min(2, run.config.num_hidden_layers)
+    # A third layer should need the memory that the second one gives back; the first one alone has fewer queries.
+    run.config.num_hidden_layers = min(layers or run.config.num_hidden_layers, run.config.num_hidden_layers)
     model = run.task.family.model_class(run.config).eval()
     part = run.task.for_evaluation.parts[-1]
     lengths = part.operand_lengths(min(max(run.data.validation_lengths), max(8, run.data.min_length)))

@@ -43,7 +43,8 @@ def assert_trains_as_in_float32(model, batch) -> None:
         if learns:
             model.zero_grad()
             loss.backward()
-            assert all(weights.grad.isfinite().all() for weights in model.parameters() if weights.grad is not None)
+            derivatives = [weights.grad for weights in model.parameters() if weights.grad is not None]
+            assert derivatives and all(each.isfinite().all() for each in derivatives)
 
 
 def with_wrong_labels(batch: dict, classes: int) -> dict:

@@ -77,6 +77,7 @@ def test_a_trained_encoder_is_certified_and_adds_at_any_length(ternary, tmp_path
     verified_alone(ternary)
 
 
+@pytest.mark.thorough
 def test_a_checkpoint_holds_its_task_as_a_table(ternary):
     checkpoint = load_checkpoint(str(ternary))
     assert checkpoint.task == TERNARY
@@ -85,6 +86,7 @@ def test_a_checkpoint_holds_its_task_as_a_table(ternary):
         checkpoint.model(**checkpoint.tokenizer("21+01=>>", return_tensors="pt"))
 
 
+@pytest.mark.thorough
 def test_broken_weights_and_another_table_are_refused(ternary, tmp_path):
     folder = shutil.copytree(ternary, tmp_path / "broken", ignore=shutil.ignore_patterns("best"))
     weights = load_file(folder / "model.safetensors")

@@ -57,7 +57,8 @@ def check_shares(make, indices, shares=SHARES):
 
 
 @pytest.mark.parametrize("name", all_but({*list_recipes()} - {*recipes_of_kinds()}, list_recipes()))
-def test_rows_of_any_number_of_processes_are_those_of_one(name, monkeypatch):
+@pytest.mark.parametrize("shares", [FEW_SHARES, pytest.param([(8, 1)], marks=pytest.mark.release)], ids=["few", "eight"])
+def test_rows_of_any_number_of_processes_are_those_of_one(name, shares, monkeypatch):
     options = ["--batch_size", str(ROWS), "--bf16", "False", "--use_cpu", "True"]
     if name.startswith("paper-"):
         options += ["--num_train_samples", str(SAMPLES)]
@@ -68,7 +69,7 @@ def test_rows_of_any_number_of_processes_are_those_of_one(name, monkeypatch):
         run.training.gradient_accumulation_steps = accumulation
         return trainer.training_batches(run)
 
-    check_shares(make, range(2), FEW_SHARES)
+    check_shares(make, range(2), shares)
 
 
 @pytest.mark.parametrize("sampling", ["fixed", "random_start", "batch_start", "multiplier", "randomized"])

@@ -78,6 +78,9 @@ def test_every_implementation_is_a_loop_over_pairs(kind, enter, heads):
         torch.testing.assert_close(slope, model.structure.table.grad, atol=1e-4, rtol=1e-4)
 
 
+MASK_OF_HEADS = torch.ones(2, 4, TOKENS, TOKENS).tril().bool()
+
+
 def assert_flex_attention_agrees(kind, **given):
     expected = structured(kind, "sdpa")(ids_of(), pair_map=map_of(), **given).logits
     with torch.no_grad():
@@ -89,13 +92,16 @@ def assert_flex_attention_agrees(kind, **given):
 @pytest.mark.parametrize("kind", KINDS)
 def test_flex_attention_agrees(kind, uncompiled):
     assert_flex_attention_agrees(kind)
-    assert_flex_attention_agrees(kind, attention_mask=torch.ones(2, 4, TOKENS, TOKENS).tril().bool())
+    assert_flex_attention_agrees(kind, attention_mask=MASK_OF_HEADS)
 
 
-# It is compiled for half a minute. Before a release, it is compiled for every family.
-@pytest.mark.thorough
-def test_compiled_flex_attention_agrees():
-    assert_flex_attention_agrees("llama")
+# It is compiled for half a minute.
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.thorough if kind == "llama" else pytest.mark.release) for kind in KINDS]
+)
+def test_compiled_flex_attention_agrees(kind):
+    assert_flex_attention_agrees(kind, attention_mask=MASK_OF_HEADS)
 
 
 @pytest.mark.parametrize("kind", DECODERS)

@@ -551,14 +551,14 @@ class _Steps(dict[tuple[int, int], tuple[list[_End], list[float]]]):
 
 
 class _Favourite(NamedTuple):
-    """How many words there are if one letter counts `FAVOURED` times, up to a factor for each number of columns.
+    """How words are drawn if one letter counts `FAVOURED` times.
 
     Attributes:
         letter: the letter; -1 if all count once.
         lengths_to: for each state, the numbers of columns of the words that reach it.
-        lengths_from: the same of the words that it leads to a rare symbol, less one.
+        lengths_from: the same of the words that lead from it to a rare symbol, less one.
         steps_to: the steps of the words that reach a state, the last one first.
-        steps_from: the steps of the words that it leads to a rare symbol.
+        steps_from: the steps of the words that lead from a state to a rare symbol.
     """
 
     letter: int
@@ -627,7 +627,7 @@ class _Paths:
         return (*word, self.generator.choice(rare))
 
     def _walk(self, state: int, columns: int, steps: _Steps) -> tuple[list[int], int]:
-        """The letters of so many steps from a state, and the state behind them. A large machine has millions."""
+        """The letters of so many steps from a state, and the state behind them. A large machine takes millions of steps."""
         uniform, choice = self.generator.random, self.generator.choice
         word: list[int] = []
         for left in range(columns - 1, -1, -1):

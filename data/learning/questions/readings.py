@@ -8,6 +8,9 @@ from longhand.data.learning.questions.functions import AskedFunction, shown
 from longhand.data.learning.questions.words import Word
 from longhand.modeling.transducer import MOST_SYMBOLS, RESERVED
 
+LONGEST_KEPT = 16
+"""What is written for words of so many columns is kept, since each machine that is tried is compared on all short words."""
+
 CAUSAL_WORDS = 400
 """Words whose beginnings are all asked before anything is learned."""
 
@@ -67,7 +70,8 @@ class Reading:
         """
         if self.answer == "last":
             return tuple(self.last(word[:end]) for end in range(1, len(word) + 1))
-        # Each machine that is tried is compared on the same short words.
+        if len(word) > LONGEST_KEPT:
+            return self._in_columns(word)
         if (known := self._written.get(word)) is None:
             known = self._written[word] = self._in_columns(word)
         return known

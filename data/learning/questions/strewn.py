@@ -223,7 +223,7 @@ class _Drawing(NamedTuple):
 
     def between(self, shortest: int, most: int) -> str:
         """A text with as many symbols."""
-        return "".join(self.generator.choices(self.alphabet, k=self.generator.choice(range(shortest, most + 1))))
+        return "".join(self.generator.choices(self.alphabet, k=self.generator.randint(shortest, most)))
 
     def of(self, length: int) -> str:
         """A text of a length."""

@@ -20,7 +20,8 @@ MOST_LETTERS = 10_000
 """A task with more different columns is refused: each is an input of every state."""
 
 GROUPS = 1_000
-"""A number is cut into groups of digits, of which there are so many at most: this is faster than digit by digit."""
+"""A number is cut into groups of digits, of which there are so many at most, or which are one digit each. The digits of a
+long number are found in half the time that digit by digit takes."""
 
 Word = tuple[int, ...]
 Argument = int | str
@@ -44,7 +45,7 @@ class Words:
         operands: how many arguments there are.
         are_numbers: whether arguments are numbers; otherwise they are texts.
         fragments: texts over the alphabet that are strewn into random words, such as constants of the function's code.
-        single_out: makes `singled_out`, which many functions are refused without.
+        single_out: makes `singled_out` when it is asked for first: many functions are refused before.
         untried: what the code holds and no word can show, in words; empty if there is nothing.
     """
 
@@ -93,11 +94,11 @@ class Words:
     @cached_property
     def _places(self) -> dict[str, int]:
         """The place of each symbol in the alphabet."""
-        return {symbol: place for place, symbol in enumerate(self.alphabet)}
+        return {symbol: self.alphabet.index(symbol) for symbol in self.alphabet}
 
     @cached_property
     def _groups(self) -> list[tuple[int, ...]]:
-        """The lowest digits of the numbers that have no more, the ones first: numbers are cut into groups of digits."""
+        """The digits of each group, the ones first, by the number that it stands for."""
         columns = next(columns for columns in range(9, 0, -1) if columns == 1 or self.base**columns <= GROUPS)
         return [digits[::-1] for digits in product(range(self.base), repeat=columns)]
 
