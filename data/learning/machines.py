@@ -633,7 +633,8 @@ class _Paths:
         for left in range(columns - 1, -1, -1):
             ends, counts = steps[left, state]
             state, letters, favoured, weight = ends[bisect(counts, uniform() * counts[-1], 0, len(ends) - 1)]
-            word.append(favoured if favoured >= 0 and uniform() * weight < FAVOURED - 1.0 else choice(letters))
+            is_favoured = favoured >= 0 and uniform() * weight < FAVOURED - 1.0
+            word.append(favoured if is_favoured else choice(letters))
         return word, state
 
 
