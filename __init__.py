@@ -22,7 +22,8 @@ if TYPE_CHECKING:
         PairwiseBertForTokenClassification,
         PairwiseBertModel,
     )
-    from longhand.modeling.structured_models import with_structure
+    from longhand.modeling.structure_rules import check_rule, structure_rule
+    from longhand.modeling.structured_models import structure_parameters, with_structure
 else:
     # Type checkers see the imports above instead.
     __getattr__, __dir__ = names_on_demand(
@@ -36,11 +37,14 @@ else:
             "PairwiseBertForSequenceClassification": "longhand.modeling",
             "PairwiseBertForTokenClassification": "longhand.modeling",
             "PairwiseBertModel": "longhand.modeling",
+            "check_rule": "longhand.modeling.structure_rules",
             "collate_rows": "longhand.data.collator",
             "compute_metrics": "longhand.data.metrics",
             "exact_match_reward": "longhand.hub_cards.metrics.exact_match_by_length.counting",
             "load": "longhand.hub_cards.checkpoints.solver",
             "preprocess_logits": "longhand.data.metrics",
+            "structure_parameters": "longhand.modeling.structured_models",
+            "structure_rule": "longhand.modeling.structure_rules",
             "with_structure": "longhand.modeling.structured_models",
             "zoo": "longhand.hub_cards.checkpoints.load",
         },
@@ -58,11 +62,14 @@ __all__ = [
     "PairwiseBertForTokenClassification",
     "PairwiseBertModel",
     "__version__",
+    "check_rule",
     "collate_rows",
     "compute_metrics",
     "exact_match_reward",
     "load",
     "preprocess_logits",
+    "structure_parameters",
+    "structure_rule",
     "with_structure",
     "zoo",
 ]

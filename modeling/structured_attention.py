@@ -145,6 +145,38 @@ def base_attention(implementation: str, module: nn.Module) -> Callable[..., tupl
     return ALL_ATTENTION_FUNCTIONS[implementation]
 
 
+def _check_width(module: nn.Module, attention_mask: Tensor, key: Tensor) -> None:
+    """Raise ValueError for a mask of pairs that has more keys than a layer, which lost those before its window."""
+    keys, masked = key.shape[2], attention_mask.shape[-1]
+    if masked > keys:
+        raise ValueError(
+            f"{type(module).__name__} keeps the last {keys} of {masked} tokens, and a mask of pairs is for all: generate "
+            "with use_cache=False, or with a DynamicCache() that was made without a configuration"
+        )
+
+
+def _readable(
+    implementation: str, module: nn.Module, query: Tensor, key: Tensor, attention_mask: Any, kwargs: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    """Return a mask, and further arguments of an attention function of transformers, so that it reads a mask of pairs.
+
+    Eager attention would add a bool as a number, and flex attention too, of the first head alone.
+
+    Raises:
+        ValueError: the layer has fewer keys than the mask.
+    """
+    if not isinstance(attention_mask, Tensor) or attention_mask.ndim != 4:
+        return attention_mask, kwargs
+    _check_width(module, attention_mask, key)
+    if implementation == "sdpa" or (implementation == "eager" and attention_mask.dtype != torch.bool):
+        return attention_mask, kwargs
+    keys = key.shape[2]
+    added = _as_mask(query.new_zeros(1, 1, query.shape[2], keys), attention_mask, False, keys, query)
+    if implementation == "eager":
+        return added, kwargs
+    return None, {**kwargs, "position_bias": added.expand(len(query), query.shape[1], -1, -1)}
+
+
 def _attention_with_structure(implementation: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
     """Return the attention function of this name that reads a `GivenStructure`."""
 
@@ -153,16 +185,20 @@ def _attention_with_structure(implementation: str) -> Callable[..., tuple[Tensor
         if structure is None:
             if kwargs.get("pair_map") is not None:
                 raise ValueError("pair_map is read by the model that with_structure returned, not by a part of it")
+            attention_mask, kwargs = _readable(implementation, module, query, key, attention_mask, kwargs)
             return base(module, query, key, value, attention_mask, *arguments, **kwargs)
         if structure.reached is not None:
             structure.reached.append(ReachedAttention(module, query.shape[1], query.shape[-1]))
         if structure.relations is None and structure.position_bias is None:
+            attention_mask, kwargs = _readable(implementation, module, query, key, attention_mask, kwargs)
             return base(module, query, key, value, attention_mask, *arguments, **kwargs)
         if structure.reached is None and not hasattr(module, LAYER):
             raise ValueError(
                 f"with_structure did not find {type(module).__name__} as attention of a text to itself: it is of a later "
                 "layer, or reads encoder_hidden_states, for which structure says nothing"
             )
+        if isinstance(attention_mask, Tensor) and attention_mask.ndim == 4:
+            _check_width(module, attention_mask, key)
         bias = _structure_bias(structure, module, query, key, kwargs.get("scaling"))
         if (own_bias := kwargs.pop("position_bias", None)) is not None:
             bias = bias + own_bias

@@ -8,10 +8,16 @@
 
 The model stays the same object and keeps its weights. Its class becomes a subclass of the same name, whose forward pass
 takes structure, and it has one module more, `structure`, with the table of every layer. Tables start with zeros, so that
-relations change nothing until they are trained. A call without structure reads no table.
+relations change nothing until they are trained. A call without structure reads no table, unless the model has a rule:
+
+    model = with_structure(model, num_relations=5, rule=rule)
+
+A rule, see `structure_rules.py`, derives structure from the tokens. It is asked in every forward pass to which no structure
+is given, and at each step of `generate()`.
 """
 
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
@@ -23,7 +29,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.cache_utils import Cache
+from transformers.cache_utils import Cache, DynamicCache
 from transformers.generation import GenerationMixin
 from transformers.modeling_utils import load_state_dict, safe_save_file
 from transformers.utils import cached_file
@@ -31,8 +37,17 @@ from transformers.utils import cached_file
 from .coupling import CouplingRule, find_rule, plan_position_ids
 from .generation_coupled_gpt import SUPPORTED_MODES
 from .pretrained import LonghandPreTrainedModel
-from .relations import coupled_pair_map, level_ranges, num_coupled_relations
-from .structure import PairShape, check_whole_numbers, read_pair_map, read_position_bias, read_position_ids
+from .relations import coupled_pair_map, hiding_bias, level_ranges, num_coupled_relations
+from .structure import (
+    PairShape,
+    check_whole_numbers,
+    is_pair_mask,
+    read_pair_map,
+    read_pair_mask,
+    read_position_bias,
+    read_position_ids,
+)
+from .structure_rules import StructureRule, ask_rule, load_rule, name_of, save_rule
 from .structured_attention import GIVES, IMPLEMENTATIONS, LAYER, PREFIX, STRUCTURE, GivenStructure, find_attention
 from .vocabulary import PAD
 
@@ -58,7 +73,7 @@ class StructureConfig:
     """What a model with structure reads, and the sizes of its tables.
 
     Attributes:
-        num_relations: number of relations of the pair maps that calls give, 0 to this number - 1; None for none.
+        num_relations: number of relations of the pair maps that calls or a rule give, 0 to this number - 1; None for none.
         levels: number of ids of a token, whose differences are the relations; None if calls give maps.
         relation_range: the smallest and the largest distinct difference, query minus key: two integers for all levels, or
             two for each level in turn; None without levels.
@@ -67,6 +82,7 @@ class StructureConfig:
         share_layers: whether all layers have one table.
         layers, heads, head_dim: sizes of the model's attention.
         model_class, base_model: the class of the model, and where it came from.
+        rule: what `describe_rule` says of the model's rule, in a file; None for none.
 
     Raises:
         ValueError: a value is not legal.
@@ -82,6 +98,7 @@ class StructureConfig:
     head_dim: int = 0
     model_class: str = ""
     base_model: str = ""
+    rule: dict[str, Any] | None = None
 
     SIZES: ClassVar[tuple[str, ...]] = ("layers", "heads", "head_dim")
 
@@ -151,6 +168,38 @@ class Structure(nn.Module):
         return relations, self.table
 
 
+@dataclass
+class StructurePlan:
+    """Structure of whole sequences, of which a forward pass reads the part of its tokens: what a rule says, or a plan.
+
+    Attributes:
+        columns: number of tokens.
+        relations: (batch or 1, heads or 1, columns, columns), or None.
+        level_ids: ids of the structure's levels (batch or 1, levels, columns), or None.
+        own_ids: position ids of the model's own (batch or 1, columns), or None.
+        position_bias: (batch or 1, heads or 1, columns, columns), or None.
+        attention_mask: who sees whom, of this shape, bool or added to scores, or None.
+    """
+
+    columns: int
+    relations: Tensor | None = None
+    level_ids: Tensor | None = None
+    own_ids: Tensor | None = None
+    position_bias: Tensor | None = None
+    attention_mask: Tensor | None = None
+
+    PARTS: ClassVar[tuple[str, ...]] = ("relations", "level_ids", "own_ids", "position_bias", "attention_mask")
+
+    def expand(self, copies: int) -> "StructurePlan":
+        """Return the plan with every row repeated for its copies, which are beams or samples; one row stands for all."""
+        repeated = {}
+        for name in self.PARTS:
+            part = getattr(self, name)
+            if part is not None and len(part) > 1:
+                repeated[name] = part.repeat_interleave(copies, dim=0)
+        return replace(self, **repeated)
+
+
 class StructuredModel:
     """What a model with structure has beside its own class, which is the next one in its order of classes."""
 
@@ -163,15 +212,19 @@ class StructuredModel:
 
     structure: Any
 
-    def forward(self, *arguments, **kwargs):
-        """Answer as the model's own class does, with structure.
+    structure_rule: StructureRule | None = None
+    """What derives structure where none is given."""
 
-        Further arguments:
+    def forward(self, *arguments, **kwargs):
+        """Answer as the model's own class does, with structure: what is given, or else what the model's rule says.
+
+        Further arguments, of which any one takes the place of the rule:
             pair_map: (batch or 1, queries, keys) or (batch or 1, heads, queries, keys), relations 0 to `num_relations` - 1
                 of tokens of the input as queries to these and the tokens of a cache before them as keys; -1 for pairs that
                 are not related, to whose scores nothing is added.
             position_ids: of a model with `levels`, (batch or 1, levels, keys); (batch, queries) are the model's own.
             position_bias: (batch or 1, heads or 1, queries, keys), added to the scores of every layer.
+            attention_mask: of pairs, (batch or 1, heads or 1, queries, keys), bool or added to scores: who sees whom.
 
         Raises:
             ValueError: structure has another shape, type or range, or the model cannot read it.
@@ -193,7 +246,11 @@ class StructuredModel:
         elif ids is not None:
             self.check_reads_ids()
         if all(part is None for part in given.values()):
+            if self.structure_rule is not None and ids is None and not is_pair_mask(kwargs.get("attention_mask")):
+                return kwargs | self._derive_structure(kwargs)
+            self._warn_in_training(reads_tables=False)
             return kwargs
+        self._warn_in_training(reads_tables=any(given.get(part) is not None for part in ("pair_map", "position_ids")))
         inputs = next((kwargs[name] for name in ("input_ids", "inputs_embeds") if kwargs.get(name) is not None), None)
         if inputs is None:
             raise ValueError(f"structure is for the tokens of {type(self).__name__}: give input_ids or inputs_embeds")
@@ -201,10 +258,139 @@ class StructuredModel:
         batch, tokens = inputs.shape[:2]
         columns = tokens + (0 if cache is None else int(cache.get_seq_length()))
         kwargs[STRUCTURE] = self.read_structure(batch, tokens, columns, **given, cache=cache)
-        if kwargs.get("position_ids") is not None and kwargs.get("attention_mask") is None:
-            # Without a mask, transformers takes ids that jump for several texts in one row.
-            kwargs["attention_mask"] = torch.ones(batch, columns, dtype=torch.long, device=inputs.device)
-        return kwargs
+        return _masked_ids(kwargs, batch, columns)
+
+    def _derive_structure(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a forward pass that the model's rule gives in place of those of a call.
+
+        Raises:
+            ValueError: the call does not have all tokens so far; or see `ask_rule`.
+        """
+        name, input_ids, cache = name_of(self._rule), kwargs.get("input_ids"), _cache_of(kwargs)
+        if input_ids is None:
+            raise ValueError(f"the rule {name} reads input_ids: give them, or structure such as pair_map, to embeddings")
+        if cached := 0 if cache is None else int(cache.get_seq_length()):
+            raise ValueError(
+                f"the rule {name} reads all tokens so far, and {cached} of them are in the cache alone: generate() keeps "
+                "them, or give structure, such as pair_map"
+            )
+        plan = self.ask_rule(input_ids, kwargs.get("attention_mask"))
+        self._warn_in_training(reads_tables=plan.relations is not None or plan.level_ids is not None)
+        derived = self._structure_of(plan, 0, plan.columns, len(input_ids), cache)
+        return _masked_ids({"attention_mask": kwargs.get("attention_mask"), **derived}, len(input_ids), plan.columns)
+
+    @property
+    def _rule(self) -> StructureRule:
+        rule: Any = self.structure_rule
+        return rule
+
+    def ask_rule(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> StructurePlan:
+        """Return what the model's rule says of tokens (batch, tokens), the first to the last so far.
+
+        Args:
+            attention_mask: (batch, tokens), 0 for padding, which no token sees; None if there is none.
+
+        Raises:
+            ValueError: it is no structure of this model for so many tokens.
+        """
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        answer = ask_rule(self._rule, input_ids, mask)
+        try:
+            plan = self._read_plan(*input_ids.shape, **answer)
+        except ValueError as error:
+            raise ValueError(f"the rule {name_of(self._rule)} gives what this model cannot read: {error}") from error
+        if plan.attention_mask is not None and attention_mask is not None:
+            # A token of padding sees itself, so that its state is a number.
+            itself = torch.eye(plan.columns, dtype=torch.bool, device=mask.device)
+            seen, pairs = attention_mask[:, None, None].bool() | itself, plan.attention_mask
+            is_bool = pairs.dtype == torch.bool
+            plan.attention_mask = pairs & seen if is_bool else pairs.where(seen, hiding_bias(pairs.dtype))
+        return plan
+
+    def _read_plan(
+        self,
+        batch: int,
+        columns: int,
+        pair_map: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        position_bias: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+    ) -> StructurePlan:
+        """Return structure of whole sequences; raise ValueError for what no forward pass of so many columns would take."""
+        plan = StructurePlan(columns)
+        if position_ids is not None and position_ids.ndim == 3:
+            # Read once, so that each step takes them as they are.
+            self.read_structure(batch, columns, columns, pair_map, position_ids)
+            plan.level_ids = position_ids.long()
+        elif position_ids is not None:
+            self.check_reads_ids()
+            plan.own_ids = read_position_ids(position_ids, batch, 1, (columns,)).squeeze(1)
+        if pair_map is not None or position_bias is not None:
+            read = self.read_structure(batch, columns, columns, pair_map, position_bias=position_bias)
+            plan.relations, plan.position_bias = read.relations, read.position_bias
+        if attention_mask is not None:
+            self.check_reads_structure()
+            if not is_pair_mask(attention_mask):
+                shape = tuple(attention_mask.shape)
+                raise ValueError(f"attention_mask must be ({batch} or 1, heads or 1, {columns}, {columns}), got {shape}")
+            read_pair_mask(attention_mask, PairShape(batch, self.structure_config.heads, columns, columns))
+            plan.attention_mask = attention_mask
+        return plan
+
+    def _structure_of(
+        self, plan: StructurePlan, first: int, columns: int, batch: int, cache: Cache | None = None
+    ) -> dict[str, Any]:
+        """Return the part of a plan for the tokens from the first to so many columns, as arguments of a forward pass."""
+        inputs: dict[str, Any] = {}
+        relations, bias, pairs = plan.relations, plan.position_bias, plan.attention_mask
+        if plan.own_ids is not None:
+            inputs["position_ids"] = plan.own_ids[:, first:columns].expand(batch, -1)
+        if relations is not None:
+            relations = relations[..., first:columns, :columns]
+        elif plan.level_ids is not None:
+            ids = plan.level_ids[..., :columns]
+            relations = self.relate(ids[..., first:], ids)
+        if bias is not None:
+            bias = bias[..., first:columns, :columns]
+        if pairs is not None:
+            pairs = pairs[..., first:columns, :columns].expand(batch, -1, -1, -1)
+            hidden = False if pairs.dtype == torch.bool else hiding_bias(pairs.dtype)
+            inputs["attention_mask"] = nn.functional.pad(pairs, (0, max(0, _room_of(cache) - columns)), value=hidden)
+        # A rule has been asked, so that no part of the model asks it again.
+        if self.structure_rule is not None or any(part is not None for part in (relations, bias, pairs)):
+            inputs[STRUCTURE] = self.give(columns, relations, bias, cache)
+        return inputs
+
+    def _warn_in_training(self, reads_tables: bool) -> None:
+        """Warn, once each, if a call in training reads no tables, or tables of zeros that are not trained.
+
+        Args:
+            reads_tables: whether the call does.
+        """
+        own: Any = self
+        owner: Any = self.has_tables[0] if self.has_tables else self
+        if torch.compiler.is_compiling() or not own.training or not self.structure_config.relations:
+            return
+        said: set[str] = owner.__dict__.setdefault("structure_warnings", set())
+        is_trained = any(weights.requires_grad for weights in owner.structure.parameters())
+        if is_trained and not reads_tables and "unread" not in said:
+            said.add("unread")
+            rule = "" if self.structure_rule is None else f", and what was given takes the place of {name_of(self._rule)}"
+            warnings.warn(
+                f"{type(self).__name__} is trained by a batch without pair_map or position_ids of levels{rule}: its tables "
+                "of relations learn nothing. Did a trainer or a collator drop a column? A rule needs none: "
+                "with_structure(model, rule=...)",
+                stacklevel=2,
+            )
+        if not is_trained and "frozen" not in said:
+            said.add("frozen")
+            learns = any(weights.requires_grad for weights in owner.parameters())
+            if learns and not any(bool(weights.detach().any()) for weights in owner.structure.parameters()):
+                warnings.warn(
+                    f"the tables of relations of {type(self).__name__} are zeros and frozen, so relations change nothing: "
+                    'with LoRA, LoraConfig(..., modules_to_save=["structure"]) trains them',
+                    stacklevel=2,
+                )
 
     def read_structure(
         self,
@@ -257,13 +443,8 @@ class StructuredModel:
         if relations is not None:
             owner = self.has_tables[0] if self.has_tables else self
             relations, table = owner.structure(relations)
-        # Static layers alone have keys of tokens that are yet to come. A decoder that could also read another text, such as
-        # GPT-2 with cross attention, has a cache of its own tokens in a larger one.
-        own_cache = getattr(cache, "self_attention_cache", cache)
-        layers = [] if own_cache is None else own_cache.layers
-        room = max((getattr(layer, "max_cache_len", 0) for layer in layers), default=0)
         enter = self.structure_config.relations_enter
-        return GivenStructure(columns, relations, table, enter, position_bias, room=room)
+        return GivenStructure(columns, relations, table, enter, position_bias, room=_room_of(cache))
 
     def check_reads_structure(self) -> None:
         """Raise ValueError if attention was given an implementation that reads no structure."""
@@ -294,7 +475,9 @@ class StructuredModel:
     def save_structure(
         self, folder: str | Path, *, is_main_process: bool = True, state_dict: dict[str, Tensor] | None = None
     ) -> None:
-        """Write the tables, what they are and a card into a folder, which `with_structure(base, folder)` reads.
+        """Write the tables, the rule, what they are and a card into a folder, which `with_structure(base, folder)` reads.
+
+        A rule that is registered is written by its name and arguments, another one with its file.
 
         A README.md that is no card of a structure, such as that of a whole model in the folder, stays as it is.
 
@@ -304,12 +487,14 @@ class StructuredModel:
             state_dict: the whole model's weights, as Accelerate's `get_state_dict` gathers them; None for the model's own.
 
         Raises:
-            ValueError: the tables are not whole: they are split over processes; or the model has none.
+            ValueError: the tables are not whole: they are split over processes; or the model has neither tables nor rule.
         """
-        if not self.structure_config.relations:
-            raise ValueError(f"{type(self).__name__} has no tables to save: num_relations or levels make them")
-        if tables := self._tables(state_dict, is_main_process):
-            Path(folder).mkdir(parents=True, exist_ok=True)
+        if not self._has_structure:
+            raise ValueError(
+                f"{type(self).__name__} has no tables to save, and no rule: num_relations or levels make tables"
+            )
+        tables = self._tables(state_dict, is_main_process)
+        if is_main_process:
             self._write_structure(Path(folder), tables)
             card = Path(folder) / "README.md"
             if not card.exists() or CARD_TAGS in card.read_text(encoding="utf-8"):
@@ -317,6 +502,8 @@ class StructuredModel:
 
     def _tables(self, state_dict: dict[str, Tensor] | None, is_main_process: bool) -> dict[str, Tensor]:
         """Return the tables of all processes, none if another one writes; arguments are those of `save_structure`."""
+        if not self.structure_config.relations:
+            return {}
         structure: Any = self.structure
         # PEFT keeps the tables that it trains beside those that were there before.
         if hasattr(structure, "modules_to_save"):
@@ -340,9 +527,17 @@ class StructuredModel:
             )
         return {"table": table.contiguous()} if is_main_process else {}
 
+    @property
+    def _has_structure(self) -> bool:
+        """Whether there is something to save."""
+        return bool(self.structure_config.relations) or self.structure_rule is not None
+
     def _write_structure(self, folder: Path, tables: dict[str, Tensor]) -> None:
+        """Write the tables, which may be none, what they are, and the rule."""
+        folder.mkdir(parents=True, exist_ok=True)
         safe_save_file(tables, folder / WEIGHTS_FILE, metadata={"format": "pt"})
-        values = json.dumps(asdict(self.structure_config), indent=2)
+        rule = None if self.structure_rule is None else save_rule(self.structure_rule, folder)
+        values = json.dumps(asdict(replace(self.structure_config, rule=rule)), indent=2)
         (folder / CONFIG_FILE).write_text(values + "\n", encoding="utf-8")
 
     def save_pretrained(
@@ -366,9 +561,9 @@ class StructuredModel:
             raise ValueError("push_to_hub pushes the model's own weights: save the state_dict, and upload the folder")
         own: Any = super()
         # transformers empties the state dict that it is given.
-        tables = self._tables(state_dict, is_main_process) if self.structure_config.relations else {}
+        tables = self._tables(state_dict, is_main_process)
         own.save_pretrained(save_directory, is_main_process, state_dict, False, *arguments, **kwargs)
-        if tables:
+        if is_main_process and self._has_structure:
             self._write_structure(Path(save_directory), tables)
         if push_to_hub and is_main_process:
             hub = {name: kwargs[name] for name in ("commit_message", "private", "token", "create_pr") if name in kwargs}
@@ -378,6 +573,34 @@ class StructuredModel:
 def _cache_of(arguments: dict[str, Any]) -> Cache | None:
     """Return the cache among the arguments of a forward pass, under its new or its old name."""
     return next((arguments[name] for name in ("cache", "past_key_values") if arguments.get(name) is not None), None)
+
+
+def _layers_of(cache: Cache | None) -> list[Any]:
+    """Return the layers of a cache of a model's own tokens.
+
+    A decoder that could also read another text, such as GPT-2 with cross attention, has them in a larger cache.
+    """
+    own_cache: Any = getattr(cache, "self_attention_cache", cache)
+    return [] if own_cache is None else own_cache.layers
+
+
+def _room_of(cache: Cache | None) -> int:
+    """Return the number of keys for which a cache has room; 0 for one that grows.
+
+    Static layers alone have keys of tokens that are yet to come.
+    """
+    return max((getattr(layer, "max_cache_len", 0) for layer in _layers_of(cache)), default=0)
+
+
+def _masked_ids(arguments: dict[str, Any], batch: int, columns: int) -> dict[str, Any]:
+    """Return arguments of a forward pass, with a mask if there are position ids.
+
+    Without a mask, transformers takes ids that jump for several texts in one row.
+    """
+    ids = arguments.get("position_ids")
+    if ids is not None and arguments.get("attention_mask") is None:
+        arguments["attention_mask"] = torch.ones(batch, columns, dtype=torch.long, device=ids.device)
+    return arguments
 
 
 def _card(config: StructureConfig) -> str:
@@ -400,34 +623,6 @@ model = longhand.with_structure({config.model_class}.from_pretrained("{config.ba
 """
 
 
-@dataclass
-class StructurePlan:
-    """Structure of prompt and response, for `generate()`.
-
-    Attributes:
-        columns: number of tokens that are planned.
-        relations: (batch or 1, heads or 1, columns, columns), or None.
-        level_ids: ids of the structure's levels (batch or 1, levels, columns), or None.
-        own_ids: position ids of the model's own (batch or 1, columns), or None.
-        embedded: number of tokens of a prompt that is given as embeddings alone.
-    """
-
-    columns: int
-    relations: Tensor | None = None
-    level_ids: Tensor | None = None
-    own_ids: Tensor | None = None
-    embedded: int = 0
-
-    def expand(self, copies: int) -> "StructurePlan":
-        """Return the plan with every row repeated for its copies, which are beams or samples; one row stands for all."""
-
-        def repeat(part: Tensor | None) -> Tensor | None:
-            return part if part is None or len(part) == 1 else part.repeat_interleave(copies, dim=0)
-
-        own_ids, level_ids = repeat(self.own_ids), repeat(self.level_ids)
-        return StructurePlan(self.columns, repeat(self.relations), level_ids, own_ids, self.embedded)
-
-
 class StructuredGeneration(StructuredModel):
     """`generate()` with plans of structure, for a model whose own class is a `GenerationMixin`."""
 
@@ -438,68 +633,69 @@ class StructuredGeneration(StructuredModel):
         *arguments,
         pair_map: Tensor | None = None,
         position_ids: Tensor | None = None,
+        position_bias: Tensor | None = None,
         **kwargs,
     ):
         """Generate as the own class does, with structure of prompt and response, of which every step reads its part.
+
+        Where no plan is given, a model's rule says at each step what it says of all tokens so far.
 
         Args:
             pair_map: a plan of relations, (batch or 1, columns, columns) or (batch or 1, heads, columns, columns), with a
                 column for padding on the left too. By default the response is as long as the plan.
             position_ids: a plan of ids, (batch or 1, levels, columns) of the structure's levels, or (batch or 1, columns) in
                 place of the model's own.
+            position_bias: a plan of what is added to scores, (batch or 1, heads or 1, columns, columns).
+            attention_mask: (batch, tokens) of the prompt, or a plan of who sees whom, bool or added to scores, (batch or 1,
+                heads or 1, columns, columns). Beside a plan, positions count all tokens, unless position_ids are given.
 
         Raises:
             ValueError: a plan has another shape, type or range, or is shorter than prompt and response; or `input_ids` and
                 `inputs_embeds` are of different prompts; or the way of decoding cannot read a plan.
         """
         own: Any = super()
-        for name in ("position_bias", STRUCTURE):
-            if kwargs.get(name) is not None:
-                raise ValueError(
-                    f"generate() takes no {name}: give plans of prompt and response as pair_map or position_ids"
-                )
-        if pair_map is None and position_ids is None:
+        if kwargs.get(STRUCTURE) is not None:
+            raise ValueError(f"generate() takes no {STRUCTURE}: give plans of prompt and response, such as pair_map")
+        given: dict[str, Any] = {"pair_map": pair_map, "position_ids": position_ids, "position_bias": position_bias}
+        if is_pair_mask(kwargs.get("attention_mask")):
+            given["attention_mask"] = kwargs.pop("attention_mask")
+        given = {name: part for name, part in given.items() if part is not None}
+        if given or self.structure_rule is not None:
+            self._check_decoding(own._prepare_generation_config(generation_config, **kwargs)[0], kwargs)
+        if not given:
             return own.generate(inputs, generation_config, *arguments, **kwargs)
         prompt, embeddings = kwargs.get("input_ids") if inputs is None else inputs, kwargs.get("inputs_embeds")
         if prompt is not None and embeddings is not None and prompt.shape[1] != embeddings.shape[1]:
             raise ValueError(
                 f"inputs_embeds must be of as many tokens as input_ids, {prompt.shape[1]}, got {embeddings.shape[1]}"
             )
-        embedded = embeddings if prompt is None else None
-        prompt = embedded if prompt is None else prompt
+        prompt = embeddings if prompt is None else prompt
         if prompt is None:
-            raise ValueError("a plan of pair_map or position_ids is for prompt and response: give input_ids too")
-        plan = self._read_plan(prompt.shape[0], prompt.shape[1], pair_map, position_ids)
-        plan.embedded = 0 if embedded is None else embedded.shape[1]
-        self._check_decoding(own._prepare_generation_config(generation_config, **kwargs)[0], kwargs)
-        given: Any = generation_config or self.generation_config  # type: ignore[attr-defined]  # of the own class
-        limits = (kwargs.get("max_new_tokens"), kwargs.get("max_length"), given.max_new_tokens, given.max_length)
+            raise ValueError(f"a plan of {', '.join(given)} is for prompt and response: give input_ids too")
+        batch, tokens = prompt.shape[:2]
+        plan = self._plan_response(batch, tokens, given)
+        if plan.attention_mask is not None:
+            # The plan says who sees whom; transformers makes positions by a mask of tokens.
+            kwargs["attention_mask"] = torch.ones(batch, tokens, dtype=torch.long, device=prompt.device)
+        settings: Any = generation_config or self.generation_config  # type: ignore[attr-defined]  # of the own class
+        limits = (kwargs.get("max_new_tokens"), kwargs.get("max_length"), settings.max_new_tokens, settings.max_length)
         if all(limit is None for limit in limits):
-            kwargs["max_new_tokens"] = plan.columns - prompt.shape[1]
+            kwargs["max_new_tokens"] = plan.columns - tokens
         return own.generate(inputs, generation_config, *arguments, structure_plan=plan, **kwargs)
 
-    def _read_plan(self, batch: int, tokens: int, pair_map: Tensor | None, position_ids: Tensor | None) -> StructurePlan:
+    def _plan_response(self, batch: int, tokens: int, given: dict[str, Any]) -> StructurePlan:
         """Return the plan of a prompt (batch, tokens); raise ValueError for one that cannot be read, or has no response."""
-        for name, part in {"pair_map": pair_map, "position_ids": position_ids}.items():
-            if part is not None:
+        for name, part in given.items():
+            if name in ("pair_map", "position_ids"):
                 check_whole_numbers(part, name)
-                if part.ndim < 2:
-                    raise ValueError(f"{name} of a plan must be (batch or 1, ..., columns), got {tuple(part.shape)}")
-        parts = [part for part in (pair_map, position_ids) if part is not None]
-        columns = parts[0].shape[-1]
-        level_ids = own_ids = relations = None
-        if position_ids is not None and position_ids.ndim == 3:
-            # Read once, so that each step takes them as they are.
-            self.read_structure(batch, columns, columns, pair_map, position_ids)
-            level_ids = position_ids.long()
-        elif position_ids is not None:
-            self.check_reads_ids()
-            own_ids = read_position_ids(position_ids, batch, 1, (columns,)).squeeze(1)
-        if pair_map is not None:
-            relations = self.read_structure(batch, columns, columns, pair_map).relations
+            if not isinstance(part, Tensor) or part.ndim < 2:
+                shown = tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__
+                raise ValueError(f"{name} of a plan must be (batch or 1, ..., columns), got {shown}")
+        columns = next(iter(given.values())).shape[-1]
+        plan = self._read_plan(batch, columns, **given)
         if columns <= tokens:
             raise ValueError(f"the plan has {columns} columns, and the prompt {tokens}: plan the response too")
-        return StructurePlan(columns, relations, level_ids, own_ids)
+        return plan
 
     def _check_decoding(self, settings: Any, kwargs: dict[str, Any]) -> None:
         """Raise ValueError for ways of decoding that are not known to give every token its part of a plan."""
@@ -510,7 +706,7 @@ class StructuredGeneration(StructuredModel):
         if settings.cache_implementation == "paged":
             unfit.append("continuous batching")
         if unfit:
-            raise ValueError(f"generate() with a plan of structure does not support {', '.join(unfit)}")
+            raise ValueError(f"generate() with a plan or a rule of structure does not support {', '.join(unfit)}")
 
     def init_continuous_batching(self, *arguments, **kwargs):
         """Refuse continuous batching, whose attention reads no structure."""
@@ -536,28 +732,33 @@ class StructuredGeneration(StructuredModel):
                 "which only the last needs none: plan more, or ask for fewer new tokens"
             )
         own: Any = super()
-        return own._prepare_cache_for_generation(generation_config, model_kwargs, mode, batch_size, max_cache_length)
+        own._prepare_cache_for_generation(generation_config, model_kwargs, mode, batch_size, max_cache_length)
+        has_pairs = self.structure_rule is not None if plan is None else plan.attention_mask is not None
+        cache = model_kwargs.get("cache")
+        is_own = type(cache) is DynamicCache and not getattr(cache, "_is_user_defined", False)
+        if has_pairs and is_own and any(getattr(layer, "is_sliding", False) for layer in _layers_of(cache)):
+            # A mask of pairs may show any token, so layers with windows keep them all.
+            model_kwargs["cache"] = DynamicCache()
 
     def prepare_inputs_for_generation(self, input_ids, *arguments, structure_plan=None, **kwargs):
-        """Give the next tokens their part of the plan."""
+        """Give the next tokens their part of the plan, or of what the rule says of all tokens so far."""
         own: Any = super()
         inputs, plan = own.prepare_inputs_for_generation(input_ids, *arguments, **kwargs), structure_plan
-        if plan is None:
+        if plan is None and self.structure_rule is None:
             return inputs
         tokens = inputs["input_ids" if inputs.get("input_ids") is not None else "inputs_embeds"]
-        cache = _cache_of(inputs)
-        columns = plan.embedded + input_ids.shape[1]
-        first = columns - tokens.shape[1]
-        if plan.own_ids is not None:
-            inputs["position_ids"] = plan.own_ids[:, first:columns].expand(len(tokens), -1)
-            if inputs.get("attention_mask") is None:
-                inputs["attention_mask"] = torch.ones(len(tokens), columns, dtype=torch.long, device=tokens.device)
-        if plan.relations is not None:
-            inputs[STRUCTURE] = self.give(columns, plan.relations[..., first:columns, :columns], cache=cache)
-        elif plan.level_ids is not None:
-            ids = plan.level_ids[..., :columns]
-            inputs[STRUCTURE] = self.give(columns, self.relate(ids[..., first:], ids), cache=cache)
-        return inputs
+        batch, cache = tokens.shape[0], _cache_of(inputs)
+        columns = tokens.shape[1] + (0 if cache is None else int(cache.get_seq_length()))
+        if plan is None:
+            if columns != input_ids.shape[1]:
+                raise ValueError(
+                    f"the rule {name_of(self._rule)} reads all tokens so far, and got {input_ids.shape[1]} of {columns}: "
+                    "give generate() the input_ids of those that are in the cache, or are given as embeddings, too"
+                )
+            mask = kwargs.get("attention_mask")
+            plan = self.ask_rule(input_ids, mask if isinstance(mask, Tensor) and mask.ndim == 2 else None)
+        inputs |= self._structure_of(plan, columns - tokens.shape[1], columns, batch, cache)
+        return _masked_ids(inputs, batch, columns)
 
 
 def _widened(own: Any, method: Any, further: Sequence[str]) -> Any:
@@ -608,6 +809,8 @@ def with_structure(
     relations_enter: str = "score",
     share_layers: bool = False,
     trainable: str = "structure",
+    rule: StructureRule | None = None,
+    trust_remote_code: bool = False,
     **files: Any,
 ) -> Any:
     """Let a model of transformers take structure, and return it: the same object, of a subclass of its class.
@@ -619,8 +822,9 @@ def with_structure(
     Args:
         model: a decoder or encoder of texts, all of whose tokens read others by transformers' attention interface.
         folder_or_repo: a folder that `save_structure` or `save_pretrained` wrote, or a repository on the Hub; then all
-            arguments below except the last come from there.
-        num_relations: number of relations of the pair maps that calls give.
+            arguments below that say what structure is come from there, except a rule that is given.
+        num_relations: number of relations of the pair maps that calls or the rule give; by default the rule's own
+            `num_relations`, if it has one.
         levels: number of ids of a token in the `position_ids` (batch or 1, levels, tokens) that calls give; their relations
             are the differences of ids, see `coupled_pair_map`. Without both, there are no tables.
         relation_range: the largest distinct difference on both sides, by default 2, or the smallest and the largest, for all
@@ -629,6 +833,9 @@ def with_structure(
             vector for each head.
         share_layers: whether all layers have one table.
         trainable: `"structure"`, so that all other parameters are frozen, or `"all"`.
+        rule: `(input_ids, attention_mask) -> structure`, by which the model derives its structure where a call gives none,
+            see `structure_rules.py`.
+        trust_remote_code: whether to run the file of a rule that the folder or repository holds.
         files: options by which `from_pretrained` finds files, such as `revision` and `token`.
 
     Raises:
@@ -640,6 +847,10 @@ def with_structure(
         raise ValueError(f"with_structure takes no {', '.join(unknown)}")
     if relation_range is None and levels is not None:
         relation_range = 2
+    if rule is not None and not callable(rule):
+        raise ValueError(f"rule must be a function of input_ids and attention_mask, got {type(rule).__name__}")
+    if num_relations is None and levels is None and folder_or_repo is None:
+        num_relations = getattr(rule, "num_relations", None)
     bounds: Any = (-relation_range, relation_range) if isinstance(relation_range, int) else relation_range
     config = StructureConfig(num_relations, levels, bounds, relations_enter, share_layers)
     state = None
@@ -649,32 +860,72 @@ def with_structure(
                 f"the structure of {folder_or_repo} has its own relations: give a folder or relations, not both"
             )
         config, state = _load_structure(str(folder_or_repo), files)
+        if rule is None and config.rule is not None:
+            rule = load_rule(config.rule, str(folder_or_repo), trust_remote_code, files)
     _check_model(model)
     sizes = _reach(model)
-    if state is not None:
+    if folder_or_repo is not None:
         config.check_fits(sizes, type(model).__name__)
     else:
         known: dict[str, Any] = {"model_class": type(model).__name__, "base_model": model.config.name_or_path}
         config = replace(config, **known, **sizes)
-    structure = None
-    if config.relations:
-        structure = Structure(config, torch.promote_types(model.dtype, torch.float32), model.device)
-        if state is not None:
-            own = {name: tuple(weights.shape) for name, weights in structure.state_dict().items()}
-            if own != (got := {name: tuple(weights.shape) for name, weights in state.items()}):
-                raise ValueError(f"{WEIGHTS_FILE} of {folder_or_repo} must hold {own}, got {got}")
-            structure.load_state_dict(state)
-    structured: Any = model
+    structure = _make_tables(model, config, state, str(folder_or_repo)) if config.relations else None
     _take_class(model, config)
+    structured: Any = model
+    structured.structure_rule = rule
     if structured.base_model is not model:
         # Some trainers call a model's base and its head by themselves.
         _take_class(structured.base_model, config)
         structured.base_model.has_tables = [model]
+        structured.base_model.structure_rule = rule
     if structure is not None:
         if trainable == "structure":
             model.requires_grad_(False)
         structured.structure = structure
     return model
+
+
+def _make_tables(model: PreTrainedModel, config: StructureConfig, state: dict[str, Tensor] | None, source: str) -> Structure:
+    """Return tables of zeros, or those that were saved; raise ValueError if these have other shapes."""
+    structure = Structure(config, torch.promote_types(model.dtype, torch.float32), model.device)
+    if state is not None:
+        own = {name: tuple(weights.shape) for name, weights in structure.state_dict().items()}
+        if own != (got := {name: tuple(weights.shape) for name, weights in state.items()}):
+            raise ValueError(f"{WEIGHTS_FILE} of {source} must hold {own}, got {got}")
+        structure.load_state_dict(state)
+    return structure
+
+
+def structure_parameters(
+    model: nn.Module, learning_rate: float, *, table_rate: float = 20.0, weight_decay: float = 0.0
+) -> list[dict[str, Any]]:
+    """Return the trainable parameters of a model with structure as two groups for an optimizer.
+
+        optimizer = torch.optim.AdamW(structure_parameters(model, learning_rate=2e-3))
+        Trainer(model, arguments, optimizers=(optimizer, None), ...)
+
+    Trainer makes the schedule from its arguments, for both rates.
+
+    Args:
+        model: a model with structure, or what PEFT made of it.
+        learning_rate: rate of all parameters but the tables, and of nothing else if there are none.
+        table_rate: how many times this rate tables have: their numbers must grow from 0 to about 5 to single out a key.
+        weight_decay: of all but the tables, which have none.
+
+    Raises:
+        ValueError: nothing is trainable.
+    """
+    named = [(name, weights) for name, weights in model.named_parameters() if weights.requires_grad]
+    # PEFT keeps tables that it trains under a longer name.
+    tables = [weights for name, weights in named if "structure" in name.split(".")]
+    others = [weights for name, weights in named if "structure" not in name.split(".")]
+    if not named:
+        raise ValueError(f"no parameter of {type(model).__name__} is trainable")
+    groups = [
+        {"params": others, "lr": learning_rate, "weight_decay": weight_decay},
+        {"params": tables, "lr": learning_rate * table_rate, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
 
 
 def _check_model(model: object) -> None:
@@ -735,15 +986,15 @@ def _take_class(model: PreTrainedModel, config: StructureConfig) -> None:
 def _load_structure(folder_or_repo: str, files: dict[str, Any]) -> tuple[StructureConfig, dict[str, Tensor]]:
     """Return what `save_structure` wrote; raise ValueError if it is damaged, OSError if it is not there."""
     try:
-        found = [cached_file(folder_or_repo, name, **files) for name in (CONFIG_FILE, WEIGHTS_FILE)]
+        config_file = cached_file(folder_or_repo, CONFIG_FILE, **files)
+        weights_file = cached_file(folder_or_repo, WEIGHTS_FILE, **files)
     except OSError as error:
         shown = " ".join(str(error).split())
         raise OSError(
             f"no {CONFIG_FILE} in {folder_or_repo}, which must be a folder or a repository: {shown:.200}"
         ) from error
-    config_file, weights_file = (Path(str(file)) for file in found)
     try:
-        values = json.loads(config_file.read_text(encoding="utf-8"))
+        values = json.loads(Path(str(config_file)).read_text(encoding="utf-8"))
         config = StructureConfig(**values)
         state = load_state_dict(str(weights_file))
     # Damaged weights end with an error class of safetensors, which is no ValueError.

@@ -65,3 +65,8 @@ def ids_of(rows: int = 2, tokens: int = TOKENS) -> torch.Tensor:
 def map_of(rows: int = 2, columns: int = TOKENS, *heads: int) -> torch.Tensor:
     """A random pair map."""
     return torch.randint(-1, RELATIONS, (rows, *heads, columns, columns), generator=torch.Generator().manual_seed(2))
+
+
+def in_pairs(input_ids: torch.Tensor, attention_mask: torch.Tensor) -> dict[str, torch.Tensor]:
+    """A rule: two tokens have one position."""
+    return {"position_ids": attention_mask.cumsum(1) // 2}

@@ -141,7 +141,12 @@ def test_without_a_plan_a_model_generates_as_before():
             ({"pair_map": map_of(2, COLUMNS), "inputs_embeds": torch.zeros(2, tokens, 32)}, "as many tokens")
             for tokens in (TOKENS - 1, TOKENS + 1)
         ),
-        ({"position_bias": torch.zeros(2, 4, COLUMNS, COLUMNS)}, "pair_map or position_ids"),
+        ({"position_bias": torch.zeros(2, 4, TOKENS, TOKENS)}, "plan the response"),
+        ({"position_bias": torch.zeros(2, 3, COLUMNS, COLUMNS)}, "must be"),
+        ({"attention_mask": torch.ones(2, 3, COLUMNS, COLUMNS).bool()}, "must be"),
+        ({"attention_mask": torch.ones(2, 1, COLUMNS, COLUMNS).long()}, "bool"),
+        ({"attention_mask": torch.ones(2, 1, TOKENS, TOKENS).bool()}, "plan the response"),
+        ({"longhand_structure": 1}, "plans"),
         ({"pair_map": map_of(2, COLUMNS), "assistant_model": structured()}, "assisted generation"),
         ({"pair_map": map_of(2, COLUMNS), "prompt_lookup_num_tokens": 2}, "assisted generation"),
         ({"pair_map": map_of(2, COLUMNS), "guidance_scale": 2.0}, "guidance_scale"),
