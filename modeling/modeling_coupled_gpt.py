@@ -71,7 +71,7 @@ from .structure import (
     read_position_ids,
     split_scores,
 )
-from .values import on_host, reads_values, require
+from .values import on_host, reads_values, require, send
 from .windowed_cache import WindowedCache
 
 
@@ -82,7 +82,8 @@ class RMSNorm(nn.LayerNorm):
         super().__init__(size, eps=eps, bias=False)
 
     def forward(self, states: Tensor) -> Tensor:
-        return nn.functional.rms_norm(states, self.normalized_shape, self.weight, self.eps)
+        # Autocast leaves the weight in float32; kernels that are fused want it as the states are.
+        return nn.functional.rms_norm(states, self.normalized_shape, self.weight.to(states.dtype), self.eps)
 
 
 NORMS: dict[str, Callable[..., nn.Module]] = {
@@ -468,7 +469,7 @@ def hide_unplanned(text: Tensor, position_ids: Tensor, attention_mask: Tensor | 
     if not hidden.any():
         return attention_mask
     shown = torch.ones_like(text) if attention_mask is None else attention_mask
-    return shown.to(device) * ~hidden.to(device)
+    return send(shown, device) * ~send(hidden, device)
 
 
 class CoupledGPTModel(CoupledGPTPreTrainedModel):
@@ -492,7 +493,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         With `randomized_positions` they are spread evenly over 1..max_position_ids. The rule reads values, on the processor.
         """
         spread_over = self.config.max_position_ids if self.config.randomized_positions else None
-        planned = plan_position_ids(self.config.rule, on_host(input_ids), columns, spread_over).to(input_ids.device)
+        planned = plan_position_ids(self.config.rule, on_host(input_ids), columns, spread_over)
+        planned = send(planned, input_ids.device)
         return planned.expand(input_ids.shape[0], -1, -1)
 
     @deprecate_kwarg("past_key_values", "6.0.0", new_name="cache")
@@ -888,7 +890,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         if input_ids is None or self.config.takes_structure or position_ids.ndim not in (2, 3):
             return None
         try:
-            derived = self.plan_position_ids(input_ids, position_ids.shape[-1]).to(position_ids.device)
+            derived = self.plan_position_ids(input_ids, position_ids.shape[-1])
+            derived = send(derived, position_ids.device)
         except ValueError:
             # Of such a row the rule derives none.
             return None

@@ -76,7 +76,7 @@ from .structure import (
     read_row_labels,
     split_scores,
 )
-from .values import all_on_host, on_host, reads_values, require_range
+from .values import all_on_host, on_host, reads_values, require_range, send
 from .vocabulary import FIRST_TEXT
 
 CASES = 2**14
@@ -507,13 +507,13 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         tokens = torch.cat([cases.tokens, cases.keys.flatten()])
         states = torch.cat([cases.states, cases.key_states.flatten()])
         pairs, rows = (tokens * states_of_token + states - NO_STATE).unique(return_inverse=True)
-        pairs, rows = pairs.to(device), rows.to(device)
+        pairs, rows = send(pairs, device), send(rows, device)
         # As a batch of one row, which hooks on embeddings expect.
         embeddings = self.embed_tokens((pairs // states_of_token).unsqueeze(0)).squeeze(0)
         embeddings = self._add_states(embeddings, pairs % states_of_token + NO_STATE)
         inputs = self.dropout(self.embedding_norm(embeddings)).unsqueeze(0)
         own, seen = rows[: len(cases.tokens)], rows[len(cases.tokens) :].view(cases.keys.shape)
-        relations = cases.relations.to(device)
+        relations = send(cases.relations, device)
         columns = torch.where(relations == NOT_RELATED, -1, seen)
         if self.config.sink:
             columns = nn.functional.pad(columns, (0, 1), value=len(pairs))
@@ -607,7 +607,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         else:
             own = on_host(ids[:, 0]).masked_fill(input_ids >= FIRST_TEXT, 0)
             relations = relate_ids(name, own, input_ids, *window, *uniform)
-        return relations.to(inputs.device).long().unsqueeze(1)
+        return send(relations, inputs.device).long().unsqueeze(1)
 
     def _follow_rule(self, rule: PairMapRule, input_ids: Tensor, present: Tensor | None) -> Tensor:
         """Return the map (batch or 1, 1, tokens, tokens) of a plugin's rule; raise ValueError if it is not legal."""
@@ -651,7 +651,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         mask = sees_none = None
         if hidden:
             any_hidden = reduce(torch.logical_or, hidden)
-            lowest = torch.tensor(hiding_bias(embeddings.dtype), dtype=embeddings.dtype, device=embeddings.device)
+            lowest = embeddings.new_full((), hiding_bias(embeddings.dtype))
             mask = any_hidden * lowest
             sees_none = any_hidden.all(-1).transpose(1, 2)
         return {"pair_maps": pair_maps, "attention_mask": mask, "position_bias": bias, "sees_none": sees_none}
@@ -819,7 +819,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         right = labels.flatten()[places[kept]]
         if is_drawn and self.config.head_maps[0] == GRID:
             cases = hide_own_labels(cases, right)
-        logits, right = self.label_cases(cases).unsqueeze(0), right.unsqueeze(0).to(device)
+        logits, right = self.label_cases(cases).unsqueeze(0), send(right, device).unsqueeze(0)
         loss = self.loss_function(logits=logits, labels=right, config=self.config, **kwargs)
         return TokenClassifierOutput(self.check_loss(loss, right), logits)
 

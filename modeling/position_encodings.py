@@ -23,7 +23,7 @@ from .relations import (
     num_coupled_relations,
 )
 from .stored_names import read_stored_names
-from .values import require_range
+from .values import require_range, send
 
 POSITION_ENCODINGS: dict[str, type["PositionEncoding"]] = {}
 """All encodings by name; `position_encoding` fills it."""
@@ -270,7 +270,8 @@ class AlibiBias(TokenDistanceBias):
         self.slopes = alibi_slopes(config.num_attention_heads)
 
     def bias(self, relations, layer):
-        return relations.unsqueeze(-1) * -torch.tensor(self.slopes, device=relations.device)
+        slopes = send(torch.tensor(self.slopes), relations.device)
+        return relations.unsqueeze(-1) * -slopes
 
 
 @position_encoding("t5")

@@ -1,7 +1,7 @@
 """When values of tensors are read: checks, and shapes that follow from values, without a wait for an accelerator.
 
 The host reads tensors on the processor at no cost. To read one on an accelerator, it waits until all that was queued there
-is done, and queues the next work only then. A graph that is traced has no values at all. So a step of training on CUDA reads
+is done, and queues the next work only then; it waits for a copy from memory that is not pinned too. A graph that is traced has no values at all. So a step of training on CUDA reads
 the tokens once, by `on_host`; the device itself checks all other values; and no shape depends on them.
 """
 
@@ -25,6 +25,13 @@ def reads_values(tensor: Tensor) -> bool:
 def on_host(tensor: Tensor) -> Tensor:
     """Return a tensor whose values the host may read, after one wait; in a traced graph, the tensor itself."""
     return tensor if torch.compiler.is_compiling() else tensor.cpu()
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on a device. A copy to CUDA is queued, from memory that CUDA reads by itself: the host does not wait."""
+    if torch.compiler.is_compiling() or device.type != "cuda" or tensor.device.type != "cpu":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def all_on_host(*values: Any) -> list[Any]:

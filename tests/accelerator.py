@@ -26,6 +26,8 @@ replicating = sys.modules["torch.nn.parallel.replicate"]
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
 _MOVES = ("to", "cpu", "cuda", "copy_", "type", "type_as")
 _READ = ("tolist", "cpu")
+_SENT = ("to", "cuda", "tensor", "as_tensor")
+"""What copies from the processor; the host waits for the copy unless its source is pinned and it is `non_blocking`."""
 _WAITING = {
     *("_local_scalar_dense", "equal", "is_nonzero", "bincount", "repeat_interleave"),
     *("nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive"),
@@ -48,6 +50,10 @@ def place(tensor: Tensor, on: bool = True) -> Tensor:
     """Say of a tensor where it lies."""
     tensor.is_on_accelerator = on
     return tensor
+
+
+def _is_pinned(value: Any) -> bool:
+    return vars(value).get("is_pinned_here", False)
 
 
 def _device(value: Any) -> torch.device | None:
@@ -116,6 +122,10 @@ class Accelerator(TorchFunctionMode):
             return _DEVICES[func](is_on(args[0]))
         name = func.__name__
         tensors = [*_tensors_of((args, kwargs))]
+        if name == "pin_memory":
+            pinned = args[0].clone()
+            pinned.is_pinned_here = True
+            return pinned
         on = [value for value in tensors if is_on(value)]
         device = next(filter(None, map(_device, (*kwargs.values(), *args))), None)
         if on and name in ("numpy", "__array__"):
@@ -129,6 +139,10 @@ class Accelerator(TorchFunctionMode):
             args, kwargs = tree_map(lambda value: CPU if _device(value) is not None else value, (args, kwargs))
         if on and (name in _READ or (name in _MOVES and device == CPU)):
             self._note(name)
+        if not on and name in _SENT and (device == CUDA or name == "cuda"):
+            is_awaited = not (kwargs.get("non_blocking") and all(map(_is_pinned, tensors)))
+            if is_awaited:
+                self._note(name)
         result = self._run(func, args, kwargs) if on else func(*args, **kwargs)
         goal = device == CUDA if device is not None else bool(on) and name != "cpu"
         if name == "cuda":

@@ -39,6 +39,7 @@ from longhand.hub_cards.training.arguments import BEST, Run
 from longhand.hub_cards.training.fields import LARGEST_SEED
 from longhand.hub_cards.training.run_folder import STATE_FILE, GivenUp, write_hashes
 from longhand.modeling.pretrained import NotFinite, find_not_finite
+from longhand.modeling.values import send
 
 RESPONSE_LOSS = "response_loss"
 """The metric that takes the place of Trainer's loss, a mean over batches."""
@@ -88,10 +89,20 @@ class BatchTrainer(Trainer):
         return metrics
 
     def _prepare_input(self, data):
-        """As Trainer's; a repeated row is moved once."""
-        if isinstance(data, torch.Tensor) and is_repeated(data):
-            return repeat_row(super()._prepare_input(data[:1]), len(data))
-        return super()._prepare_input(data)
+        """As Trainer's; a repeated row is moved once, and no copy makes the host wait."""
+        if not isinstance(data, torch.Tensor):
+            return super()._prepare_input(data)
+        if is_repeated(data):
+            return repeat_row(self._prepare_input(data[:1]), len(data))
+        return send(data, self.args.device)
+
+    def _get_num_items_in_batch(self, batch_samples, device):
+        """As Trainer's; the number is sent as the batch is."""
+        if self.args.world_size > 1:
+            # Processes add their numbers on the device.
+            return super()._get_num_items_in_batch(batch_samples, device)
+        number = super()._get_num_items_in_batch(batch_samples, torch.device("cpu"))
+        return send(number, device) if isinstance(number, torch.Tensor) else number
 
     def prediction_step(self, model, inputs, *args, **kwargs):
         """As Trainer's step; rows that are not `counted` have no supervised tokens."""
