@@ -86,8 +86,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "95bd8c4961ea24d7b211904b08bd2ebdea802ccb38fc4b79357ebcc5cb171102",
-    "pairwise_bert": "7ccfebef0b2cf4bcc4ec65a12259e99ee03b267178c7bad0cf8688a9e31d2c95",
+    "coupled_gpt": "a8a1b4bc43c724d1fb5ca10f7b9c940a46b42b13cad43a4eccb8abb48f31b9b7",
+    "pairwise_bert": "30b57237af62e587491fcb46d6af77264279324e5229632a0238a19e0f7da4d0",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
