@@ -90,6 +90,9 @@ class CouplingCollator:
             batches hold other rows in every epoch, and draw other ids. A row that is alone in its batch keeps its own
             in every epoch, and so do batches that are not shuffled.
         most_levels: the most ids of a token that the model of the batches reads; None if that is not known.
+        evaluation_sampling: how the ids vary that a batch has beside the random ones; `"spread"` for a model of randomized
+            positions.
+        model_derives_ids: whether rows may lack ids for which there is no rule here, since the model derives them.
     """
 
     coupling: str | CouplingRule | None = None
@@ -104,6 +107,8 @@ class CouplingCollator:
     padding_side: str = "right"
     seed: int = 0
     most_levels: int | None = None
+    evaluation_sampling: str = "fixed"
+    model_derives_ids: bool = False
 
     def __post_init__(self):
         sampling = self.position_sampling
@@ -168,7 +173,7 @@ class CouplingCollator:
 
     @classmethod
     def for_model(
-        cls, model: PreTrainedModel, position_sampling: str = "random_start", **options: Unpack[CollatorOptions]
+        cls, model: PreTrainedModel, position_sampling: str | None = None, **options: Unpack[CollatorOptions]
     ) -> "CouplingCollator":
         """A `data_collator` for a Trainer of this model: ids are random while the model is trained, and fixed otherwise.
 
@@ -183,6 +188,9 @@ class CouplingCollator:
                 the collator there too, since a second model has no hook. The ids of longhand's decoders follow from their
                 coupling rule and fit into their tables. For others, give `max_position_ids`, and rows with `position_ids`
                 or the `coupling`.
+            position_sampling: a name of `POSITION_SAMPLINGS`; None for what the configuration of a model of longhand says:
+                `"randomized"` with `randomized_positions`, else `"random_start"` if its encoding takes this, else
+                `"fixed"`. For models of others, None means `"random_start"`.
             options: further attributes, in place of the model's own.
 
         Raises:
@@ -192,8 +200,15 @@ class CouplingCollator:
         if getattr(config, "pad_token_id", None) is not None:
             options.setdefault("pad_token_id", config.pad_token_id)
         options.setdefault("most_levels", _levels_of(model))
-        make = partial(cls.for_training, config) if config.model_type == CoupledGPTConfig.model_type else cls
-        collator = replace(make(position_sampling=position_sampling, **options), training_only=True)
+        is_decoder = config.model_type == CoupledGPTConfig.model_type
+        make = partial(cls.for_training, config) if is_decoder else cls
+        collator = make(position_sampling=position_sampling or _default_sampling(config), **options)
+        collator = replace(
+            collator,
+            training_only=True,
+            evaluation_sampling="spread" if getattr(config, "randomized_positions", False) else "fixed",
+            model_derives_ids=isinstance(config, TaskConfig) and not is_decoder,
+        )
         model.register_forward_pre_hook(_take_ids, with_kwargs=True)
         return collator
 
@@ -294,6 +309,8 @@ class CouplingCollator:
     def _batch_of_rows(self, rows: list[Mapping[str, object]], generator: np.random.Generator | None) -> Batch:
         """The batch of `collate_rows` with position ids (count, tokens), or (count, levels, tokens) of several levels."""
         batch, present = _collate(rows, self.pad_token_id, self.padding_side)
+        if self.model_derives_ids and self.coupling is None and "position_ids" not in batch:
+            return as_batch(batch)
         tokens = batch.get("input_ids", present)
         if "position_ids" in batch:
             ids = with_levels(batch["position_ids"])
@@ -313,7 +330,10 @@ class CouplingCollator:
             )
         if generator is None and self.position_sampling not in ("fixed", "spread"):
             generator = self._generator_of(tokens, ids)
-        drawn = POSITION_SAMPLINGS[self.position_sampling](self, tokens, ids, Draw(len(rows), EVERY_ROW, generator))
+        draw = Draw(len(rows), EVERY_ROW, generator)
+        drawn = POSITION_SAMPLINGS[self.position_sampling](self, tokens, ids, draw)
+        if self.evaluation_sampling != "fixed":
+            ids = POSITION_SAMPLINGS[self.evaluation_sampling](self, tokens, ids, draw)
         ids, drawn = (each.squeeze(1) if each.shape[1] == 1 else each for each in (ids, drawn))
         batch["position_ids"] = ids if self.training_only else drawn
         if self.training_only:
@@ -325,6 +345,16 @@ class CouplingCollator:
         # A collator does not know its step: batches are made ahead of it, in other processes, and skipped by a resumption.
         held = [hashlib.sha256(each.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest() for each in (tokens, ids)]
         return make_generator(self.seed, "rows", *held)
+
+
+def _default_sampling(config: Any) -> str:
+    """How ids vary in training if nobody says it, see `CouplingCollator.for_model`."""
+    if not isinstance(config, TaskConfig):
+        return "random_start"
+    if getattr(config, "randomized_positions", False):
+        return "randomized"
+    encoding = POSITION_ENCODINGS.get(getattr(config, "position_encoding", ""))
+    return "random_start" if encoding and "random_start" in encoding.position_samplings else "fixed"
 
 
 def _levels_of(model: PreTrainedModel) -> int | None:

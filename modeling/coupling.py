@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from .query_forms import check_rows, first_column
-from .registry import check_free
+from .registry import check_free, pickled_with
 from .relations import NEITHER, Relation
 from .structure import GIVEN
 from .vocabulary import ALL_TOKENS, BOS
@@ -65,6 +65,14 @@ class CouplingRule:
     relations: tuple[Relation, ...] = ()
     reads_any_text: bool = False
     members: tuple[str, ...] = ()
+
+    def __reduce_ex__(self, protocol):
+        """Pickle a rule that a configuration may name by its name: its functions may be lambdas."""
+        if self.name == GIVEN:
+            return given_rule, (self.levels,)
+        if COUPLING_RULES.get(self.name) is self:
+            return pickled_with([self.plan], (find_rule, (self.name,)))
+        return super().__reduce_ex__(protocol)
 
 
 COUPLING_RULES: dict[str, CouplingRule] = {}

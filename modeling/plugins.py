@@ -10,11 +10,12 @@ import re
 import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 from huggingface_hub.dataclasses import strict
 
 from .inputs import TaskConfig
+from .registry import pickled_with
 
 _ENTRY = "with_plugins"
 """Module of a saved checkpoint that loads its plugins."""
@@ -97,6 +98,10 @@ class PluginConfig(TaskConfig):
         if modules or self.lacks_plugins:
             values["auto_map"] = {head: f"{_ENTRY}.{_last(path)}" for head, path in self.auto_map.items()}
         return values
+
+    def __reduce_ex__(self, protocol):
+        """Pickle with the rules and encodings that fields name, see `pickled_with`."""
+        return pickled_with(self.definitions(), cast(Any, super().__reduce_ex__(protocol)))
 
     def save_pretrained(self, save_directory, **kwargs):
         """Save the configuration like transformers, with the code of rules and encodings from plugins."""

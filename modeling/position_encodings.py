@@ -6,14 +6,14 @@ holds all encodings. A file outside this package adds its own with `position_enc
 
 import math
 from collections.abc import Callable, Mapping
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from .registry import check_free
+from .registry import check_free, pickled_with
 from .relations import (
     FAVOUR,
     LARGEST_ID,
@@ -78,6 +78,10 @@ class PositionEncoding(nn.Module):
         super().__init__()
         self.config = config
         self.register_load_state_dict_pre_hook(read_stored_names)
+
+    def __reduce_ex__(self, protocol):
+        """Pickle with the file that defines the encoding, see `pickled_with`."""
+        return pickled_with([type(self)], cast(Any, super().__reduce_ex__(protocol)))
 
     def init_weights(self) -> None:
         """Draw the initial values of the parameters that the encoding itself owns."""

@@ -1,9 +1,14 @@
 """Tables that users extend by decorators, whose keys configurations name, and checks of the fields of configurations."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import Any
 
 from huggingface_hub.dataclasses import as_validated_field
+
+PLUGIN = "__plugin__"
+"""Attribute of the module of a plugin: an object that loads the plugin when it is unpickled."""
 
 
 def check_free(kind: str, name: str, definition: Callable[..., object], holder: Callable[..., object] | None) -> None:
@@ -19,6 +24,30 @@ def check_free(kind: str, name: str, definition: Callable[..., object], holder: 
     new, old = (f"{each.__module__}.{each.__qualname__}" for each in (definition, holder))
     if new != old:
         raise ValueError(f"the {kind} {name!r} exists already, as {old}: choose another name for {new}")
+
+
+def pickled_with(definitions: Iterable[Callable[..., object]], reduced: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what `__reduce_ex__` gives, so that modules are loaded first where an object is made again.
+
+    A data loader may start processes that have imported nothing. A name is in a table only after the module that defines it
+    was imported, and a plugin of a user's own is in no package from which it could be: its module names, as `plugin`, an
+    object that loads the plugin when it is unpickled.
+
+    Args:
+        definitions: functions and classes that the object needs, by reference or by name.
+        reduced: what `__reduce_ex__` would give without them.
+    """
+    modules = dict.fromkeys(definition.__module__ for definition in definitions)
+    sources = [getattr(sys.modules.get(module), PLUGIN, None) or module for module in modules]
+    make, arguments, *state = reduced
+    return _make_again, (sources, make, arguments), *state
+
+
+def _make_again(sources: list[object], make: Callable[..., object], arguments: tuple[Any, ...]) -> object:
+    for source in sources:
+        if isinstance(source, str):
+            import_module(source)
+    return make(*arguments)
 
 
 @as_validated_field

@@ -173,14 +173,11 @@ class Transducer:
     @cached_property
     def rule(self) -> CouplingRule:
         """The coupling rule `columns` for tables of this shape."""
+        return CouplingRule(name="columns", plan=self._plan, levels=2, capacity=self._capacity, relations=self.relations)
+
+    def _capacity(self, ids: int) -> str:
         above, below = self._room
-        return CouplingRule(
-            name="columns",
-            plan=self._plan,
-            levels=2,
-            capacity=lambda ids: f"operands of {ids - above - below} symbols",
-            relations=self.relations,
-        )
+        return f"operands of {ids - above - below} symbols"
 
     def _plan(self, input_ids: Tensor, columns: int) -> Plan:
         """Plan as `coupling_rules.columns` draws.

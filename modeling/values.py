@@ -11,6 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+LONGEST_MESSAGE = 254
+"""Bytes of a message that CUDA prints; it refuses longer ones."""
+
 
 def reads_values(tensor: Tensor) -> bool:
     """Return whether values of this tensor may decide what is computed.
@@ -47,8 +50,8 @@ def all_on_host(*values: Any) -> list[Any]:
 def require(holds: Tensor, legal: str, found: Callable[[], object]) -> None:
     """Raise ValueError unless every value of a bool tensor is True.
 
-    Where `reads_values` is False the device checks by itself. If it finds a value that is False, CUDA prints `legal`, and
-    the process ends with CUDA's error at its next wait. A traced graph checks nothing.
+    Where `reads_values` is False the device checks by itself. If it finds a value that is False, CUDA prints the beginning
+    of `legal`, and the process ends with CUDA's error at its next wait. A traced graph checks nothing.
 
     Args:
         legal: what would be legal, the first part of the message.
@@ -57,7 +60,7 @@ def require(holds: Tensor, legal: str, found: Callable[[], object]) -> None:
     if torch.compiler.is_compiling():
         return
     if not reads_values(holds):
-        torch._assert_async(holds.all(), legal)
+        _leave_to_device(holds.all(), legal)
     elif not holds.all():
         raise ValueError(f"{legal}, got {found()}")
 
@@ -68,8 +71,16 @@ def require_range(values: Tensor, smallest: int, largest: int | None, legal: str
         return
     low, high = values.aminmax()
     if not reads_values(values):
-        torch._assert_async(low >= smallest if largest is None else (low >= smallest) & (high <= largest), legal)
+        _leave_to_device(low >= smallest if largest is None else (low >= smallest) & (high <= largest), legal)
     elif int(low) < smallest:
         raise ValueError(f"{legal}, got {int(low)}")
     elif largest is not None and int(high) > largest:
         raise ValueError(f"{legal}, got {int(high)}")
+
+
+def _leave_to_device(holds: Tensor, legal: str) -> None:
+    """Let the device check one truth value, without a wait for it."""
+    encoded = legal.encode()
+    if len(encoded) > LONGEST_MESSAGE:
+        legal = encoded[: LONGEST_MESSAGE - len("...")].decode(errors="ignore") + "..."
+    torch._assert_async(holds, legal)

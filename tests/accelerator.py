@@ -24,6 +24,9 @@ replicating = sys.modules["torch.nn.parallel.replicate"]
 """The module, whose name in `torch.nn.parallel` is that of its function."""
 
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
+TOO_LONG_MESSAGE = 255
+"""Bytes of the message of a check on the device that CUDA refuses, in its own words."""
+
 _MOVES = ("to", "cpu", "cuda", "copy_", "type", "type_as")
 _READ = ("tolist", "cpu")
 _SENT = ("to", "cuda", "tensor", "as_tensor")
@@ -100,7 +103,8 @@ class Accelerator(TorchFunctionMode):
         waits: an operation and a line of code for each time that the host waits.
 
     Raises:
-        RuntimeError: an operation has tensors of both devices, other than indices and single numbers of the processor.
+        RuntimeError: an operation has tensors of both devices, other than indices and single numbers of the processor; or
+            a check that is left to the device has a message that CUDA does not take.
         TypeError: numpy is to read a tensor on the accelerator.
     """
 
@@ -130,6 +134,8 @@ class Accelerator(TorchFunctionMode):
         device = next(filter(None, map(_device, (*kwargs.values(), *args))), None)
         if on and name in ("numpy", "__array__"):
             raise TypeError(f"{name} of a tensor on {CUDA}: call cpu() first")
+        if on and name == "_assert_async" and len(args[1].encode()) >= TOO_LONG_MESSAGE:
+            raise RuntimeError(f"Message length must be smaller than {TOO_LONG_MESSAGE}")
         checked = tensors
         if name in ("__getitem__", "__setitem__") and is_on(args[0]):
             checked = [args[0], *(value for value in args[2:] if isinstance(value, Tensor))]

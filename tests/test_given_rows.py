@@ -395,7 +395,10 @@ def test_rows_without_ids_and_ids_without_room_are_refused():
     for reason, use in [
         ("rows have no position_ids", lambda: collator(rows_of("addition"))),
         ("max_position_ids must be at least", lambda: collator(rows_of("addition", position_ids=True))),
-        ("not for position_encoding 'pairwise'", lambda: longhand.CouplingCollator.for_model(model_of(Addition()))),
+        (
+            "not for position_encoding 'pairwise'",
+            lambda: longhand.CouplingCollator.for_model(model_of(Addition()), "random_start"),
+        ),
     ]:
         with pytest.raises(ValueError, match=reason):
             use()

@@ -15,12 +15,14 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from importlib.util import decode_source, resolve_name
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
+
+from longhand.modeling.registry import PLUGIN
 
 PACKAGE = "longhand_plugins"
 """Package of the modules that plugins become. Nothing else is in it."""
@@ -33,15 +35,21 @@ class Plugin:
     Attributes:
         name: name of its file, such as `my_task.py`.
         code: its content.
+        path: the file.
     """
 
     name: str
     code: bytes
+    path: Path = field(compare=False)
 
     @property
     def sha256(self) -> str:
         """SHA-256 of the file."""
         return hashlib.sha256(self.code).hexdigest()
+
+    def __reduce__(self):
+        """Pickle as the call that loads it: so a process that unpickles what a plugin defines has the plugin first."""
+        return _load, (self.name, self.code, self.path)
 
 
 PLUGINS: dict[str, Plugin] = {}
@@ -74,11 +82,21 @@ def load_plugin(file: str | PathLike[str], sha256: str | None = None) -> Plugin:
     if not is_plugin_name(file.name):
         raise ValueError(f"plugin {file}: the name of the file must be that of a Python module, such as my_task.py")
     try:
-        plugin = Plugin(file.name, file.read_bytes())
+        code = file.read_bytes()
     except OSError as error:
         raise ValueError(f"plugin {file} cannot be read: {error.strerror}") from error
-    if sha256 not in (None, plugin.sha256):
-        raise ValueError(f"{file} has changed: its sha256 is {plugin.sha256}, not {sha256}")
+    if sha256 not in (None, found := hashlib.sha256(code).hexdigest()):
+        raise ValueError(f"{file} has changed: its sha256 is {found}, not {sha256}")
+    return _load(file.name, code, file)
+
+
+def _load(name: str, code: bytes, file: Path) -> Plugin:
+    """The plugin of this content, run if it is not loaded.
+
+    Raises:
+        ValueError: as `load_plugin`.
+    """
+    plugin = Plugin(name, code, file.absolute())
     loaded = PLUGINS.setdefault(plugin.name, plugin)
     if loaded is plugin:
         try:
@@ -101,7 +119,8 @@ def _run(plugin: Plugin, file: Path) -> None:
     parent.__path__ = []
     module = ModuleType(f"{PACKAGE}.{file.stem}")
     sys.modules[module.__name__] = module
-    module.__file__ = path = str(file.absolute())
+    module.__file__ = path = str(plugin.path)
+    setattr(module, PLUGIN, plugin)
     try:
         text = decode_source(plugin.code)
         # `inspect.getsource` reads this. An entry without a time of change stays, even if the file changes.

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 
 from transformers import PreTrainedTokenizerFast
 
@@ -12,7 +12,8 @@ from longhand.data.tasks.settling_columns import SETTLING, settling_task
 from longhand.data.tasks.task import Task
 from longhand.data.tasks.written_states import STATES, task_with_states
 from longhand.data.tokenization import build_decoder_tokenizer
-from longhand.modeling.registry import check_free
+from longhand.modeling.registry import check_free, pickled_with
+from longhand.modeling.transducer import table_of
 from longhand.modeling.vocabulary import BOS, TOKENS
 
 TASKS: dict[str, type[Task]] = {}
@@ -41,7 +42,32 @@ def register_task(task: type[Task]) -> type[Task]:
     """
     check_free("task", task.name, task, task_named(task.name))
     TASKS[task.name] = task
+    cast(Any, task).__reduce_ex__ = _reduce
     return task
+
+
+def _reduce(task: Task, protocol: int) -> Any:
+    """Pickle a task by its name and its fields: classes that are derived or made from a table are in no module."""
+    kind = type(task)
+    if task_named(task.name) is not kind:
+        return object.__reduce_ex__(task, protocol)
+    given = {option.name: getattr(task, option.name) for option in fields(task)}
+    if kind.__module__ == TABLES:
+        return _task_again, (task.name, _table_of(task.name), given)
+    return pickled_with([kind], (_task_again, (task.name, None, given)))
+
+
+def _table_of(name: str) -> tuple[Any, ...]:
+    """What `register_table` needs to make a task of a table known elsewhere, or the task that it derives from."""
+    name = name.removeprefix(SETTLING)
+    base = TASKS.get(name) or TASKS[name.removeprefix(STATES)]
+    return base.name, table_of(base().transducer), base.learned
+
+
+def _task_again(name: str, table: tuple[Any, ...] | None, given: Mapping[str, object]) -> Task:
+    if table:
+        register_table(*table)
+    return build_task(name, **given)
 
 
 def register_table(name: str, values: Mapping[str, object], learned: Mapping[str, str] | None = None) -> None:
