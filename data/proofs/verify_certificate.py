@@ -86,8 +86,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "a8a1b4bc43c724d1fb5ca10f7b9c940a46b42b13cad43a4eccb8abb48f31b9b7",
-    "pairwise_bert": "30b57237af62e587491fcb46d6af77264279324e5229632a0238a19e0f7da4d0",
+    "coupled_gpt": "9950fc280cfd91ee8d782d3df85711b2c61b965ae36d6117f1572311f2e920ca",
+    "pairwise_bert": "a7149dab23f27c4c929d08a0d622983e4afeb2d941db55e65d76fcd180003ccf",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
