@@ -29,6 +29,7 @@ from longhand.hub_cards.publishing.dataset import (
     size_category,
     write_dataset,
 )
+from longhand.hub_cards.publishing.examples import EXAMPLE_LENGTH, about, example_row
 from longhand.hub_cards.publishing.publications import publish
 from longhand.hub_cards.recipes import write_recipe
 
@@ -272,6 +273,10 @@ def test_the_card_of_every_dataset_has_no_holes(name):
     sizes = {"max_length": 5} if TASKS[name].family.name == "encoder" else {"min_length": 5, "max_length": 5}
     text = dataset_card(name, {"short": sizes}, {"train": 5}).partition("## Citation")[0]
     assert not re.search(r"\{\{|\}\}|\{%|\bNone\b(?!,? )|\n\n\n", text)
+    assert about(TASKS[name]()) in text
+    for part in (task := TASKS[name]().for_evaluation).parts:
+        row = example_row(task, part, EXAMPLE_LENGTH)
+        assert f"| `{row['prompt']}` | `{row['completion']}` | `{row['answer']}` |" in text
     assert ("-100 for a\ntoken without a label" in text) == (TASKS[name].family.name == "encoder")
     coupled = TASKS[name].family is DECODER and TASKS[name]().coupling != "sequential"
     assert ("coupling rule" in text) == ("position-coupling" in text) == coupled

@@ -14,6 +14,8 @@ from longhand.data import SPLITS, TASKS, CouplingCollator, EvaluationBatches, Mu
 from longhand.data.collator import IGNORED
 from longhand.data.columns import example_columns
 from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.registry import find_task
+from longhand.hub_cards.checkpoints.checkpoint import bare
 from longhand.modeling.inputs import PromptFormats
 from longhand.modeling.vocabulary import EQUALS, FIRST_HINT, PAD
 
@@ -50,6 +52,21 @@ def test_answers_are_those_of_python_and_prompts_those_of_their_questions(task, 
             assert row["prompt"] == task.prompt(question) == task.prompt(f" {question} =")
             assert row["answer"] == task.reader.read(row["completion"])
             assert row["operand_lengths"] == [size for size in own if size]
+
+
+@every_task
+@pytest.mark.parametrize("split", SPLITS)
+def test_rows_ask_questions_of_the_task_and_have_their_answers(task, split):
+    """In the splits of a dataset; training may draw more by an option, and evaluation does not."""
+    kind = find_task(task.name)
+    drawn = task if split == "train" and task == kind() else task.for_evaluation
+    for seed, length in enumerate((8, 12)):
+        digits, lengths = draw_group(drawn, longest(drawn, length), 40, split, seed)
+        columns = example_columns(drawn, digits, lengths, make_generator(seed))
+        for row in columns.select(["prompt", "answer"]).to_pylist():
+            question = question_of(drawn, row["prompt"])
+            drawn.part_of(question).check_question(bare(question))
+            assert row["answer"] == right_answer(drawn, question), question
 
 
 @every_decoder

@@ -233,7 +233,8 @@ class ProblemSearch(ABC):
         return changed
 
     def _legal(self, digits: np.ndarray) -> tuple[np.ndarray, Batch]:
-        """The problems that are legal and belong to the split, and their batch."""
+        """The problems that are questions of the task and belong to the split, and their batch."""
+        digits = digits[self.task.are_questions(digits, self._lengths(len(digits)))]
         if self.split is not None:
             split = self.task.split_of(digits, self._lengths(len(digits)))
             digits = digits[(split < 0) | (split == SPLITS.index(self.split))]

@@ -5,11 +5,59 @@ from it as each task says. Further tasks of the paper are `parity`, `reverse` an
 """
 
 import re
+from abc import abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
+from longhand.data.digits import uniform_words
 from longhand.data.tasks.column_task import Automaton, ColumnPass, ColumnTask
 from longhand.data.tasks.registry import register_task
+
+Sampling = Literal["questions", "words"]
+
+
+@dataclass(frozen=True)
+class SomeWords(Automaton):
+    """Base of the tasks that ask some of the words that their machine reads, see `check_question`.
+
+    Attributes:
+        sampling: `"questions"` draws what a person may ask. `"words"` draws other words too, for training: the machine has
+            a right answer to each, and a certificate covers them all. Validation and tests draw questions.
+    """
+
+    sampling: Sampling = field(
+        default="questions",
+        metadata={"help": "what is drawn: questions alone, or for training other words too, of which the machine has an answer"},
+    )
+
+    @property
+    def for_evaluation(self):
+        return replace(self, sampling="questions")
+
+    def draw_operands(self, generator, lengths):
+        draw = self.draw_questions if self.sampling == "questions" else self.draw_words
+        return draw(generator, lengths)
+
+    def are_questions(self, digits, lengths):
+        texts = [self.sign.join(words) for words in self.words(digits)]
+        return np.array([self.sampling == "words" or self._is_question(text) for text in texts], dtype=bool)
+
+    def _is_question(self, text: str) -> bool:
+        try:
+            self.check_question(text)
+        except ValueError:
+            return False
+        return True
+
+    @abstractmethod
+    def draw_questions(self, generator: np.random.Generator, lengths: np.ndarray) -> np.ndarray:
+        """Operands (count, operands, width) of questions of these lengths (count, operands), uniform among them."""
+
+    def draw_words(self, generator: np.random.Generator, lengths: np.ndarray) -> np.ndarray:
+        """Operands (count, operands, width) of these lengths, so that training shows all that the machine may read."""
+        return super().draw_operands(generator, lengths)
 
 
 @register_task
@@ -48,8 +96,10 @@ PLUS, MINUS, TIMES = 5, 6, 7
 
 
 @register_task
-class ModularArithmetic(Automaton):
+class ModularArithmetic(SomeWords):
     """The value modulo 5 of an expression of digits 0 to 4 and + - *, without brackets: 2*3-4 -> 2.
+
+    A - may stand in front of the first digit, so that there are expressions of every length.
 
     Behind a number, the state is (sum before the term, term); behind an operator it is (sum before, factor of the next
     number). Both are written as a letter, and the value is written in one column more. Words that are no expressions have an
@@ -65,10 +115,10 @@ class ModularArithmetic(Automaton):
 
     def check_question(self, question):
         """Raise ValueError for a word that is no expression, though the machine has an answer."""
-        if not re.fullmatch(r"[0-4]([+*-][0-4])*", question):
+        if not re.fullmatch(r"-?[0-4]([+*-][0-4])*", question):
             raise ValueError(
                 f"the question {question!r} is no expression of digits 0 to 4 with + - * between them, such as "
-                f"{self.example_question}"
+                f"{self.example_question} or -3+4"
             )
 
     def step(self, state, symbols):
@@ -92,9 +142,18 @@ class ModularArithmetic(Automaton):
         # The letters of factors come behind those of terms.
         return 5 + 25 + 5 * total + factor, ("factor", total, factor)
 
-    def draw_operands(self, generator, lengths):
+    def draw_questions(self, generator, lengths):
+        """A digit in every other place from the ones on, and an operator between them; one that comes first is a -."""
+        words = uniform_words(generator, lengths, 5)
+        place = np.arange(lengths.max())
+        is_operator = (place % 2 == 1) & (place < lengths[..., None])
+        operators = PLUS + generator.integers(0, 3, size=words.shape, dtype=np.uint8)
+        operators[place == lengths[..., None] - 1] = MINUS
+        return np.where(is_operator, operators, words)
+
+    def draw_words(self, generator, lengths):
         """Words of which most are expressions: a digit in odd places from the front, and an operator in even ones."""
-        words = super().draw_operands(generator, lengths)
+        words = super().draw_words(generator, lengths)
         width = lengths.max()
         from_front = lengths[..., None] - 1 - np.arange(width)
         legal = np.where(from_front % 2 == 0, words % 5, 5 + words % 3).astype(np.uint8)
@@ -138,7 +197,7 @@ class OddsFirst(ColumnTask):
 
 
 @register_task
-class MissingDuplicate(Automaton):
+class MissingDuplicate(SomeWords):
     """Two equal words of which one symbol is hidden by 2, the second one behind a comma: 101,121 -> 0, the hidden symbol.
 
     2 is written until a hidden symbol is found, and then the symbol that stands opposite.
@@ -150,6 +209,28 @@ class MissingDuplicate(Automaton):
     alphabet = "012"
     start = 2
     example_question = "101,121"
+
+    def operand_lengths(self, length, other=None):
+        if other not in (None, length):
+            raise ValueError(f"the two words of {self.name!r} have one length, got {length} and {other}")
+        return super().operand_lengths(length)
+
+    def sample_lengths(self, generator, count, min_length, max_length):
+        lengths = super().sample_lengths(generator, count, min_length, max_length)
+        return np.repeat(lengths[:, :1], 2, axis=1) if self.sampling == "questions" else lengths
+
+    def group_lengths(self, generator, lengths, count, min_length):
+        if self.sampling == "questions":
+            return np.full((count, 2), lengths.max())
+        return super().group_lengths(generator, lengths, count, min_length)
+
+    def draw_questions(self, generator, lengths):
+        """A word of 0 and 1 twice, of which 2 hides one symbol."""
+        count, length = len(lengths), lengths[:, 0]
+        operands = np.repeat(uniform_words(generator, lengths[:, :1], 2), 2, axis=1)
+        hidden = generator.integers(0, length)
+        operands[np.arange(count), generator.integers(0, 2, size=count), hidden] = 2
+        return operands
 
     def check_question(self, question):
         """Raise ValueError for words of which no symbol is hidden, though the machine has an answer."""

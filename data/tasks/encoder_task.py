@@ -70,7 +70,7 @@ class EncoderTask(Task):
     @property
     def drawn_on_cards(self) -> "EncoderTask":
         """The task whose example cards draw, as narrow as it can be written."""
-        return self.for_evaluation  # type: ignore[return-value]
+        return self.for_evaluation
 
     def written(self, digits: np.ndarray, lengths: np.ndarray) -> LabelledTokens:
         """Problems with these digits (count, operands, width) and their labels, in the layout of their lengths.

@@ -49,7 +49,7 @@ class SettlingColumns(ColumnTask):
     @property
     def drawn_on_cards(self) -> "SettlingColumns":
         """The task whose example cards draw."""
-        return self
+        return self.for_evaluation
 
     @property
     def suggested_arguments(self):

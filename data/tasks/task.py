@@ -7,7 +7,7 @@ A task knows what each token means. Its fields are its format. `Task.family` is 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import ClassVar, Literal, get_args, get_origin
+from typing import ClassVar, Literal, Self, get_args, get_origin
 
 import numpy as np
 import pyarrow as pa
@@ -130,7 +130,7 @@ class Task(Lengths, ABC):
         return True
 
     @property
-    def for_evaluation(self) -> "Task":
+    def for_evaluation(self) -> Self:
         """The task whose problems are used for validation and tests; it differs if training draws other problems."""
         return self
 
@@ -157,6 +157,10 @@ class Task(Lengths, ABC):
         Args:
             question: without spaces and a sign at its end.
         """
+
+    def are_questions(self, digits: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Which problems (count,) a person may ask, see `check_question`, and evaluation draws."""
+        return np.ones(len(digits), dtype=bool)
 
     @property
     def most_text(self) -> int:

@@ -31,7 +31,7 @@ from longhand.hub_cards.checkpoints.checkpoint import CARD_FILE
 from longhand.hub_cards.commands import write_atomically
 from longhand.hub_cards.publishing.cards import LICENSE, SUBJECTS, TAG, format_fields, kind_tag, render, shown_folder
 from longhand.hub_cards.publishing.commits import CannotPush, Files, Push, Repository, refusing
-from longhand.hub_cards.publishing.examples import family_card
+from longhand.hub_cards.publishing.examples import EXAMPLE_LENGTH, about, example_row, family_card
 from longhand.hub_cards.publishing.publications import Publication, PushOptions, new_folder, publish
 from longhand.modeling.checks import check_integer
 
@@ -222,6 +222,8 @@ def render_dataset_card(
         repo_id=repo_id,
         is_on_hub=is_on_hub,
         task=first,
+        about=about(first),
+        examples=[example_row(asked, part, EXAMPLE_LENGTH) for asked in [first.for_evaluation] for part in asked.parts],
         seed=dataset.seed,
         counts=counts,
         configurations=configurations,

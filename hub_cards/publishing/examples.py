@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader
 from transformers import PreTrainedConfig
 
 from longhand.data.collator import IGNORED
+from longhand.data.columns import example_columns
 from longhand.data.families import DECODER
 from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.splits import make_generator
@@ -145,6 +146,18 @@ def snippet(task: Task, source: str, shipped: bool = False) -> str:
     return ENVIRONMENT.get_template("snippet.md").render(**values)
 
 
+def about(task: Task) -> str:
+    """What a task is, in a sentence or two: how its docstring begins."""
+    return " ".join((type(task).__doc__ or "").split("\n\n")[0].split())
+
+
+def example_row(task: Task, part: Task, size: int) -> dict[str, Any]:
+    """A question of a part of a task, as the row of a dataset."""
+    lengths, generator = np.array([part.operand_lengths(size)]), make_generator("gallery", part.name, size)
+    digits = part.draw_operands(generator, lengths)
+    return example_columns(part, digits, lengths, generator, task).to_pylist()[0]
+
+
 def describe_response(task: Any) -> str:
     """What the response of a column task holds, for a reader of its raw text."""
     passes = task.transducer.passes
@@ -173,7 +186,8 @@ def decoder_example(task: DecoderTask) -> tuple[str, str]:
 
 
 def _decoder_tokens(task: DecoderTask) -> Examples:
-    """The example, which depends on the task alone."""
+    """The example, a question of the task, which depends on the task alone."""
+    task = task.for_evaluation
     operands = np.array([task.operand_lengths(EXAMPLE_LENGTH)])
     return task.examples(make_generator("card", task.name, EXAMPLE_LENGTH), operands, "train")
 

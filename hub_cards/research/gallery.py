@@ -5,12 +5,8 @@ from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 from safetensors import safe_open
 
-from longhand.data.columns import example_columns
-from longhand.data.splits import make_generator
 from longhand.data.tasks.registry import TASKS, task_from_recipe
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE
@@ -18,7 +14,7 @@ from longhand.hub_cards.checkpoints.length_certificate import ranges
 from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo
 from longhand.hub_cards.commands import read_object
 from longhand.hub_cards.publishing.dataset import COLUMNS
-from longhand.hub_cards.publishing.examples import ENVIRONMENT, count, family_card
+from longhand.hub_cards.publishing.examples import ENVIRONMENT, about, count, example_row, family_card
 from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, read_recipe
 from longhand.hub_cards.research.study import list_studies, load_study
 from longhand.hub_cards.research.study_pages import PROVED_TABLE, fitted_reach, read_shipped_lengths, results_by_variant
@@ -111,24 +107,17 @@ def shipped_table(names: Sequence[str]) -> str:
     return render_table([shipped_line(name, speeds.get(name)) for name in names], note)
 
 
-def problem(task: Task, part: Task, size: int) -> pa.Table:
-    """One problem of a part of a task, as the row of a dataset."""
-    lengths, generator = np.array([part.operand_lengths(size)]), make_generator("gallery", part.name, size)
-    digits = part.draw_operands(generator, lengths)
-    return example_columns(part, digits, lengths, generator, task)
-
-
 def problems(task: Task) -> str:
     """A table of three problems of every part of a task."""
     columns = {"a model is given": "`{prompt}`", "it writes": "`{completion}`", "the answer": "`{answer}`"}
-    rows = [problem(task, part, size).to_pylist()[0] for part, size in product(task.parts, SIZES)]
+    rows = [example_row(task, part, size) for part, size in product(task.parts, SIZES)]
     return render_table([fill_cells(row, columns) for row in rows])
 
 
 def render() -> str:
     """The whole page."""
     runs = {name: parse_run([name, "--use_cpu", "True"]) for name in list_recipes()}
-    columns = {name: problem(task := TASKS[name](), task.parts[0], SIZES[0]).column_names for name in TASKS}
+    columns = {name: list(example_row(task := TASKS[name](), task.parts[0], SIZES[0])) for name in TASKS}
     common = [column for column in next(iter(columns.values())) if all(column in own for own in columns.values())]
     reach, tasks = reached(), []
     for name in TASKS:
@@ -143,7 +132,7 @@ def render() -> str:
         tasks.append(
             {
                 "task": task,
-                "about": " ".join((type(task).__doc__ or "").split("\n\n")[0].split()),
+                "about": about(task),
                 "problems": problems(task.for_evaluation),
                 "recipe": recipe,
                 "drawing": drawing or family_card(task).draw(task),

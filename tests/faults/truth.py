@@ -47,7 +47,7 @@ COLUMNS: dict[str, tuple] = {
     "even_pairs": ("", "01", lambda a: str(sum(left != right for left, right in pairwise(a)) % 2)),
     "cycle_navigation": ("", "012", lambda a: str((a.count("1") - a.count("2")) % 5)),
     # A word that is no expression has an answer that the task alone gives it.
-    "modular_arithmetic": ("", "01234+*-", lambda a: str(eval(a) % 5) if re.fullmatch("[0-4]([+*-][0-4])*", a) else None),
+    "modular_arithmetic": ("", "01234+*-", lambda a: str(eval(a) % 5) if re.fullmatch("-?[0-4]([+*-][0-4])*", a) else None),
     "duplicate_string": ("", "01", lambda a: a * 2),
     "odds_first": ("", "01", lambda a: a[::2] + a[1::2]),
     "missing_duplicate": (",", "012", opposite),

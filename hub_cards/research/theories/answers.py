@@ -17,7 +17,6 @@ from longhand.data.formatting import Examples
 from longhand.data.splits import make_generator
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.task import Task
-from longhand.hub_cards.checkpoints.checkpoint import bare
 from longhand.hub_cards.checkpoints.load import list_zoo
 from longhand.hub_cards.checkpoints.solver import load
 from longhand.hub_cards.research.output import add_output, write_output
@@ -36,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def draw_questions(task: Task, count: int) -> list[str]:
-    """Test problems of a task as questions, and its example for those that are none, such as 2*3-."""
+    """Test problems of a task as questions."""
     part = task.parts[0]
     lengths = np.repeat([part.operand_lengths(LENGTH)], count, axis=0)
     examples = part.examples(make_generator("answers", part.name, LENGTH), lengths, "test")
@@ -44,17 +43,7 @@ def draw_questions(task: Task, count: int) -> list[str]:
         return [part.example_question] * count
     assert isinstance(part, DecoderTask)
     queries = zip(examples.tokens, examples.query_lengths, strict=True)
-    drawn = [decode(tokens[1:length], part.tokens) for tokens, length in queries]
-    return [question if is_question(part, question) else part.example_question for question in drawn]
-
-
-def is_question(task: Task, text: str) -> bool:
-    """Whether a person may ask a text of a task."""
-    try:
-        task.check_question(bare(text))
-    except ValueError:
-        return False
-    return True
+    return [decode(tokens[1:length], part.tokens) for tokens, length in queries]
 
 
 def measure(name: str, num_questions: int) -> Row:
