@@ -112,7 +112,6 @@ def test_the_same_function_gives_the_same_task_and_facts(name, found):
 def test_a_linear_function_is_proved():
     linear = learn_task(lambda a, b: 3 * a + b + 2, base=4).report.linear
     assert (linear.coefficients, linear.constant) == ((3, 1), 2)
-    assert sorted(linear.carries) == list(range(len(linear.carries)))
 
 
 @pytest.mark.parametrize("alphabet", ["01", "0123456789", "abcdefghijklmnopqrstuvwxyz", "a\xe9\u20ac"])

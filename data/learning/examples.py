@@ -9,7 +9,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,11 +20,11 @@ from longhand.data.digits import DIGITS
 from longhand.data.learning.locality import layout_of_passes
 from longhand.data.learning.machine_task import TablePass, build, sign_between, symbols_of_values
 from longhand.data.learning.machines import Machine, minimised
-from longhand.data.learning.proof import linear_function
+from longhand.data.learning.proof import Linear, linear_function, proved_of
 from longhand.data.learning.questions.functions import SECONDS, OutOfTime, Refused, alarm
 from longhand.data.learning.questions.readings import is_written
 from longhand.data.learning.questions.words import Word, Words
-from longhand.data.learning.report import NOTHING_PROVED, Learned, Report, count_of, more_of, order_of
+from longhand.data.learning.report import Learned, Report, count_of, more_of, order_of
 from longhand.data.tasks.column_task import ColumnTask
 from longhand.modeling.transducer import MOST_SYMBOLS
 
@@ -213,8 +213,7 @@ def learn_task_from_examples(
         raise Refused(f"no machine was found after {seconds:g} seconds of merging {len(examples):,} examples") from None
     merged.check_held_out()
     reading, words, machine = merged.reading, merged.reading.words, minimised(merged.machine)
-    is_number = words.are_numbers and reading.answer == "all"
-    linear = linear_function(machine, words) if is_number and reading.direction == ONES_FIRST else None
+    linear = linear_in(reading, machine)
     sizes, reads = (words.base,) * words.operands, tuple(range(words.operands))
     passes: tuple[TablePass, ...] = (TablePass(machine, reading.symbols, reading.direction, reading.flush, sizes, reads),)
     found = f"{count_of(machine.states, 'state')}, {order_of(words, reading.direction)}{more_of(reading.flush)}"
@@ -227,12 +226,11 @@ def learn_task_from_examples(
         return build(name, words, sign, reading.answer, passes, f"{source}: {found}.")
 
     task, found = layout_of_passes(passes, found, task_with, words.operands, write_states)
-    names = [chr(ord("a") + place) for place in range(words.operands)]
     report = Report(
         source,
         found,
         merged.checked + (f"; left out as wrong: {', '.join(map(shown, wrong))}" if wrong else ""),
-        linear.sentence(names, words.base) if linear else NOTHING_PROVED,
+        proved_of(task),
         reading.legend,
         seconds=time.monotonic() - began,
         one_length=task.one_length,
@@ -523,7 +521,7 @@ def read_in_some_way(
             return reading, machine, missing
         if not complete:
             raise Refused(describe_missing(missing, machine, words, len(used), may_be_linear=words.are_numbers))
-        return reading, completed_by_identity(machine, words, used, sign), missing
+        return reading, completed_by_identity(machine, reading, used), missing
     except Refused:
         if not has_few or complete:
             raise
@@ -683,10 +681,42 @@ def read_in_a_direction(
             flush = flush_of(examples, words, sign, direction)
             symbols = words.alphabet if words.are_numbers else symbols_of(examples, words, direction)
             reading = ExampleReading(words, sign, direction, flush, symbols)
-            return reading, merged([reading.trace(example) for example in used], words.count)
+            found = reading, merged([reading.trace(example) for example in used], words.count)
         except NotFitting as error:
             reasons.append(f"{order_of(words, direction)}, {error}")
+            continue
+        return found if direction == TOP_FIRST else without_padding(found, examples, used)
     raise Refused(f"no machine with a symbol for each column agrees with the examples: {'; '.join(reasons)}; {TWO_PASSES}")
+
+
+def without_padding(
+    found: tuple[ExampleReading, Machine], examples: Sequence[Example], used: Sequence[Example]
+) -> tuple[ExampleReading, Machine]:
+    """A reading and its machine, or those in which zeros on top of a number are no columns that an answer may fill.
+
+    Where operands are padded, no answer may be longer than they are as written. Yet 05+07 = 12 says that the sum of two
+    numbers of one digit has two. The reading that leaves fewer entries unreached is taken, then that of fewer states: in it,
+    a sum is an ordinary one, while one that wraps round at the width as written stays so.
+    """
+    reading, machine = found
+    words = reading.words
+    if not words.are_numbers:
+        return found
+
+    def bare(example: Example) -> Example:
+        operands = [operand.lstrip(words.alphabet[0]) for operand in operands_of(example, reading.sign)]
+        return example._replace(question=reading.sign.join(operand or words.alphabet[0] for operand in operands))
+
+    flush = flush_of(list(map(bare, examples)), words, reading.sign, reading.direction)
+    if flush <= reading.flush:
+        return found
+    other = replace(reading, flush=flush)
+    try:
+        longer = merged([other.trace(example) for example in used], words.count)
+    except NotFitting:
+        return found
+    sizes = [(len(missing_entries(each)), each.states) for each in (longer, machine)]
+    return (other, longer) if sizes[0] <= sizes[1] else found
 
 
 class NotFitting(Exception):
@@ -845,15 +875,24 @@ def describe_missing(
     )
 
 
-def completed_by_identity(machine: Machine, words: Words, examples: Sequence[Example], sign: str) -> Machine:
+def linear_in(reading: ExampleReading, machine: Machine) -> Linear | None:
+    """The linear function that a machine computes in a reading; None if it computes none."""
+    words = reading.words
+    if not words.are_numbers or reading.answer != "all" or reading.direction != ONES_FIRST:
+        return None
+    return linear_function(machine.write, machine.next, words.base, words.operands, reading.flush)
+
+
+def completed_by_identity(machine: Machine, reading: ExampleReading, examples: Sequence[Example]) -> Machine:
     """The machine with the entries that a linear function would have where no example reaches.
 
     Raises:
         Refused: the examples are of no linear function, or an entry leads to a state that was not found.
     """
+    words = reading.words
     if not words.are_numbers:
         raise Refused("only a function of numbers is completed")
-    rows = _rows_of_numbers(examples, words, sign)
+    rows = _rows_of_numbers(examples, words, reading.sign)
     values = [int(example.answer, words.base) for example in examples]
     coefficients = _linear_fit(rows, values)
     if any(_total(coefficients, row) != value for row, value in zip(rows, values, strict=True)):
@@ -873,7 +912,7 @@ def completed_by_identity(machine: Machine, words: Words, examples: Sequence[Exa
             raise Refused(f"no example reaches the carry {carry}, which is needed to complete the table")
         write[state][letter], following[state][letter] = digit, states[carry]
     completed = Machine(write, following)
-    if linear_function(minimised(completed), words) is None:
+    if linear_in(reading, minimised(completed)) is None:
         raise Refused("the entries that examples reach do not fit the identity of a linear function")
     return completed
 

@@ -4,7 +4,6 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from inspect import signature
 from typing import Any, TypedDict
 
 from longhand.data.learning.locality import layout_of_passes
@@ -19,14 +18,14 @@ from longhand.data.learning.machine_task import (
 )
 from longhand.data.learning.machines import MachineLearner, Tests, exhaustive_words, minimised
 from longhand.data.learning.passes import TwoPassLearner
-from longhand.data.learning.proof import Linear, linear_function
+from longhand.data.learning.proof import Linear, linear_function, proved_of
 from longhand.data.learning.questions.constants import constants_of
 from longhand.data.learning.questions.functions import SECONDS, AskedFunction, Refused, budget, shown
 from longhand.data.learning.questions.mutants import unseen_constants
 from longhand.data.learning.questions.operands import OUTSIDE, operands_of
 from longhand.data.learning.questions.readings import MOST_SYMBOLS, NotSequential, Reading
 from longhand.data.learning.questions.words import Word, Words
-from longhand.data.learning.report import NOTHING_PROVED, Learned, Report, count_of, more_of, order_of
+from longhand.data.learning.report import Learned, Report, count_of, more_of, order_of
 from longhand.data.tasks.column_task import ColumnTask
 
 ANSWERS_COMPARED = 300
@@ -102,11 +101,9 @@ def learn_task(
         finding = find(asked)
         task, found = task_of(finding, words, name, source, write_states)
         compared = compare_answers(task, finding, asked)
-    names = list(signature(function).parameters)[: words.operands]
-    proved = finding.linear.sentence(names, words.base) if finding.linear else NOTHING_PROVED
     checked = f"{finding.tests.sentence}; {compared:,} whole answers agree"
     checked = "; ".join(filter(None, [checked, unseen_constants(function, asked, held)]))
-    seconds = time.monotonic() - began
+    seconds, proved = time.monotonic() - began, proved_of(task)
     report = Report(source, found, checked, proved, finding.legend, asked.calls, seconds, task.one_length, finding.linear)
     return Learned(task, replace(report, assumed=operands.assumed))
 
@@ -219,7 +216,7 @@ def find_in_one_pass(reading: Reading, generator: random.Random) -> Finding:
         writes = words.alphabet
         if reading.direction == "ones_first":
             flush = _flush(machine)
-            linear = linear_function(machine, words)
+            linear = linear_function(machine.write, machine.next, words.base, words.operands, flush)
     else:
         machine, writes, legend = _named(reading, machine)
     only = TablePass(machine, writes, reading.direction, flush, (words.base,) * words.operands, tuple(range(words.operands)))

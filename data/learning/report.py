@@ -5,15 +5,13 @@ from typing import NamedTuple
 
 from longhand.data.learning.proof import Linear
 from longhand.data.learning.questions.words import Words
-from longhand.data.tasks.column_task import OPERANDS, ColumnTask
+from longhand.data.tasks.column_task import OPERANDS, PROVED, ColumnTask
 
 NETWORK = "a certificate proves that the network computes this machine at every length; without one, nothing is proved of it"
 """The statement about the network before there is a certificate."""
 
 ONE_LENGTH = "texts of one length: others are refused"
 """What is said of operands that are texts, since padding would change them."""
-
-NOTHING_PROVED = "nothing more: that it computes the function on every word rests on what was checked"
 
 
 @dataclass(frozen=True)
@@ -49,8 +47,7 @@ class Report:
     @property
     def facts(self) -> dict[str, str]:
         """The facts for recipes, cards and certificates: those that are the same whenever the machine is found again."""
-        facts = {"source": self.source, "machine": self.found}
-        facts |= {"checked": self.checked, "proved": self.proved}
+        facts = {"source": self.source, "machine": self.found, "checked": self.checked, PROVED: self.proved}
         facts |= {"symbols": self.symbols} if self.legend else {}
         facts |= self.told
         return facts | ({OPERANDS: ONE_LENGTH} if self.one_length else {})

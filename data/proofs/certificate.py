@@ -83,8 +83,8 @@ class Certificate:
         weights: `hash_weights` of the model.
         transducer: the table of a column task: what the model computes; None for other tasks.
         files: SHA-256 of every file of the checkpoint that decides an answer, by name; None if it is not from a folder.
-        learned: of a machine that was found, what was checked against its function and what is proved of the machine, as its
-            recipe says; nothing of it is proved here. None for other tasks.
+        learned: of a machine that was found, what its recipe says of it; nothing of it is proved here, and what is shown as
+            proved of the machine is derived from its table. None for other tasks.
     """
 
     certified: bool

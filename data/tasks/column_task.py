@@ -47,6 +47,10 @@ _ARGUMENT = f"{SEARCHED} The transducer is the table in the field `transducer`: 
 MEANING, CODE = "meaning", "code"
 """Facts of a machine that was found: the docstring and the source of the function."""
 
+PROVED = "proved"
+"""The fact of a machine that was found which says what is proved of it. A file may say anything: what is shown as proved is
+derived from the table (`data/learning/proof.py`)."""
+
 OPERANDS = "operands"
 """The fact of a machine that was found which says that its operands have one length; see `ColumnTask.one_length`."""
 

@@ -21,7 +21,7 @@ from transformers import GenerationConfig, PreTrainedConfig
 from longhand.data.proofs import check
 from longhand.data.proofs.certificate import Certificate, certify, find_difference, same_json
 from longhand.data.proofs.check import CannotCertify, Failure
-from longhand.data.tasks.column_task import CODE
+from longhand.data.tasks.column_task import CODE, PROVED
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.checkpoint import (
     CERTIFICATE_FILE,
@@ -244,7 +244,7 @@ def certify_checkpoint(
         certificate = replace(certificate, files=hash_files(folder))
     seconds = round(time.perf_counter() - began, 1)
     write_atomically(file, json.dumps(asdict(certificate), indent=2) + "\n")
-    print(format_certificate(checkpoint.name, certificate, show_proof))
+    print(format_certificate(checkpoint.name, certificate, checkpoint.task, show_proof))
     print(f"\nwrote {file} after {seconds} seconds")
     unknown = copy_verifier(folder) if folder is not None else None
     if certificate.certified and folder is not None:
@@ -275,7 +275,7 @@ def certificate_row(values: dict[str, object], name: str) -> Row:
     return {"model": name} | {field: value for field, value in values.items() if field not in left_out}
 
 
-def format_certificate(name: str, certificate: Certificate, show_proof: bool) -> str:
+def format_certificate(name: str, certificate: Certificate, task: Task, show_proof: bool) -> str:
     """Return a certificate, or the failures against it, as text for a person."""
     checked = f"{certificate.predictions:,} predictions"
     if certificate.neighbourhoods is not None:
@@ -290,15 +290,26 @@ def format_certificate(name: str, certificate: Certificate, show_proof: bool) ->
     facts["weights"] = certificate.weights
     lines = [f"{name}: {'CERTIFIED' if certificate.certified else 'NOT CERTIFIED'}. {certificate.statement}"]
     lines += [f"  {label:9} {value}" for label, value in facts.items()]
-    if certificate.learned:
-        lines.append("of the machine that was found, which is proved of the network above:")
-        lines += [f"  {label:9} {value}" for label, value in certificate.learned.items() if label != CODE]
+    if certificate.learned is not None:
+        lines += _about_machine(certificate.learned, task)
     if show_proof:
         lines += [f"  {number}. {step}" for number, step in enumerate(certificate.proof, 1)]
     lines += [f"  wrong: {failure.problem}  {_verdict(failure)}" for failure in certificate.failures]
     if certificate.wrong > len(certificate.failures):
         lines.append(f"  and {certificate.wrong - len(certificate.failures):,} more")
     return "\n".join(textwrap.fill(line, 118, subsequent_indent="     ") for line in lines)
+
+
+def _about_machine(facts: Mapping[str, str], task: Task) -> list[str]:
+    """What is proved here of a machine that was found, and what its recipe says of it."""
+    from longhand.data.learning.proof import proved_of
+
+    said = [f"  {label:9} {value}" for label, value in facts.items() if label not in (CODE, PROVED)]
+    return [
+        "of the machine, which was found; its table alone was looked at:",
+        f"  {PROVED:9} {proved_of(task)}",
+        *(["of the machine, as the recipe says; nothing of this was checked here:", *said] if said else []),
+    ]
 
 
 def _verdict(failure: Failure) -> str:

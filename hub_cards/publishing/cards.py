@@ -24,7 +24,7 @@ from longhand.hub_cards.checkpoints.load import is_in_zoo
 from longhand.hub_cards.commands import check_repo_id, read_citation, read_text, write_atomically
 from longhand.hub_cards.publishing.examples import ENVIRONMENT, count, describe_response, family_card, snippet
 from longhand.hub_cards.recipes import RECIPE_FILE
-from longhand.hub_cards.result_rows import Row, accuracy_columns, describe_length, describe_worst
+from longhand.hub_cards.result_rows import Row, accuracy_columns, describe_length, describe_worst, worst_verdict
 from longhand.hub_cards.training.run_folder import read_given_up
 from longhand.modeling.coupling import COUPLING_RULES
 
@@ -144,6 +144,7 @@ def render_card(checkpoint: Checkpoint, repo_id: str | None = None, dataset: str
         trained_on=TRAINED_ON,
         given_up=read_given_up(folder),
         learned={name: plain(text) for name, text in learned.items()},
+        machine_proved=_proved_of_machine(task) if learned else "",
         code=learned.get(CODE, "").replace("```", "` ` `"),
         raw_text=describe_response(task) if learned else "",
         recipe_file=recipe_file,
@@ -153,6 +154,13 @@ def render_card(checkpoint: Checkpoint, repo_id: str | None = None, dataset: str
         verifier=VERIFIER.name if (folder / VERIFIER.name).is_file() else None,
         versions=f"longhand {__version__}, transformers {transformers.__version__} and torch {torch.__version__}",
     )
+
+
+def _proved_of_machine(task: Task) -> str:
+    """What is proved of a machine that was found, derived from its table: the words of the folder prove nothing."""
+    from longhand.data.learning.proof import proved_of
+
+    return proved_of(task)
 
 
 def render(template: str, data: CardData, **values: object) -> str:
@@ -221,8 +229,13 @@ def _size_tables(rows: list[Row], task: Task) -> Iterator[tuple[str, dict[str, l
         ):
             columns = {_size_name(own, part): list(map(describe_length, own)), **accuracy_columns(own)}
             if any("worst_tried" in row for row in own):
-                columns["worst problem"] = [plain(describe_worst(row)) for row in own]
+                columns["worst problem"] = [plain(_worst_found(row)) for row in own]
             yield part.name, {**columns, "problems": [f"{row['num_samples']:,}" for row in own]}
+
+
+def _worst_found(row: Row) -> str:
+    """`describe_worst` of a row that was read from a folder: its proof was not made here, so the card does not repeat it."""
+    return "none found" if worst_verdict(row) == "proved" else describe_worst(row)
 
 
 def _listed(rows: list[Row], name: str) -> str:
