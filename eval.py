@@ -25,7 +25,14 @@ from longhand.data.tasks.plugins import add_plugin_option, load_plugin
 from longhand.data.tasks.registry import build_task, find_task
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, check_certifiable, own_folder
-from longhand.hub_cards.checkpoints.checkpoint import CARD_FILE, CERTIFICATE_FILE, Checkpoint, checkpoint_name, file_name
+from longhand.hub_cards.checkpoints.checkpoint import (
+    CARD_FILE,
+    CERTIFICATE_FILE,
+    Checkpoint,
+    checkpoint_name,
+    file_name,
+    is_certified,
+)
 from longhand.hub_cards.checkpoints.load import OtherModel, describe_zoo, is_in_zoo, load_checkpoint, locate
 from longhand.hub_cards.checkpoints.solver import answers_of
 from longhand.hub_cards.commands import OneLineParser, holding, interruptible, read_numbers, refusing_in_one_line
@@ -383,7 +390,7 @@ def ask(checkpoints: list[Checkpoint], questions: list[str]) -> None:
     for checkpoint in checkpoints:
         for answer in answers_of(checkpoint, questions):
             print(f"{checkpoint.name}\t{answer}" if len(checkpoints) > 1 else answer)
-        if checkpoint.certificate and checkpoint.certificate["certified"]:
+        if is_certified(checkpoint.certificate):
             try:
                 check_certifiable(checkpoint)
             except ValueError as error:
@@ -405,7 +412,7 @@ def certify(checkpoints: list[Checkpoint], options: Options, folder: Path | None
         model = checkpoint.model
         try:
             if options.lengths is not None:
-                from longhand.data.proofs.lengths.prover import LengthProver
+                from longhand.data.proofs.lengths.up_to_length import LengthProver
 
                 LengthProver(model, checkpoint.task)
             else:
@@ -450,7 +457,7 @@ def is_proved(row: Row) -> bool:
 def by_length(checkpoint: Checkpoint, options: Options) -> str:
     """Return that lengths of a checkpoint can be proved one by one, if that was not asked and is so."""
     if options.lengths is None:
-        from longhand.data.proofs.lengths.prover import LengthProver
+        from longhand.data.proofs.lengths.up_to_length import LengthProver
 
         with suppress(CannotCertify):
             LengthProver(checkpoint.model, checkpoint.task)

@@ -21,8 +21,9 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
 from longhand.data.batches import check_lengths
+from longhand.data.proofs.check import Check
 from longhand.data.tasks.column_task import ColumnTask
-from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, Checkpoint
+from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, Checkpoint, is_certified
 from longhand.hub_cards.commands import (
     holding,
     interruptible,
@@ -55,6 +56,7 @@ from longhand.hub_cards.training.trainer import (
     check_sizes,
     following,
     given_up,
+    last_check,
     resume_ended,
     trainer_of,
     training_batches,
@@ -169,10 +171,10 @@ def train_run(run: Run, trainer: BatchTrainer, start: "Start", began: float, arg
         if not trainer.is_world_process_zero():
             return None
         save(run, trainer)
-        finished = finish(run, began)
+        finished = finish(run, last_check(trainer), began)
     print(f"trained and evaluated in {time.perf_counter() - began:.0f} seconds")
     print("\n".join(["", "what next:", *what_next(run)]))
-    if run.training.until_certified and not is_certified(finished):
+    if run.training.until_certified and not is_certified(finished.certificate):
         fall_short(run, finished, steps, start, arguments)
     return finished
 
@@ -293,20 +295,22 @@ def save(run: Run, trainer: BatchTrainer) -> None:
     write_results(validation_rows(run, trainer), run.folder / VALIDATION_FILE)
 
 
-def finish(run: Run, began: float) -> Checkpoint:
+def finish(run: Run, check: Check | None, began: float) -> Checkpoint:
     """Load what was saved, once; certify and evaluate it, and write its card.
 
     Args:
+        check: the last one of the training, if it made one.
         began: `time.perf_counter()` when the run began.
     """
     # What reads checkpoints is loaded when there is one.
-    from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, with_certificate
+    from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, with_certificate, with_check
     from longhand.hub_cards.checkpoints.load import complete_checkpoint, load_both
     from longhand.hub_cards.publishing.cards import write_card
 
     last, best = load_both(run.folder)
     if run.training.until_certified:
-        certify_checkpoint(last, run.folder / CERTIFICATE_FILE, run.folder, show_proof=False, anew=False)
+        last = with_check(last, check)
+        certify_checkpoint(last, run.folder / CERTIFICATE_FILE, run.folder, show_proof=False)
         last = with_certificate(last)
     evaluate(run, [last] if best is None else [last, best], began)
     finished = complete_checkpoint(last, best)
@@ -327,11 +331,6 @@ def draw_validations(run: Run) -> None:
     trained = dict.fromkeys(tasks, (run.data.min_length, run.data.max_length))
     plot_checkpoints(tasks, run.folder / CHECKPOINTS_PLOT, trained, run.task.size_names[0])
     print(f"wrote {run.folder / CHECKPOINTS_PLOT}")
-
-
-def is_certified(checkpoint: Checkpoint) -> bool:
-    """Whether the certificate in a checkpoint's folder says so."""
-    return checkpoint.certificate is not None and checkpoint.certificate["certified"]
 
 
 def evaluate(run: Run, checkpoints: list[Checkpoint], began: float) -> None:
@@ -479,7 +478,7 @@ def look(run: Run, held: ExitStack) -> Start:
         api = HfApi(token=place.hub_token)
         repo_id = own_repo_id(place.hub_model_id or run.folder.resolve().name, api)
         check_push(Repository(repo_id, "model", bool(place.hub_private_repo), place.hub_revision, api))
-        if complete and run.training.until_certified and not read_object(run.folder / CERTIFICATE_FILE).get("certified"):
+        if complete and run.training.until_certified and not is_certified(read_object(run.folder / CERTIFICATE_FILE)):
             raise ValueError(f"{run.folder} is complete but not certified: {by_hand(run, repo_id)} pushes it all the same")
     return Start(read_given_up(run.folder), checkpoint, repo_id, complete)
 

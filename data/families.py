@@ -43,9 +43,6 @@ HARMLESS_FLAGS = (
 )
 """Settings that may be True or False: they do not change what greedy decoding writes."""
 
-LARGE_BATCH = 100
-"""Tokens of all prompts of a batch from which on it is decoded in parallel."""
-
 GREEDY_SETTINGS = {"do_sample": False, "pad_token_id": PAD, "bos_token_id": BOS}
 """Settings that must have this value, or none. Transformers hides `pad_token_id` in every prompt that has no mask."""
 
@@ -390,17 +387,23 @@ class Decoder(Family):
         return Questions(input_ids, tokens, position_ids)
 
     def answers(self, task, model, tokenizer, questions):
-        """Answers by greedy decoding, in parallel if the batch is large."""
-        options: dict[str, object] = {"do_sample": False}
+        """Answers by greedy decoding."""
+        options = greedy_options(model)
         if questions.position_ids is not None:
             options["position_ids"] = questions.position_ids.to(model.device)
-        if questions.input_ids.numel() > LARGE_BATCH and model.model.position_encoding.windowed:
-            options |= {"custom_generate": parallel_greedy, **dict.fromkeys(OUTPUTS, False)}
         with torch.inference_mode():
             input_ids = questions.input_ids.to(model.device)
             output = model.generate(input_ids, attention_mask=torch.ones_like(input_ids), **options)
         responses = output[:, input_ids.shape[1] :]
         return [task.reader.read(text) for text in tokenizer.batch_decode(responses, skip_special_tokens=True)]
+
+
+def greedy_options(model: CoupledGPTForCausalLM) -> dict[str, Any]:
+    """Options of `generate()` for greedy decoding, which is done in parallel under a window."""
+    options: dict[str, Any] = {"do_sample": False}
+    if model.model.position_encoding.windowed:
+        options |= {"custom_generate": parallel_greedy, **dict.fromkeys(OUTPUTS, False)}
+    return options
 
 
 def legal_rules(task) -> tuple[str, ...]:

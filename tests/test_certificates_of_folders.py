@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,13 +17,14 @@ from publishing_subjects import model_card, model_files
 
 from longhand import eval as evaluation
 from longhand.data import Addition
-from longhand.data.proofs import Certificate, LengthProver, hash_weights
+from longhand.data.proofs import Certificate, LengthProver, certify, hash_weights, verify_certificate
 from longhand.data.proofs import certificate as certificate_module
 from longhand.data.tasks.registry import build_tokenizer
 from longhand.hub_cards.checkpoints import length_certificate
+from longhand.hub_cards.checkpoints.certificate_file import BOUNDS, certify_checkpoint, read_stated, with_check
 from longhand.hub_cards.checkpoints.checkpoint import hash_files
 from longhand.hub_cards.checkpoints.length_certificate import conclude, read_verdicts
-from longhand.hub_cards.checkpoints.load import load_checkpoint, read_checkpoint
+from longhand.hub_cards.checkpoints.load import complete_checkpoint, load_checkpoint, read_checkpoint
 from longhand.hub_cards.publishing.publications import model_publication
 from longhand.hub_cards.research.theories.constructions import construct_addition
 from longhand.hub_cards.result_rows import read_results
@@ -227,11 +228,11 @@ def test_a_true_written_by_hand_is_not_believed(adder, damaged):
 
 
 OF_ANOTHER_KIND = [
-    ("certified", "yes"), ("certified", False), ("weights", 3), ("task", []), ("files", None), ("statement", [1]),
-    ("statement", "All sums are right."), ("proof", 7), ("predictions", -1), ("predictions", True),
-    ("neighbourhoods", 6217.5), ("wrong", "none"), ("wrong", 1), ("margin", None), ("margin", float("nan")),
-    ("margin", 999.0), ("margin", [[2.0]]), ("margin", 10**400), ("bound", 1e-9), ("ratio", 1e9), ("ratio", 0),
-    ("ratio", "high"), ("failures", {}), ("limits", {}),
+    ("kind", "other"), ("certified", "yes"), ("certified", False), ("weights", 3), ("task", []),
+    ("files", None), ("statement", [1]), ("statement", "All sums are right."), ("proof", 7), ("predictions", -1),
+    ("predictions", True), ("neighbourhoods", 6217.5), ("wrong", "none"), ("wrong", 1), ("margin", None),
+    ("margin", float("nan")), ("margin", 999.0), ("margin", [[2.0]]), ("margin", 10**400), ("bound", 1e-9),
+    ("ratio", 1e9), ("ratio", 0), ("ratio", "high"), ("failures", {}), ("limits", {}),
 ]  # fmt: skip
 
 
@@ -242,7 +243,7 @@ def test_a_field_of_another_value_or_type_is_refused_by_its_name(place, adder):
     refuses_certificate(adder, rf"certificate.json.*\b{field}\b.*--certify again$")
 
 
-OPTIONAL = ("transducer", "lengths", "learned")
+OPTIONAL = ("transducer", "learned")
 """Fields that certificates of most models do not have."""
 
 
@@ -263,7 +264,7 @@ def test_a_broken_certificate_is_refused_by_its_name(content, adder):
     refuses_certificate(adder, f"^{adder}/certificate.json[^\n]*$")
 
 
-def test_numbers_of_another_processor_agree_and_the_check_is_made_once(adder, monkeypatch):
+def test_numbers_of_another_processor_agree(adder):
     certificate = json.loads((adder / "certificate.json").read_text())
     names = {"margin": ".4g", "bound": ".2g", "ratio": ",.0f"}
     other = {name: certificate[name] * 1.005 for name in names}
@@ -271,11 +272,22 @@ def test_numbers_of_another_processor_agree_and_the_check_is_made_once(adder, mo
     for name, form in names.items():
         proof = [step.replace(f" {certificate[name]:{form}}", f" {other[name]:{form}}") for step in proof]
     change_json(adder / "certificate.json", **other, proof=proof)
-    model_card(adder)
-    monkeypatch.setattr(certificate_module, "check_neighbourhoods", None)
     assert "**Certified.**" in model_card(adder, "user/adder")
     change_json(adder / "certificate.json", proof=certificate["proof"])
     refuses_certificate(adder, "field proof")
+
+
+def test_a_check_is_made_once_and_is_of_its_own_weights(adder, damaged, tmp_path, monkeypatch):
+    checked = with_check(load_checkpoint(str(adder)), None)
+    model = slightly_wrong(damaged)
+    other = replace(checked, model=model, weights=hash_weights(model))
+    with pytest.raises(ValueError, match="of these weights"):
+        certify(model, checked.task, checked.check)
+    assert with_check(other, checked.check).check.wrong
+    monkeypatch.setattr(certificate_module, "check_neighbourhoods", None)
+    certify_checkpoint(checked, tmp_path / "certificate.json", None)
+    assert json.loads((tmp_path / "certificate.json").read_text())["certified"]
+    assert complete_checkpoint(checked, None).certificate["certified"]
 
 
 def test_where_no_certificate_is_possible_none_is_left(adder, capsys):
@@ -389,7 +401,7 @@ def test_a_certificate_of_lengths_says_no_more_than_its_verdicts(with_one_length
     folder = with_one_length
     stated = json.loads((folder / "certificate.json").read_text())
     assert stated["statement"] in model_card(folder)
-    others = {"statement": stated["statement"].replace("1 digits", "1 to 9 digits"), "wrong": 1, "proof": []}
+    others = {"statement": stated["statement"].replace("1 digits", "1 to 9 digits"), "cases": 1, "proof": []}
     for name, other in others.items():
         assert other != stated[name]
         change_json(folder / "certificate.json", **{name: other})
@@ -405,9 +417,48 @@ def test_what_other_code_proved_is_proved_again(tmp_path):
     change_json(out / "certificate.json", lengths=[{**one, "cases": 7}])
     evaluation.main(words)
     assert json.loads((out / "certificate.json").read_text())["lengths"][0]["cases"] == 7, "the same code found it"
-    change_json(out / "certificate.json", lengths=[{**one, "cases": 7, "code": "other"}])
+    change_json(out / "certificate.json", lengths=[{**one, "cases": 7, "bound": 0}])
     evaluation.main(words)
     assert json.loads((out / "certificate.json").read_text())["lengths"][0]["cases"] == one["cases"]
+
+
+def as_before_kinds(stated: dict) -> dict:
+    """A certificate of single lengths as it was written when there was one kind, whose other fields said nothing."""
+    (code,) = BOUNDS
+    kept = {name: value for name, value in stated.items() if name not in ("kind", "cases", "lengths")}
+    said = {"certified": False, "predictions": stated["cases"], "wrong": len(stated["failures"]), "limits": {}}
+    nothing = dict.fromkeys(("neighbourhoods", "margin", "bound", "ratio", "transducer", "learned"))
+    verdicts = [
+        {name: verdict[name] for name in verdict if name != "bound"} | {"code": code} for verdict in stated["lengths"]
+    ]
+    return kept | said | nothing | {"lengths": verdicts}
+
+
+def test_a_certificate_of_lengths_from_before_there_were_kinds_says_what_it_said(with_two_lengths, tmp_path, capsys):
+    file = with_two_lengths / "certificate.json"
+    stated = json.loads(file.read_text())
+    card = model_card(with_two_lengths)
+    file.write_text(json.dumps(as_before_kinds(stated)))
+    assert read_stated(file) == stated and model_card(with_two_lengths) == card
+    words = ["--certify", "--trust", "--lengths", "1:2", "--output_dir", str(tmp_path / "out")]
+    evaluation.main([str(with_two_lengths), *words])
+    assert capsys.readouterr().out.count("says so)") == 2 and json.loads(file.read_text()) == stated
+    for name, value in {"certified": True, "wrong": 1, "margin": 1.0, "limits": {"tokens": 9}}.items():
+        file.write_text(json.dumps(as_before_kinds(stated) | {name: value}))
+        refuses_certificate(with_two_lengths, f"field {name}")
+    unknown = [verdict | {"code": "of other code"} for verdict in as_before_kinds(stated)["lengths"]]
+    file.write_text(json.dumps(as_before_kinds(stated) | {"lengths": unknown}))
+    refuses_certificate(with_two_lengths, "field lengths: another version")
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_the_verifier_refuses_a_certificate_of_lengths_by_its_kind(is_old, with_one_length):
+    file = with_one_length / "certificate.json"
+    stated = json.loads(file.read_text())
+    for forged in ({}, {"certified": True}):
+        file.write_text(json.dumps((as_before_kinds(stated) if is_old else stated) | forged))
+        with pytest.raises(verify_certificate.Refused, match="single lengths"):
+            verify_certificate.read_checkpoint(with_one_length)
 
 
 DAMAGED_VERDICTS = {
@@ -477,7 +528,7 @@ def test_a_card_tells_no_proved_lengths_of_a_folder_that_cannot_be_certified(wit
 def write_verdicts(folder, verdicts):
     """Give a folder the certificate that follows from verdicts."""
     certificate = conclude(load_checkpoint(str(folder)), verdicts, hash_files(folder))
-    (folder / "certificate.json").write_text(json.dumps(certificate.stated))
+    (folder / "certificate.json").write_text(json.dumps(asdict(certificate)))
 
 
 def stated_verdicts(folder):
@@ -560,8 +611,8 @@ def test_a_card_tells_no_lengths_that_other_code_proved(seconds, with_two_length
     folder = with_two_lengths
     monkeypatch.setattr(length_certificate, "AGAIN_SECONDS", seconds)
     first, second = stated_verdicts(folder)
-    write_verdicts(folder, [first, replace(second, code="0" * 64)])
-    refuses_certificate(folder, "other code .* the lengths 2: remove it")
+    write_verdicts(folder, [first, replace(second, bound=0)])
+    refuses_certificate(folder, "another version .* the lengths 2: remove it")
 
 
 def test_a_card_tells_no_lengths_that_the_model_cannot_take(with_one_length, monkeypatch):

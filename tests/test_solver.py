@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from cases import drawn
 
 import longhand
@@ -53,6 +54,20 @@ def test_sums_of_all_lengths_are_right_in_the_order_of_the_questions():
     pairs = [(draw.randrange(10 ** draw.randint(1, 30)), draw.randrange(10 ** draw.randint(1, 30))) for _ in range(300)]
     answers = longhand.load("addition")(f"{first}+{second}" for first, second in pairs)
     assert answers == [str(first + second) for first, second in pairs]
+
+
+@pytest.mark.parametrize("digits", [1, 3, 5, 10, 20, 40])
+def test_an_answer_is_that_of_decoding_token_by_token(digits):
+    """Under a window it is found in parallel, whatever its length."""
+    adder, generator = longhand.load("addition"), random.Random(digits)
+    questions = ["+".join(str(generator.randrange(10**digits)) for _ in range(2)) for _ in range(5)]
+    questions.append(f"{10**digits - 1}+1")
+    task = adder.checkpoint.task
+    for question in questions:
+        prompt = adder.tokenizer([task.prompt(question)], return_tensors="pt")["input_ids"]
+        written = adder.model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False)
+        text = adder.tokenizer.decode(written[0, prompt.shape[1] :], skip_special_tokens=True)
+        assert adder(question) == task.reader.read(text)
 
 
 def test_a_refused_question_is_named_with_the_models_that_take_it():

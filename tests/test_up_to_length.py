@@ -1,5 +1,7 @@
 """Proofs up to a length: the bounds hold in problems, constructions are proved, and nothing that is wrong is."""
 
+import ast
+import hashlib
 import json
 from pathlib import Path
 
@@ -9,12 +11,13 @@ import torch
 from cases import in_turn
 from far_subjects import KINDS, RECIPE, small_model
 
-from longhand.data import build_task
+from longhand.data import build_task, proofs
 from longhand.data.proofs import CannotCertify, LengthProver
 from longhand.data.proofs.lengths import far_boxes, up_to_length
 from longhand.data.proofs.lengths.attention_error import changes_of_inverse_root
 from longhand.data.proofs.lengths.far_boxes import VALUES, Boxes, extreme_sums, far_boxes_of, fit, least_of_form
-from longhand.data.proofs.lengths.up_to_length import Column, hash_bound
+from longhand.data.proofs.lengths.up_to_length import Column
+from longhand.hub_cards.checkpoints.certificate_file import read_stated
 from longhand.hub_cards.checkpoints.load import list_zoo, load_checkpoint, zoo
 from longhand.hub_cards.research.theories.constructions import construct_addition
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
@@ -509,9 +512,67 @@ def test_models_without_a_bound_are_refused():
         LengthProver(model, task)
 
 
-def test_shipped_verdicts_were_found_by_the_code_that_stands_here():
-    """Whoever changes a file of the bound proves the shipped lengths again, or leaves its bytes as they are."""
+BOUND_FILES = (
+    "lengths/attention_error.py",
+    "lengths/far_boxes.py",
+    "lengths/up_to_length.py",
+    "windows/rounding.py",
+    "../machines/texts.py",
+)
+"""The files that verdicts rest on, seen from the room of proofs."""
+
+RECORDED = {1: "038c626dc5b7a48b69cf6539ed6c7d11b0db854a9cc4de113c34c2233fc03f18"}
+"""`digest_of` these files for each version of the bound."""
+
+
+def structure_of(node: object) -> object:
+    """A syntax tree without comments, docstrings and what versions of Python write differently: fields that are empty."""
+    if isinstance(node, list):
+        return [structure_of(child) for child in node if not is_docstring(child)]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    named = {name: value for name, value in ast.iter_fields(node) if value not in (None, []) and name != "kind"}
+    return [type(node).__name__, {name: structure_of(value) for name, value in named.items()}]
+
+
+def is_docstring(node: object) -> bool:
+    """Whether a statement is a text that nothing reads."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def digest_of(sources: list[str]) -> str:
+    return hashlib.sha256(json.dumps([structure_of(ast.parse(source)) for source in sources]).encode()).hexdigest()
+
+
+def bound_sources() -> list[str]:
+    return [(Path(proofs.__file__).parent / file).read_text(encoding="utf-8") for file in BOUND_FILES]
+
+
+def test_verdicts_rest_on_code_that_is_recorded_for_its_version():
+    """Whoever changes what these files compute raises `BOUND`, records the digest, and proves the shipped lengths again.
+
+    Where no verdict can change, as after a name does, the new digest is recorded for the same version.
+    """
+    assert digest_of(bound_sources()) == RECORDED[up_to_length.BOUND]
+
+
+@pytest.mark.parametrize("place", range(len(BOUND_FILES)))
+def test_a_comment_changes_no_version_and_an_operator_does(place):
+    sources = bound_sources()
+    source = sources[place]
+
+    def digest(changed: str) -> str:
+        return digest_of([*sources[:place], changed, *sources[place + 1 :]])
+
+    assert digest(source + "\n# a comment\n") == digest(source.replace('"""', '"""Other words. ', 1)) == digest(source)
+    tree = ast.parse(source)
+    sum_found = next(node for node in ast.walk(tree) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add))
+    sum_found.op = ast.Sub()
+    assert digest(ast.unparse(ast.parse(source))) == digest(source) != digest(ast.unparse(tree))
+
+
+def test_shipped_verdicts_are_of_the_version_that_stands_here():
     files = [Path(zoo(name), "certificate.json") for name in list_zoo()]
-    certificates = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
-    codes = {verdict["code"] for certificate in certificates for verdict in certificate.get("lengths") or []}
-    assert codes == {hash_bound()}
+    certificates = [read_stated(file) for file in files if file.is_file()]
+    versions = [verdict["bound"] for certificate in certificates for verdict in certificate.get("lengths", ())]
+    assert len(versions) >= 60 and {*versions} == {up_to_length.BOUND}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from longhand.data.proofs.check import check_neighbourhoods as check_neighbourhoods
     from longhand.data.proofs.check import covering as covering
     from longhand.data.proofs.check import coverings as coverings
-    from longhand.data.proofs.lengths.prover import LengthProver as LengthProver
+    from longhand.data.proofs.lengths.up_to_length import LengthProver as LengthProver
     from longhand.data.proofs.lengths.up_to_length import LengthVerdict as LengthVerdict
 else:
     # Type checkers see the imports above instead.
@@ -30,7 +30,7 @@ else:
             "Check": "longhand.data.proofs.check",
             "Failure": "longhand.data.proofs.check",
             "LARGEST_RATIO": "longhand.data.proofs.check",
-            "LengthProver": "longhand.data.proofs.lengths.prover",
+            "LengthProver": "longhand.data.proofs.lengths.up_to_length",
             "LengthVerdict": "longhand.data.proofs.lengths.up_to_length",
             "ROUNDING_FACTOR": "longhand.data.proofs.check",
             "certify": "longhand.data.proofs.certificate",

@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
 from longhand.data.families import DECODER
-from longhand.data.machines.covering import Practice
 from longhand.data.proofs.check import ROUNDING_FACTOR, CannotCertify, Check, Failure, check_neighbourhoods, coverings
 from longhand.data.proofs.provable import provable
 from longhand.data.splits import make_generator
@@ -62,15 +61,16 @@ LATER = ("transducer", "learned")
 """Fields that the first certificates and configurations did not have. A hash includes only those that are set; the same is
 true of `later_fields` of a configuration."""
 
-_CHECKS: dict[tuple[str, str], Check] = {}
-"""The checks that this process has made, by weights and task, to make none of them twice."""
+EVERY_LENGTH: Literal["every length"] = "every length"
+SINGLE_LENGTHS: Literal["lengths"] = "lengths"
+"""The two kinds of certificate, `Certificate` and `LengthsCertificate`; a file names the second alone."""
 
 
 @dataclass(frozen=True)
 class Certificate:
     """Result of `certify`, as written to certificate.json. Fields that are not described here are those of `Check`.
 
-    What is proved of single lengths is another certificate, `LengthsCertificate`.
+    What is proved of single lengths is another kind of certificate, `LengthsCertificate`.
 
     Attributes:
         certified: whether every prediction was right and every lead is at least `ROUNDING_FACTOR` times its bound.
@@ -105,54 +105,88 @@ class Certificate:
     learned: dict[str, str] | None = None
 
 
-def certify(model: PreTrainedModel, task: Task, anew: bool = True) -> Certificate:
+@dataclass(frozen=True)
+class LengthsCertificate:
+    """What is known of single lengths of a model whose tokens see all tokens before them, as written to certificate.json.
+
+    Attributes:
+        statement: what is proved, and of which lengths.
+        proof: its steps; empty if nothing is proved.
+        task: task and format.
+        cases: how many were bounded in this process.
+        failures: the problems that the model gets wrong, one for each length that is refuted.
+        weights: `hash_weights` of the model.
+        files: as of `Certificate`.
+        lengths: what is known of each length, the fields of a `LengthVerdict`.
+        kind: always the same, tells this kind of file.
+    """
+
+    statement: str
+    proof: list[str]
+    task: dict[str, object]
+    cases: int
+    failures: list[Failure]
+    weights: str
+    files: dict[str, str] | None
+    lengths: list[dict[str, Any]]
+    kind: Literal["lengths"] = SINGLE_LENGTHS
+
+
+def certify(model: PreTrainedModel, task: Task, check: Check | None = None) -> Certificate:
     """Prove a model exact for operands of every length, or find what it gets wrong.
 
     Args:
-        anew: whether to repeat a check that this process has made of the same weights and task.
+        check: what `check_thoroughly` found of these weights and this task; None makes a new check.
 
     Raises:
         CannotCertify: weights are not finite; or as `covering`.
+        ValueError: the check is of other weights or another task, or ended early.
     """
-    return _conclude(_check_of(model, task, anew), model, task)
+    return _conclude(_checked(model, task, check), model, task)
 
 
-def _check_of(model: PreTrainedModel, task: Task, anew: bool) -> Check:
+def _checked(model: PreTrainedModel, task: Task, check: Check | None) -> Check:
     """The check of a certificate; arguments and errors as of `certify`."""
     if broken := find_not_finite(dict(model.named_parameters())):
         raise CannotCertify(f"no certificate: weights are NaN or infinite ({', '.join(broken[:3])})")
-    key = hash_weights(model), repr(task)
-    if anew or key not in _CHECKS:
-        check_thoroughly(model, task)
-    return _CHECKS[key]
+    if check is None:
+        return check_thoroughly(model, task)
+    if not is_check_of(check, hash_weights(model), task):
+        raise ValueError("check must be what check_thoroughly found of these weights and this task, and must not end early")
+    return check
+
+
+def is_check_of(check: Check, weights: str, task: Task) -> bool:
+    """Whether a certificate can rest on a check: it is whole, and of weights, by their `hash_weights`, and a task."""
+    return check.subject == (weights, repr(task))
 
 
 def check_thoroughly(model: PreTrainedModel, task: Task, enough: float = 0.0) -> Check:
-    """Check a model as a certificate asks for, and remember the result for `certify`.
+    """Check a model as a certificate asks for; `certify` takes the result.
 
     Args:
-        enough: as for `check_neighbourhoods`; a check that ends early is not remembered.
+        enough: as for `check_neighbourhoods`; a check that ends early has no `subject`.
 
     Raises:
         CannotCertify: as `covering`.
     """
     check = check_neighbourhoods(model, task, thorough=True, enough=enough)
-    if check.ratio is None or check.ratio >= enough:
-        _CHECKS[hash_weights(model), repr(task)] = replace(check, failing=Practice())
-    return check
+    is_whole = check.ratio is None or check.ratio >= enough
+    return replace(check, subject=(hash_weights(model), repr(task)) if is_whole else None)
 
 
-def find_difference(stated: Mapping[str, Any], model: PreTrainedModel, task: Task) -> str | None:
+def find_difference(stated: Mapping[str, Any], model: PreTrainedModel, task: Task, check: Check | None = None) -> str | None:
     """Check a model again, and say in which field a certificate differs from what that finds; None if in no field.
 
     Args:
         stated: the certificate as it was read, whatever it holds; `files` is not compared.
+        check: as of `certify`.
 
     Raises:
         CannotCertify: as `certify`.
     """
     coverings(model, task)
-    check = _check_of(model, task, anew=False)
+    check = _checked(model, task, check)
     close = {name: stated[name] for name in MEASURED if _is_close(stated.get(name), getattr(check, name), MEASURED[name])}
     # Statement and proof name what was measured: they must be those of the measurements that are stated.
     expected = asdict(_conclude(replace(check, **close), model, task))

@@ -72,6 +72,7 @@ class Check:
             not asked.
         ratio: smallest quotient of a lead and its own bound, in exact arithmetic; None as above.
         parts: the check of every part, by its name, for a task that has several.
+        subject: of which weights and task a whole, thorough check is, as `check_thoroughly` says; None of any other.
     """
 
     predictions: int = 0
@@ -82,6 +83,7 @@ class Check:
     bound: float | None = None
     ratio: float | None = None
     parts: dict[str, "Check"] = field(default_factory=dict)
+    subject: tuple[str, str] | None = None
 
     @classmethod
     def joined(cls, parts: dict[str, "Check"]) -> "Check":

@@ -8,9 +8,7 @@ What it reports the model was asked: a decoder by greedy decoding, an encoder by
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, cast
 
 import numpy as np
@@ -20,14 +18,13 @@ from transformers import PreTrainedModel
 
 from longhand.data.batches import evaluation_draw
 from longhand.data.collator import IGNORED
-from longhand.data.families import LARGE_BATCH, to_device
+from longhand.data.families import greedy_options, to_device
 from longhand.data.formatting import Batch
 from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.data.tasks.task import Task
 from longhand.modeling import CoupledGPTForCausalLM
-from longhand.modeling.parallel_decoding import OUTPUTS, parallel_greedy
 
 KEPT = 16
 """Problems with the lowest leads that are changed."""
@@ -304,14 +301,11 @@ class WorstSearch(ProblemSearch):
         return _spelled(written, names), _spelled(right, names)
 
     def _generate(self, query: Tensor) -> list[int]:
-        """What the model writes to a query (1, tokens) by greedy decoding, in parallel if the response is long."""
+        """What the model writes to a query (1, tokens) by greedy decoding."""
         model = cast(CoupledGPTForCausalLM, self.model)
         given = query.to(model.device)
-        generate: Callable[..., Tensor] = model.generate
-        if query.shape[1] > LARGE_BATCH and model.model.position_encoding.windowed:
-            generate = partial(generate, custom_generate=parallel_greedy, **dict.fromkeys(OUTPUTS, False))
         with torch.no_grad():
-            written = generate(given, attention_mask=torch.ones_like(given), do_sample=False)
+            written = model.generate(given, attention_mask=torch.ones_like(given), **greedy_options(model))
         return written[0, query.shape[1] :].tolist()
 
     def text(self, digits: np.ndarray) -> str:

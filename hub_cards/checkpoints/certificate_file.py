@@ -19,8 +19,18 @@ from typing import Any, get_args, get_origin, get_type_hints
 from transformers import GenerationConfig, PreTrainedConfig
 
 from longhand.data.proofs import check
-from longhand.data.proofs.certificate import Certificate, certify, find_difference, same_json
-from longhand.data.proofs.check import CannotCertify, Failure
+from longhand.data.proofs.certificate import (
+    EVERY_LENGTH,
+    SINGLE_LENGTHS,
+    Certificate,
+    LengthsCertificate,
+    certify,
+    check_thoroughly,
+    find_difference,
+    is_check_of,
+    same_json,
+)
+from longhand.data.proofs.check import CannotCertify, Check, Failure
 from longhand.data.tasks.column_task import CODE, PROVED
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.checkpoint import (
@@ -30,6 +40,7 @@ from longhand.hub_cards.checkpoints.checkpoint import (
     Checkpoint,
     changed_code,
     hash_files,
+    is_certified,
 )
 from longhand.hub_cards.checkpoints.covered_files import check_covered
 from longhand.hub_cards.commands import one_line, read_object, shell_word, write_atomically
@@ -53,7 +64,7 @@ def fitting_certificate(folder: Path, weights: str, task: Task) -> dict[str, obj
         return None
     advice = f"run eval.py {folder} --certify again"
     try:
-        certificate = _read_fields(file)
+        certificate = read_stated(file)
     except ValueError as reason:
         raise ValueError(f"{one_line(reason)}: {advice}") from reason
     if differences := _compare(certificate["files"] or {}, hash_files(folder)):
@@ -64,14 +75,14 @@ def fitting_certificate(folder: Path, weights: str, task: Task) -> dict[str, obj
     if changed := [name for name in {**stated, **own} if not same_json(stated.get(name), own.get(name))]:
         listed = ", ".join(f"{name} was {reprlib.repr(stated.get(name))}, is {own.get(name)!r}" for name in changed)
         raise ValueError(f"{file} is of another task or format ({listed}): {advice}")
-    if certificate["certified"]:
+    if is_certified(certificate):
         check_covered(folder, task)
     return certificate
 
 
 def proves(certificate: Mapping[str, object]) -> bool:
-    """Whether a certificate proves anything, of every length or of single ones."""
-    return bool(certificate["certified"] or certificate["lengths"])
+    """Whether a certificate may prove anything, of every length or of single ones."""
+    return certificate["kind"] == SINGLE_LENGTHS or is_certified(certificate)
 
 
 def with_certificate(checkpoint: Checkpoint) -> Checkpoint:
@@ -84,18 +95,41 @@ def with_certificate(checkpoint: Checkpoint) -> Checkpoint:
     return replace(checkpoint, certificate=stated, fault=fault)
 
 
-def _read_fields(file: Path) -> dict[str, Any]:
-    """Return the fields of a certificate.
+def with_check(checkpoint: Checkpoint, known: Check | None) -> Checkpoint:
+    """Return a checkpoint with a check that a certificate can rest on: one that is known if it is of it, or a new one.
 
     Raises:
-        ValueError: a field is missing, is not known, or has a value of another type than `Certificate` says; or `lengths`,
-            which a `LengthsCertificate` has, is neither a list nor null.
+        CannotCertify: as `check_thoroughly`.
+    """
+    model, task = checkpoint.model, checkpoint.task
+    is_known = known is not None and is_check_of(known, checkpoint.weights, task)
+    return replace(checkpoint, check=known if is_known else check_thoroughly(model, task))
+
+
+def read_stated(file: Path) -> dict[str, Any]:
+    """Return the fields of a certificate, with its `kind`, whatever version of this package wrote it.
+
+    Raises:
+        ValueError: a field is missing, is not known, or has a value of another type than the kind of certificate says,
+            `Certificate` or `LengthsCertificate`.
     """
     values = read_object(file)
     # The first certificates counted problems; nothing depends on the number.
     values.pop("problems", None)
-    legal = get_type_hints(Certificate) | {"lengths": list | None}
-    stated = {field.name: None for field in fields(Certificate) if field.default is None} | {"lengths": None} | values
+    if values.get("lengths") is not None and "kind" not in values:
+        values = _lengths_of_one_kind(file, values)
+    elif "kind" not in values:
+        values.pop("lengths", None)
+    kind: type[Certificate | LengthsCertificate]
+    match values.setdefault("kind", EVERY_LENGTH):
+        case "every length":
+            kind = Certificate
+        case "lengths":
+            kind = LengthsCertificate
+        case other:
+            raise ValueError(f"{file}: kind is {other!r:.80}, and is {SINGLE_LENGTHS!r} in some files and missing in others")
+    legal = get_type_hints(kind) | {"kind": str}
+    stated = {field.name: None for field in fields(kind) if field.default is None} | values
     for name in {**legal, **stated}:
         if name not in legal:
             raise ValueError(f"{file}: {name} is no field of a certificate")
@@ -104,6 +138,46 @@ def _read_fields(file: Path) -> dict[str, Any]:
         if not _is_of(stated[name], legal[name]):
             raise ValueError(f"{file}: {name} has a value of another type, {stated[name]!r:.80}")
     return stated
+
+
+SAID_NOTHING: dict[str, object] = {
+    "certified": False,
+    "neighbourhoods": None,
+    "margin": None,
+    "bound": None,
+    "ratio": None,
+    "limits": {},
+    "learned": None,
+}
+"""What a certificate of single lengths said before 0.3.0, when there was one kind: nothing is proved of every length."""
+
+BOUNDS = {"b4bfa4c0b21fa6e4ebdc2c5f51e9ace26c6d1a07a1f6975309f58f4b7b4b28de": 1}
+"""The versions of the bound by the hashes of its code that verdicts before 0.3.0 name as `code`."""
+
+
+def _lengths_of_one_kind(file: Path, values: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a `LengthsCertificate` in a file that was written when there was one kind of certificate.
+
+    Raises:
+        ValueError: a field that says nothing has a value.
+    """
+    kept = {name: value for name, value in values.items() if name not in {*SAID_NOTHING, "wrong", "transducer"}}
+    said = SAID_NOTHING | {"wrong": len(kept["failures"]) if isinstance(kept.get("failures"), list) else None}
+    for name, nothing in said.items():
+        if name not in values or not same_json(values[name], nothing):
+            shown = f"{values[name]!r:.80}" if name in values else "missing"
+            raise ValueError(f"{file}: field {name}: it is {shown}, and single lengths have {nothing!r}")
+    if "predictions" in kept:
+        kept["cases"] = kept.pop("predictions")
+    if isinstance(kept["lengths"], list):
+        kept["lengths"] = [_of_version(verdict) if isinstance(verdict, dict) else verdict for verdict in kept["lengths"]]
+    return kept | {"kind": SINGLE_LENGTHS}
+
+
+def _of_version(verdict: dict[str, Any]) -> dict[str, Any]:
+    """A verdict with the version of the code that found it, in place of its hash; code that is not known here has 0."""
+    code = str(verdict.get("code", ""))
+    return {name: value for name, value in verdict.items() if name != "code"} | {"bound": BOUNDS.get(code, 0)}
 
 
 def _is_of(value: object, annotation: Any) -> bool:
@@ -126,8 +200,9 @@ def _compare(before: dict[str, object], now: dict[str, str]) -> list[str]:
 def read_certificate(checkpoint: Checkpoint) -> dict[str, object] | None:
     """Return the certificate of a checkpoint, after a new check of the model; None if there is none.
 
-    The check is made once in a process (`find_difference`), and takes seconds. Of a certificate of single lengths, as many
-    lengths are proved again as a limit of seconds allows, and the others are called taken over (`prove_again`).
+    The check is the checkpoint's own if this process has made it, and takes seconds if not. Of a certificate of single
+    lengths, as many lengths are proved again as a limit of seconds allows, and the others are called taken over
+    (`prove_again`).
 
     Raises:
         ValueError: it cannot be read, does not fit the folder, says something else than the check finds, or says
@@ -142,9 +217,9 @@ def read_certificate(checkpoint: Checkpoint) -> dict[str, object] | None:
     file, model, task = checkpoint.folder / CERTIFICATE_FILE, checkpoint.model, checkpoint.task
     again = f"run eval.py {checkpoint.folder} --certify again"
     try:
-        if checkpoint.certificate["lengths"] is not None:
+        if checkpoint.certificate["kind"] == SINGLE_LENGTHS:
             return _prove_lengths_again(checkpoint.certificate, checkpoint)
-        different = find_difference(checkpoint.certificate, model, task)
+        different = find_difference(checkpoint.certificate, model, task, checkpoint.check)
     except CannotCertify as error:
         raise ValueError(f"{file} does not hold ({error}): remove it") from error
     if different is not None:
@@ -220,16 +295,15 @@ def own_folder(checkpoint: Checkpoint) -> Path | None:
     return checkpoint.folder if checkpoint.kind == "folder" and is_own else None
 
 
-def certify_checkpoint(
-    checkpoint: Checkpoint, file: Path, folder: Path | None, show_proof: bool = True, anew: bool = True
-) -> Row:
+def certify_checkpoint(checkpoint: Checkpoint, file: Path, folder: Path | None, show_proof: bool = True) -> Row:
     """Check all neighbourhoods, print the proof or the failures, and write the certificate.
+
+    A check that the checkpoint has already is not repeated.
 
     Args:
         file: where the certificate is written.
         folder: see `own_folder`; the certificate names its files.
         show_proof: whether the steps of the proof are printed too. They are always written.
-        anew: see `certify`.
 
     Returns:
         One row of certificates.jsonl.
@@ -239,7 +313,7 @@ def certify_checkpoint(
     """
     began = time.perf_counter()
     model: Any = checkpoint.model
-    certificate = certify(model, checkpoint.task, anew=anew)
+    certificate = certify(model, checkpoint.task, checkpoint.check)
     if folder is not None:
         certificate = replace(certificate, files=hash_files(folder))
     seconds = round(time.perf_counter() - began, 1)
@@ -271,7 +345,7 @@ def copy_verifier(folder: Path) -> str | None:
 
 def certificate_row(values: dict[str, object], name: str) -> Row:
     """Return the row of a certificate in certificates.jsonl; `name` is the model's."""
-    left_out = ("statement", "proof", "task", "limits", "files", "lengths", "learned")
+    left_out = ("statement", "proof", "task", "limits", "files", "learned")
     return {"model": name} | {field: value for field, value in values.items() if field not in left_out}
 
 

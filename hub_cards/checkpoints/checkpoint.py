@@ -16,6 +16,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.dynamic_module_utils import custom_object_save
 
 from longhand.data.families import Question
+from longhand.data.proofs.check import Check
 from longhand.data.tasks.plugins import PLUGINS, named_plugins
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.recipes import RECIPE_FILE, Recipe
@@ -69,6 +70,11 @@ class RefusedQuestion(ValueError):
         self.question = question
 
 
+def is_certified(certificate: Mapping[str, object] | None) -> bool:
+    """Whether there is a certificate, and it says that every length is proved; that of single lengths says no such thing."""
+    return certificate is not None and certificate.get("certified") is True
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A loaded model with all that its folder says of it. Nothing is read again by the name that the user gave.
@@ -82,8 +88,10 @@ class Checkpoint:
             names one.
         recipe: the arguments that made it; empty if it has no recipe.
         weights: `hash_weights` of the model.
-        certificate: what certificate.json in its folder states; None if there is none, or if it has a `fault`.
+        certificate: what certificate.json in its folder states, see `read_stated`; None if there is none, or if it has a
+            `fault`.
         fault: why its certificate.json is not of this checkpoint; empty otherwise.
+        check: what this process found in a check of it, to make it once; None if it was not checked.
         rows: results of the last checkpoint, as `read_checkpoint` finds them; empty if it was not evaluated.
         best_rows: results of the checkpoint in `best`; empty if that is spare.
         spare_best: why `best` is not published: it adds nothing to the last checkpoint. None if it adds something or is
@@ -101,6 +109,7 @@ class Checkpoint:
     weights: str
     certificate: dict[str, Any] | None = None
     fault: str = ""
+    check: Check | None = None
     rows: list[Row] = field(default_factory=list)
     best_rows: list[Row] = field(default_factory=list)
     spare_best: str | None = None

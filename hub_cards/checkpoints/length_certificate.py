@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,13 @@ from typing import Any
 import torch
 
 from longhand.data.batches import check_lengths
-from longhand.data.proofs.certificate import hash_weights, read_words, same_json
+from longhand.data.proofs.certificate import SINGLE_LENGTHS, LengthsCertificate, hash_weights, read_words, same_json
 from longhand.data.proofs.check import Failure
-from longhand.data.proofs.lengths.prover import LengthProver
-from longhand.data.proofs.lengths.up_to_length import LengthVerdict, hash_bound
+from longhand.data.proofs.lengths.up_to_length import BOUND, LengthProver, LengthVerdict
 from longhand.data.proofs.worst import find_wrong
+from longhand.hub_cards.checkpoints.certificate_file import read_stated
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint, hash_files
-from longhand.hub_cards.commands import one_line, read_object, write_atomically
+from longhand.hub_cards.commands import one_line, write_atomically
 from longhand.hub_cards.result_rows import Row, hardware
 from longhand.modeling.checks import check_integer
 
@@ -68,58 +68,6 @@ ASKED_SECONDS = 10.0
 """Seconds for searching there for a wrong problem, of all these lengths together."""
 
 
-@dataclass(frozen=True)
-class LengthsCertificate:
-    """What is known of single lengths of a model whose tokens see all tokens before them.
-
-    Attributes:
-        statement: what is proved, and of which lengths.
-        proof: its steps; empty if nothing is proved.
-        task: task and format.
-        cases: how many were bounded in this process.
-        failures: the problems that the model gets wrong, one for each length that is refuted.
-        weights: `hash_weights` of the model.
-        files: as of `Certificate`.
-        transducer: as of `Certificate`.
-        verdicts: what is known of each length.
-    """
-
-    statement: str
-    proof: list[str]
-    task: dict[str, object]
-    cases: int
-    failures: list[Failure]
-    weights: str
-    files: dict[str, str] | None
-    transducer: dict[str, object] | None
-    verdicts: list[LengthVerdict]
-
-    @property
-    def stated(self) -> Row:
-        """What certificate.json holds. All readers know the fields of `Certificate`: here they say that nothing is proved of
-        operands of every length. `lengths` is set in this kind of certificate alone.
-        """
-        return {
-            "certified": False,
-            "statement": self.statement,
-            "proof": self.proof,
-            "task": self.task,
-            "predictions": self.cases,
-            "neighbourhoods": None,
-            "wrong": len(self.failures),
-            "margin": None,
-            "bound": None,
-            "ratio": None,
-            "failures": [asdict(failure) for failure in self.failures],
-            "limits": {},
-            "weights": self.weights,
-            "files": self.files,
-            "transducer": self.transducer,
-            "lengths": [asdict(verdict) for verdict in self.verdicts],
-            "learned": None,
-        }
-
-
 VERDICTS = ("proved", "refuted", "open")
 """What is known of all problems of one length; see `LengthVerdict`."""
 
@@ -133,14 +81,14 @@ def read_verdicts(stated: Sequence[Mapping[str, Any]]) -> list[LengthVerdict]:
     verdicts = [LengthVerdict(**values) for values in stated]
     for one in verdicts:
         check_integer("length", one.length, 1)
-        for name in ("cases", "open", "boxes"):
+        for name in ("cases", "open", "boxes", "bound"):
             check_integer(name, getattr(one, name), 0)
         numbers = [number for number in (one.lead, one.budget, one.seconds) if number is not None]
         if any(isinstance(number, bool) or not isinstance(number, int | float) for number in numbers):
             raise ValueError(f"lead, budget and seconds must be numbers, got {numbers}")
         if not isinstance(one.taken_over, bool):
             raise ValueError(f"taken_over must be true or false, got {one.taken_over!r}")
-        texts = [text for text in (one.problem, one.answer, one.right, one.code) if text is not None]
+        texts = [text for text in (one.problem, one.answer, one.right) if text is not None]
         if one.verdict not in VERDICTS or not all(isinstance(text, str) for text in texts):
             raise ValueError(f"verdict {one.verdict!r} with {texts} is none of {', '.join(VERDICTS)} with texts")
     if len({one.length for one in verdicts}) < len(verdicts):
@@ -153,13 +101,13 @@ def known_verdicts(file: Path, weights: str, task: Mapping[str, object]) -> list
     if not file.is_file():
         return []
     try:
-        stated = read_object(file)
-        if stated.get("weights") != weights or stated.get("task") != task:
+        stated = read_stated(file)
+        if stated["kind"] != SINGLE_LENGTHS or stated["weights"] != weights or stated["task"] != task:
             return []
-        verdicts = read_verdicts(stated.get("lengths") or [])
+        verdicts = read_verdicts(stated["lengths"])
     except (ValueError, TypeError):
         return []
-    return [verdict for verdict in verdicts if verdict.code == hash_bound()]
+    return [verdict for verdict in verdicts if verdict.bound == BOUND]
 
 
 def certify_lengths(
@@ -205,7 +153,7 @@ def certify_lengths(
 
     def write() -> LengthsCertificate:
         certificate = conclude(checkpoint, [found[length] for length in sorted(found)], files)
-        write_atomically(file, json.dumps(certificate.stated, indent=2) + "\n")
+        write_atomically(file, json.dumps(asdict(certificate), indent=2) + "\n")
         return certificate
 
     left = [length for length in asked if length not in settled]
@@ -288,8 +236,7 @@ def conclude(
         failures=[Failure(str(one.problem), str(one.right), str(one.answer), None) for one in wrong],
         weights=hash_weights(model),
         files=files,
-        transducer=model.config.transducer,
-        verdicts=verdicts,
+        lengths=[asdict(verdict) for verdict in verdicts],
     )
 
 
@@ -312,12 +259,12 @@ def prove_again(stated: Row, checkpoint: Checkpoint) -> Row:
     except (TypeError, ValueError) as error:
         raise ValueError("field lengths: it does not hold verdicts of single lengths") from error
     # What follows from the verdicts: the statement, the proof and all counts.
-    expected = conclude(checkpoint, verdicts, stated["files"]).stated
+    expected = asdict(conclude(checkpoint, verdicts, stated["files"]))
     for name, value in expected.items():
         if not same_json(stated.get(name), value):
             raise ValueError(f"field {name}: it does not follow from the verdicts of single lengths")
-    if other := [one.length for one in verdicts if one.code != hash_bound()]:
-        raise ValueError(f"field lengths: other code than this version's found the verdicts of the lengths {ranges(other)}")
+    if other := [one.length for one in verdicts if one.bound != BOUND]:
+        raise ValueError(f"field lengths: another version of the bound found the verdicts of the lengths {ranges(other)}")
     longest = max((one.length for one in verdicts), default=1)
     try:
         check_lengths(model, task, [task.operand_lengths(longest)])
@@ -333,7 +280,7 @@ def prove_again(stated: Row, checkpoint: Checkpoint) -> Row:
     own = [replace(one, taken_over=one.length not in again) for one in verdicts]
     (asked,) = read_words("lengths")["asked"]
     asked = asked.format(problems=ASKED_PROBLEMS, seconds=seconds)
-    return conclude(checkpoint, own, stated["files"], asked).stated
+    return asdict(conclude(checkpoint, own, stated["files"], asked))
 
 
 def _proved_in_time(prover: LengthProver, verdicts: Sequence[LengthVerdict]) -> Iterator[LengthVerdict]:

@@ -37,6 +37,7 @@ from longhand.hub_cards.checkpoints.checkpoint import (
     Checkpoint,
     checkpoint_name,
     hash_files,
+    is_certified,
     save_code,
 )
 from longhand.hub_cards.checkpoints.covered_files import imported_files
@@ -226,7 +227,7 @@ def complete_checkpoint(last: Checkpoint, best: Checkpoint | None) -> Checkpoint
         measured = {"the folder": (last.weights, rows), BEST_FOLDER: (best.weights, best_rows)}
         if best.weights == last.weights:
             spare = "the last checkpoint has the same weights"
-        elif certificate is not None and certificate["certified"]:
+        elif is_certified(certificate):
             spare = "the last checkpoint is certified"
     for name, (weights, own) in measured.items():
         if any(row.get("weights") != weights for row in own):

@@ -37,7 +37,7 @@ def find_worst(
 
 def _prove(model: PreTrainedModel, task: Task, operands: tuple[int, ...], seconds: float) -> Worst | None:
     """What a proof of one length finds; None if it is open, or if no proof is possible."""
-    from longhand.data.proofs.lengths.prover import LengthProver
+    from longhand.data.proofs.lengths.up_to_length import LengthProver
 
     length = task.size(operands)[0]
     if seconds <= 0 or operands != task.operand_lengths(length):

@@ -9,10 +9,10 @@ from safetensors import safe_open
 
 from longhand.data.tasks.registry import TASKS, task_from_recipe
 from longhand.data.tasks.task import Task
-from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE
+from longhand.hub_cards.checkpoints.certificate_file import read_stated
+from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, is_certified
 from longhand.hub_cards.checkpoints.length_certificate import ranges
 from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo
-from longhand.hub_cards.commands import read_object
 from longhand.hub_cards.publishing.dataset import COLUMNS
 from longhand.hub_cards.publishing.examples import ENVIRONMENT, about, count, example_row, family_card
 from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, read_recipe
@@ -72,10 +72,10 @@ def proved_for(folder: Path) -> str:
     """For which sizes the certificate of a shipped model says that it is right, in words."""
     if not (folder / CERTIFICATE_FILE).is_file():
         return "nothing"
-    certificate = read_object(folder / CERTIFICATE_FILE)
-    if certificate["certified"]:
+    certificate = read_stated(folder / CERTIFICATE_FILE)
+    if is_certified(certificate):
         return "every size"
-    proved = [verdict["length"] for verdict in certificate["lengths"] or () if verdict["verdict"] == "proved"]
+    proved = [verdict["length"] for verdict in certificate.get("lengths", ()) if verdict["verdict"] == "proved"]
     return f"sizes {ranges(proved)}" if proved else "nothing"
 
 

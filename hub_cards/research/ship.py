@@ -18,6 +18,7 @@ import argparse
 import json
 import shutil
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
 from transformers.utils import logging
@@ -30,6 +31,7 @@ from longhand.hub_cards.checkpoints.checkpoint import (
     PLOT_FILE,
     RESTARTS_FILE,
     hash_files,
+    is_certified,
 )
 from longhand.hub_cards.checkpoints.length_certificate import AGAIN_SECONDS, conclude, known_verdicts
 from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo, load_checkpoint, read_checkpoint, zoo
@@ -112,7 +114,7 @@ def _write(folder: Path, made: Path) -> None:
             raise ValueError(f"{folder} is not certified, but its recipe says until_certified")
     elif verdicts := known_verdicts(folder / CERTIFICATE_FILE, shipped.weights, shipped.task.describe()):
         certificate = conclude(shipped, verdicts, hash_files(made))
-        write_atomically(made / CERTIFICATE_FILE, json.dumps(certificate.stated, indent=2) + "\n")
+        write_atomically(made / CERTIFICATE_FILE, json.dumps(asdict(certificate), indent=2) + "\n")
     # The package has it already; `unpack` puts it beside what is pushed.
     (made / VERIFIER.name).unlink(missing_ok=True)
     rows = last_rows(read_results(folder / RESULTS_FILE))
@@ -137,7 +139,7 @@ def check(name: str) -> str:
     """
     folder = Path(zoo(name))
     read = read_checkpoint(folder)
-    certified = read.certificate is not None and read.certificate["certified"]
+    certified = is_certified(read.certificate)
     if certified != _demands_certificate(folder):
         raise ValueError(f"{folder} must hold a certificate just if its recipe says until_certified: ship it again")
     if not read.rows or read.name != name or not all((folder / file).is_file() for file in (PLOT_FILE, CARD_FILE)):

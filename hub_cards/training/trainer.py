@@ -221,6 +221,9 @@ class UntilCertified(TrainerCallback):
 
     It also stops a seed that is given up, see `given_up`.
 
+    Attributes:
+        last: the last check, so that a certificate of the same weights needs none of its own; None before the first.
+
     Raises:
         CannotCertify: no certificate is possible for the model and task. This is known before training.
     """
@@ -229,6 +232,7 @@ class UntilCertified(TrainerCallback):
         self.task = run.task.for_evaluation
         self.ratio = run.training.certified_ratio
         self.batches = batches
+        self.last: Check | None = None
         try:
             coverings(model, self.task)
         except CannotCertify as error:
@@ -239,7 +243,8 @@ class UntilCertified(TrainerCallback):
         # The first step is sooner without what makes certificates.
         from longhand.data.proofs.certificate import check_thoroughly
 
-        return check_thoroughly(model, self.task, enough=self.ratio)
+        self.last = check_thoroughly(model, self.task, enough=self.ratio)
+        return self.last
 
     def reached(self, check: Check) -> bool:
         """Whether the run may stop: nothing is wrong, and every lead is at least `certified_ratio` times its bound."""
@@ -440,17 +445,29 @@ def trainer_of(
     return trainer
 
 
+def until_certified(trainer: BatchTrainer) -> UntilCertified | None:
+    """Return the callback that ends a training as soon as the model is certified, if it has one."""
+    callbacks = trainer.callback_handler.callbacks
+    return next((callback for callback in callbacks if isinstance(callback, UntilCertified)), None)
+
+
+def last_check(trainer: BatchTrainer) -> Check | None:
+    """Return the last check of a training, if it made one."""
+    until = until_certified(trainer)
+    return None if until is None else until.last
+
+
 def resume_ended(trainer: BatchTrainer, checkpoint: Path) -> bool:
     """Whether a checkpoint is the end of a training: its model is certified, or its seed is given up.
 
     No step is left then, and the model and the state of the checkpoint are loaded.
     """
-    callbacks = [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, UntilCertified)]
-    if not callbacks:
+    until = until_certified(trainer)
+    if until is None:
         return False
     trainer._load_from_checkpoint(str(checkpoint))
     model, state = trainer.model, TrainerState.load_from_json(str(checkpoint / STATE_FILE))
-    if not given_up(state, trainer.args) and not callbacks[0].reached(callbacks[0].check(model)):
+    if not given_up(state, trainer.args) and not until.reached(until.check(model)):
         return False
     trainer.state = state
     return True

@@ -119,7 +119,7 @@ def measure(number: int, seed: int) -> dict[str, Any]:
             trainer, steps = train.train_seeds(run, train.make_trainer(run), beginning)
         model: Any = trainer.model.eval()
         given_up = [vars(one) for one in read_given_up(run.folder)]
-        certificate = certify(model, layout, anew=False)
+        certificate = certify(model, layout)
     return row | {
         "max_length": run.data.max_length,
         "heads": run.config.num_attention_heads,

@@ -14,7 +14,7 @@ import torch
 from longhand import eval as evaluation
 from longhand import train
 from longhand.data.proofs.certificate import check_thoroughly
-from longhand.data.proofs.lengths.prover import LengthProver
+from longhand.data.proofs.lengths.up_to_length import LengthProver
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, Checkpoint
 from longhand.hub_cards.checkpoints.load import list_zoo, load_checkpoint, zoo
 from longhand.hub_cards.research.gpu.record import Record
