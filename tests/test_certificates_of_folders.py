@@ -21,7 +21,8 @@ from longhand.data.proofs import Certificate, LengthProver, certify, hash_weight
 from longhand.data.proofs import certificate as certificate_module
 from longhand.data.tasks.registry import build_tokenizer
 from longhand.hub_cards.checkpoints import length_certificate
-from longhand.hub_cards.checkpoints.certificate_file import BOUNDS, certify_checkpoint, read_stated, with_check
+from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, with_check
+from longhand.hub_cards.checkpoints.certificate_kinds import BOUNDS, read_stated
 from longhand.hub_cards.checkpoints.checkpoint import hash_files
 from longhand.hub_cards.checkpoints.length_certificate import conclude, read_verdicts
 from longhand.hub_cards.checkpoints.load import complete_checkpoint, load_checkpoint, read_checkpoint

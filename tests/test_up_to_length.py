@@ -17,7 +17,7 @@ from longhand.data.proofs.lengths import far_boxes, up_to_length
 from longhand.data.proofs.lengths.attention_error import changes_of_inverse_root
 from longhand.data.proofs.lengths.far_boxes import VALUES, Boxes, extreme_sums, far_boxes_of, fit, least_of_form
 from longhand.data.proofs.lengths.up_to_length import Column
-from longhand.hub_cards.checkpoints.certificate_file import read_stated
+from longhand.hub_cards.checkpoints.certificate_kinds import read_stated
 from longhand.hub_cards.checkpoints.load import list_zoo, load_checkpoint, zoo
 from longhand.hub_cards.research.theories.constructions import construct_addition
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM

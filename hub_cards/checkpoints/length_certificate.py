@@ -19,7 +19,7 @@ from longhand.data.proofs.certificate import SINGLE_LENGTHS, LengthsCertificate,
 from longhand.data.proofs.check import Failure
 from longhand.data.proofs.lengths.up_to_length import BOUND, LengthProver, LengthVerdict
 from longhand.data.proofs.worst import find_wrong
-from longhand.hub_cards.checkpoints.certificate_file import read_stated
+from longhand.hub_cards.checkpoints.certificate_kinds import read_stated
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint, hash_files
 from longhand.hub_cards.commands import one_line, write_atomically
 from longhand.hub_cards.result_rows import Row, hardware

@@ -9,7 +9,7 @@ from safetensors import safe_open
 
 from longhand.data.tasks.registry import TASKS, task_from_recipe
 from longhand.data.tasks.task import Task
-from longhand.hub_cards.checkpoints.certificate_file import read_stated
+from longhand.hub_cards.checkpoints.certificate_kinds import read_stated
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, is_certified
 from longhand.hub_cards.checkpoints.length_certificate import ranges
 from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo
