@@ -212,14 +212,15 @@ class FreshBatches(Batches):
         ((task, _),) = self.task.choose_tasks(generator, 1, "train")
         lengths = task.sample_lengths(generator, 1, self.min_length, self.max_length)[0]
         lengths = task.group_lengths(generator, lengths, self.batch_size, self.min_length)
-        return task.augment(generator, task.examples(generator, lengths, "train"))
+        return task.augment(generator, task.before_augmentation.examples(generator, lengths, "train"))
 
     def _draw_mixed(self, generator: np.random.Generator) -> Examples | LabelledTokens:
         parts, rows = [], []
         for task, places in self.task.choose_tasks(generator, self.batch_size, "train"):
             lengths = task.sample_lengths(generator, len(places), self.min_length, self.max_length)
             for _, group in rows_of_groups(task.group(lengths)):
-                parts.append(task.augment(generator, task.examples(generator, lengths[group], "train")))
+                drawn = task.before_augmentation.examples(generator, lengths[group], "train")
+                parts.append(task.augment(generator, drawn))
                 rows.append(places[group])
         return join_examples(parts).take(np.argsort(np.concatenate(rows)))
 
@@ -249,7 +250,7 @@ class FixedBatches(Batches):
         generator = make_generator(seed, "train", "fixed")
         lengths = task.sample_lengths(generator, num_samples, min_length, max_length)
         groups = rows_of_groups(task.group(lengths))
-        self.groups = [task.examples(generator, lengths[rows], "train") for _, rows in groups]
+        self.groups = [task.before_augmentation.examples(generator, lengths[rows], "train") for _, rows in groups]
         if mixed:
             self.groups = [join_examples(self.groups)]
         # What a task augments may have other ids every time.

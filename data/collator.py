@@ -121,6 +121,8 @@ class CouplingCollator:
             if getattr(self, name) not in (None, False) and sampling not in samplings:
                 legal = " or ".join(map(repr, samplings))
                 raise ValueError(f"{name} is for position_sampling {legal}, got it with {sampling!r}: leave out one of them")
+        if self.wrap_position_ids and self.level_position_ids is not None:
+            raise ValueError("level_position_ids is for ids that do not wrap, got it with wrap_position_ids: leave out one")
         check_integer("seed", self.seed, 0, LARGEST_NUMBER)
         for name in ("max_position_ids", "max_multiplier", "start", "most_levels"):
             number = getattr(self, name)
@@ -723,37 +725,35 @@ def _fixed(collator, tokens, position_ids, draw) -> torch.Tensor:
 
 
 def _random_start(collator, tokens, position_ids, draw) -> torch.Tensor:
-    largest = draw.largest_of(position_ids)
-    if collator.level_position_ids is None:
-        offset = _draw_starts(collator, largest.amax(1, keepdim=True), (draw.count, position_ids.shape[1], 1), draw)
-        return _shift(collator, position_ids, offset[draw.share])
-    if largest.shape[1] != len(collator.level_position_ids):
-        raise ValueError(
-            f"level_position_ids must have a number for each of {largest.shape[1]} levels of position_ids, got "
-            f"{list(collator.level_position_ids)}"
-        )
-    room = torch.tensor(collator.level_position_ids).reshape(1, -1, 1)
-    for needed, ids in zip(largest.amax(dim=(0, 2)).tolist(), collator.level_position_ids, strict=True):
-        _check_room(collator, needed, ids)
-    starts = (room - largest + 1).numpy()
-    offset = torch.from_numpy(draw.generator.integers(0, starts, size=(draw.count, *starts.shape[1:])))
-    return shift_position_ids(position_ids, offset[draw.share])
+    offset = _draw_starts(collator, draw.largest_of(position_ids), draw.count, draw)
+    return _shift(collator, position_ids, offset[draw.share])
 
 
 def _batch_start(collator, tokens, position_ids, draw) -> torch.Tensor:
-    largest = draw.largest_of(position_ids).amax(dim=(0, 1), keepdim=True)
-    return _shift(collator, position_ids, _draw_starts(collator, largest, (1, position_ids.shape[1], 1), draw))
+    largest = draw.largest_of(position_ids).amax(dim=0, keepdim=True)
+    return _shift(collator, position_ids, _draw_starts(collator, largest, 1, draw))
 
 
-def _draw_starts(collator, largest: torch.Tensor, size: tuple[int, int, int], draw: Draw) -> torch.Tensor:
-    """Random numbers of this size by which ids move up, each as far as `largest` (count or 1, 1, 1) allows."""
-    _check_room(collator, int(largest.max()), collator.max_position_ids)
-    starts = np.full((1, 1, 1), collator.max_position_ids)
+def _draw_starts(collator, largest: torch.Tensor, count: int, draw: Draw) -> torch.Tensor:
+    """Random numbers (count, levels, 1) by which ids move up, at each level as far as its own largest id allows.
+
+    Args:
+        largest: (rows or 1, levels, 1) of the planned ids.
+    """
+    levels = largest.shape[1]
+    room = collator.level_position_ids or (collator.max_position_ids,) * levels
+    if len(room) != levels:
+        raise ValueError(
+            f"level_position_ids must have a number for each of {levels} levels of position_ids, got {list(room)}"
+        )
+    for needed, ids in zip(largest.amax(dim=(0, 2)).tolist(), room, strict=True):
+        _check_room(collator, needed, ids)
+    starts = np.reshape(room, (1, -1, 1))
     if not collator.wrap_position_ids:
         starts = starts - (largest.numpy() - 1)
     # numpy draws other numbers for one bound than for an array of equal bounds.
-    highest = int(starts[0, 0, 0]) if len(starts) == 1 else starts
-    return torch.from_numpy(draw.generator.integers(0, highest, size=size))
+    highest = int(starts[0, 0, 0]) if len(starts) == 1 and (starts == starts[0, 0]).all() else starts
+    return torch.from_numpy(draw.generator.integers(0, highest, size=(count, levels, 1)))
 
 
 def _shift(collator, position_ids, offset: torch.Tensor) -> torch.Tensor:

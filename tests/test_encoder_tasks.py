@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from longhand.data import EncoderAddition, EncoderMultiplication, make_generator
+from longhand.data import EncoderAddition, EncoderMultiplication, FixedBatches, make_generator
 from longhand.data.collator import IGNORED, collate_labels
 from longhand.data.families import ENCODER
 from longhand.data.metrics import count_matches, right_tokens
 from longhand.data.tasks.complexity import cascade_lengths, dependency_lengths
+from longhand.data.tasks.reader import digits_of
 from longhand.hub_cards.research.theories.complexity import dependency_distribution
 from longhand.modeling.vocabulary import ENCODER_TOKENS, LABELS, PAD
 
@@ -131,6 +132,47 @@ def test_products_are_drawn_by_their_dependency_length(sampling):
         assert task.for_evaluation == EncoderMultiplication()
     with pytest.raises(ValueError, match="known for a multiplier_length of 1, not 3"):
         EncoderMultiplication(sampling=sampling, multiplier_length=3)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        EncoderAddition(field_width=7, sampling="shifted"),
+        EncoderAddition(field_width=6, sampling="shifted", text_tokens=3),
+        EncoderMultiplication(field_width=7, sampling="shifted", multiplier_length=2),
+        EncoderMultiplication(field_width=6, sampling="shifted", multiplier_length=2, spill=True, text_tokens=2),
+    ],
+    ids=repr,
+)
+def test_a_training_set_shows_all_shifted_versions_of_its_problems_in_time(task):
+    def problems(examples):
+        return {numbers(row) for row in examples.tokens}
+
+    def make():
+        return FixedBatches(task, 32, 1, 2, seed=0, collator=collate_labels, batch_size=32, num_batches=200)
+
+    batches, again, seen = make(), make(), set()
+    room = task.field_width - task.needed_field(0)
+    moves_first = task.sign == "+"
+    shifted = set()
+    for first, second in problems(batches.groups[0]):
+        longest = len(str(max(first, second))) if moves_first else len(str(second))
+        shifted |= {(first * 10 ** (zeros * moves_first), second * 10**zeros) for zeros in range(room - longest + 1)}
+    for index in range(100):
+        examples, _ = batches.global_batch(index)
+        seen |= problems(examples)
+        for row, labels in zip(examples.tokens, examples.labels, strict=True):
+            first, second = numbers(row)
+            answer = int("".join(str(label) for label in labels if 0 <= label <= 9))
+            assert answer == (first + second if moves_first else first * second)
+    is_trained = {
+        problem
+        for problem in shifted
+        if task.split_of(digits_of([str(number) for number in problem]), np.array([[len(str(n)) for n in problem]]))[0] <= 0
+    }
+    assert seen == is_trained and len(seen) > 3 * 32
+    one, other = batches.global_batch(101)[0], again.global_batch(101)[0]
+    assert np.array_equal(one.tokens, other.tokens) and np.array_equal(one.labels, other.labels)
 
 
 def test_no_column_carries_without_carries():

@@ -366,6 +366,15 @@ def test_training_on_ids_of_another_rule_says_once_that_generate_plans_by_the_mo
         ({"coupling": "unknown"}, "coupling must be a rule, or the name of one"),
         ({"wrap_position_ids": True}, "wrap_position_ids is for position_sampling 'random_start' or 'batch_start'"),
         ({"level_position_ids": (9, 9)}, "level_position_ids is for position_sampling 'random_start', got it with 'fixed'"),
+        (
+            {
+                "position_sampling": "random_start",
+                "max_position_ids": 9,
+                "wrap_position_ids": True,
+                "level_position_ids": (9, 9),
+            },
+            "level_position_ids is for ids that do not wrap",
+        ),
         ({"max_multiplier": 3}, "max_multiplier is for position_sampling 'multiplier', got it with 'fixed'"),
         (
             {"position_sampling": "randomized", "max_position_ids": 9},

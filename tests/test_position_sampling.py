@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 from position_subjects import build, tokenizer
+from task_subjects import FORMATS, FURTHER_FORMATS
 
 from longhand.data import Addition, CouplingCollator, EvaluationBatches, FreshBatches, make_generator
 from longhand.data.formatting import lay_out
+from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.hub_cards.training.arguments import parse_run
-from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, Plan, largest_position_ids, plan_position_ids
+from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, Plan, find_rule, largest_position_ids, plan_position_ids
 from longhand.modeling.coupling_rules import addition
 from longhand.modeling.vocabulary import BOS, EQUALS, PAD, TOKENS
 
@@ -53,6 +55,33 @@ def test_every_level_may_have_a_largest_id_of_its_own(two_levels):
     starts = torch.where(base > 0, found - base, -1).amax(dim=2)
     assert torch.equal(found, torch.where(base > 0, base + starts.unsqueeze(2), 0))
     assert found.amax(dim=(0, 2)).tolist() == [30, 12] and starts.amin(dim=0).tolist() == [0, 0]
+
+
+DECODER_TASKS = [task for task in [*FORMATS, *FURTHER_FORMATS] if isinstance(task, DecoderTask)]
+SEVERAL_LEVELS = {task.coupling: task for task in DECODER_TASKS if find_rule(task.coupling).levels > 1}
+
+
+def rule_of(task) -> CouplingRule:
+    return task.transducer.rule if task.transducer is not None else find_rule(task.coupling)
+
+
+@pytest.mark.parametrize("name", SEVERAL_LEVELS)
+@pytest.mark.parametrize("sampling", ["random_start", "batch_start"])
+def test_each_level_starts_as_high_as_its_own_ids_allow(name, sampling):
+    task = SEVERAL_LEVELS[name]
+    rule = rule_of(task)
+    lengths = task.group_lengths(make_generator(0), task.sample_lengths(make_generator(0), 1, 3, 3)[0], 1, 3)
+    base = collated(CouplingCollator(rule, 1000), task, lengths)["position_ids"]
+    planned = base.amax(2)[0]
+    largest = int(planned.max()) + 3
+    drawn = [
+        collated(CouplingCollator(rule, largest, sampling), task, lengths, count=16, seed=seed)["position_ids"]
+        for seed in range(80)
+    ]
+    found = torch.cat([ids[:1] if sampling == "batch_start" else ids for ids in drawn])
+    for level in (planned > 0).nonzero().flatten().tolist():
+        ends = found[:, level].amax(1)
+        assert ends.min() == planned[level] and ends.max() == largest, level
 
 
 def test_a_batch_start_that_does_not_fit_is_refused():

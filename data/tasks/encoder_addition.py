@@ -6,10 +6,10 @@ from typing import ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from longhand.data.digits import add_digits, shift_digits
+from longhand.data.digits import add_digits
 from longhand.data.machines.columns import by_column
 from longhand.data.tasks.complexity import cascade_lengths, draw_carry_runs, draw_cascades
-from longhand.data.tasks.encoder_task import FieldTask, write_field
+from longhand.data.tasks.encoder_task import SHIFTED, FieldTask, write_field
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import FIELD_PAD, PLUS
@@ -33,7 +33,7 @@ class EncoderAddition(FieldTask):
 
     - `"uniform"`: uniform below 10^length.
     - `"shifted"`: uniform, with a random number of zeros appended to both numbers, as far as the field has room
-      (augmentation, Sec. 3.1).
+      (augmentation, Sec. 3.1). Training draws the zeros anew each time it sees a problem.
     - `"uniform_complexity"`: uniform over the lengths of the longest cascade, then over the sums with it (Sec. 4).
     - `"mixed"`: half `"uniform"`, half `"uniform_complexity"`.
     - `"no_carries"`: uniform over the sums without a carry (App. C.2).
@@ -76,8 +76,8 @@ class EncoderAddition(FieldTask):
         digits = generator.integers(0, 10, size=(count, 2, bound), dtype=np.uint8)
         if self.sampling == "nines":
             digits[:, 1] = 9 - digits[:, 0]
-        if self.sampling == "shifted":
-            return shift_digits(generator, digits, slice(None), self._field(bound))
+        if self.sampling == SHIFTED:
+            return self.shift(generator, digits, self._field(bound))
         by_class = np.full(count, self.sampling == "uniform_complexity")
         if self.sampling == "mixed":
             by_class = generator.integers(2, size=count) == 1

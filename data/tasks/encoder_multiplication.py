@@ -6,10 +6,10 @@ from typing import ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from longhand.data.digits import multiply_digits, number_lengths, shift_digits
+from longhand.data.digits import multiply_digits, number_lengths
 from longhand.data.machines.columns import by_column, one_token
 from longhand.data.tasks.complexity import dependency_lengths, draw_dependencies
-from longhand.data.tasks.encoder_task import FieldTask, write_field
+from longhand.data.tasks.encoder_task import SHIFTED, FieldTask, write_field
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.relations import NEITHER, ONLY_KEY, ONLY_QUERY
@@ -117,10 +117,7 @@ class EncoderMultiplication(FieldTask):
         if by_class.any():
             classes = generator.integers(0, bound + 1, size=int(by_class.sum()))
             digits[by_class, 0, :1], digits[by_class, 1] = draw_dependencies(generator, classes, bound)
-        if self.sampling == "shifted":
-            needed = self.needed_field(bound)
-            digits = shift_digits(generator, digits, self.in_field, bound + self._field(needed) - needed)
-        return digits
+        return self.shift(generator, digits, self._field(self.needed_field(bound))) if self.sampling == SHIFTED else digits
 
     def extra_columns(self, digits):
         multiplier = digits[:, 0, : self.multiplier_length]

@@ -10,19 +10,25 @@ from typing import Any, ClassVar
 import numpy as np
 
 from longhand.data.collator import IGNORED
-from longhand.data.digits import number_lengths
+from longhand.data.digits import number_lengths, shift_digits
 from longhand.data.families import ENCODER
 from longhand.data.formatting import LabelledTokens, close_up
 from longhand.data.lengths import rows_of_groups
 from longhand.data.machines.columns import ABSENT, MARKER, Columns, Graph, Ids, Number, Rows, grow
 from longhand.data.machines.covering import SEARCHED, CoveringCases, agree, hide_labels
 from longhand.data.machines.sights import find_neighbourhoods, number_rows, slots_of
-from longhand.data.splits import make_generator, problem_keys
+from longhand.data.splits import SPLITS, make_generator, problem_keys
 from longhand.data.tasks.reader import NUMBER, AnswerReader, digits_of, read_numbers
 from longhand.data.tasks.task import Task
 from longhand.modeling.relations import Window
 from longhand.modeling.settling import NO_STATE
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, NOT_KNOWN, PAD, PAD_LABEL, STATES, TIMES
+
+SHIFTED = "shifted"
+"""A sampling that appends a random number of zeros to the numbers of a problem."""
+
+_SHIFTS_TRIED = 100
+"""Times that zeros are drawn for a problem until it belongs to the training split. All but one in eight do."""
 
 _MOST_TOKENS = 1_000_000
 """Most tokens of a field, or of a text around the numbers."""
@@ -304,6 +310,53 @@ class FieldTask(EncoderTask):
         # Operands are drawn after the width: zeros that `"shifted"` sampling appends must fit into this field.
         task = self.with_field(int(generator.integers(fewest, most + 1)))
         return task.write(task.draw(generator, lengths, split), task.field_width, generator)
+
+    @property
+    def before_augmentation(self):
+        return replace(self, sampling="uniform") if self.sampling == SHIFTED else self
+
+    def augment(self, generator, examples):
+        """Append as many zeros to the numbers of each problem as chance says, if the sampling is `SHIFTED`.
+
+        Paper 2 trains on "all shifted versions" of its problems (Sec. 3.1, A3; Eq. D.4): so each time a problem is seen, the
+        zeros are drawn anew. A shifted problem that belongs to another split is not trained on.
+        """
+        if self.sampling != SHIFTED:
+            return examples
+        columns, digits, field_width = self._read_fields(examples.tokens)
+        shifted = self.shift(generator, digits, field_width)
+        for _ in range(_SHIFTS_TRIED):
+            held_out = np.flatnonzero(self.split_of(shifted, number_lengths(shifted)) > SPLITS.index("train"))
+            if len(held_out) == 0:
+                break
+            shifted[held_out] = self.shift(generator, digits[held_out], field_width)
+        else:
+            shifted[held_out] = digits[held_out]
+        written = self.write(shifted, field_width)
+        tokens, labels = examples.tokens.copy(), examples.labels.copy()
+        np.put_along_axis(tokens, columns, written.tokens, axis=1)
+        np.put_along_axis(labels, columns, written.labels, axis=1)
+        return replace(examples, tokens=tokens, labels=labels)
+
+    def _read_fields(self, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+        """The columns of problems within text, their digits (count, 2, width), and the width of their fields."""
+        is_problem = (tokens < FIRST_TEXT) & (tokens != PAD)
+        columns = np.nonzero(is_problem)[1].reshape(len(tokens), -1)
+        written = np.take_along_axis(tokens, columns, axis=1)
+        operator = int(np.flatnonzero(written[0] == self.operator)[0])
+        digits = np.where(written == FIELD_PAD, np.uint8(0), written)
+        numbers = (digits[:, :operator][:, ::-1], digits[:, operator + 1 :][:, ::-1])
+        width = max(number.shape[1] for number in numbers)
+        same_width = [np.pad(number, ((0, 0), (0, width - number.shape[1]))) for number in numbers]
+        return columns, np.stack(same_width, axis=1), numbers[1].shape[1]
+
+    def shift(self, generator: np.random.Generator, digits: np.ndarray, field_width: int) -> np.ndarray:
+        """Problems (count, 2, width) with zeros appended to the numbers in fields, as far as these have room.
+
+        Returns:
+            (count, 2, width), as wide as `digits` or as the widest number that the field takes.
+        """
+        return shift_digits(generator, digits, self.in_field, field_width - self.needed_field(0))
 
     def layouts(self, generator, lengths):
         fewest, most = self.field_widths(int(lengths[:, 0].max()))

@@ -135,6 +135,11 @@ class Task(Lengths, ABC):
         return self
 
     @property
+    def before_augmentation(self) -> "Task":
+        """The task that draws training problems as `augment` takes them; it differs if `augment` does what its draws do."""
+        return self
+
+    @property
     def parts(self) -> tuple["Task", ...]:
         """The tasks that are validated, tested and certified; several if this one is made of others, see `CompositeTask`."""
         return (self,)
