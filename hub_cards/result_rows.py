@@ -251,6 +251,12 @@ def last_rows(rows: list[Row]) -> list[Row]:
     return [row for row in rows if not row["model"].endswith("/best")]
 
 
+def chosen_rows(rows: list[Row]) -> list[Row]:
+    """Rows of the checkpoints that the papers evaluate: each run's best one by validation, or the last if it has no best."""
+    have_best = {row["model"].removesuffix("/best") for row in best_rows(rows)}
+    return [row for row in rows if row["model"].endswith("/best") or row["model"] not in have_best]
+
+
 def by_class(rows: list[Row]) -> list[Row]:
     """Rows with the class in the place of the length."""
     return [{**row, "length": row["length_b"]} for row in rows]

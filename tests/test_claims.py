@@ -1,14 +1,18 @@
 """Verdicts on the papers' claims follow from the results files, and from nothing else."""
 
 import re
+from itertools import product
+from pathlib import Path
 
 import pytest
 
+from longhand.hub_cards.commands import read_numbers
 from longhand.hub_cards.research import claims
 from longhand.hub_cards.research.claims import (
     CONTRADICTED,
     NOT_RUN,
     OPEN,
+    PAPER_RUNS,
     PAPERS,
     REDUCED,
     REPRODUCED,
@@ -17,21 +21,19 @@ from longhand.hub_cards.research.claims import (
     Claim,
     Paper,
     compare_arguments,
-    core_hours,
     deciding_runs,
     judge,
     learned_lines,
     load_claims,
     variant_settings,
 )
+from longhand.hub_cards.research.papers.costs import core_hours, gpu_minutes, gpu_speed
 from longhand.hub_cards.research.papers.predicates import PREDICATES, Evidence, NotRunError, is_higher
-from longhand.hub_cards.research.study import STUDIES_FOLDER, Study, list_studies, load_study
+from longhand.hub_cards.research.study import STUDIES_FOLDER, STUDY_RESULTS, WRITTEN, Study, list_studies, load_study
+from longhand.hub_cards.result_rows import RESULTS_FILE
 
-EVERY_CLAIM = [
-    pytest.param(claim, paper, id=f"{paper.title[:7]}-{number}")
-    for paper in map(load_claims, PAPERS)
-    for number, claim in enumerate(paper.claims)
-]
+CLAIMS = [(claim, paper) for paper in map(load_claims, PAPERS) for claim in paper.claims]
+EVERY_CLAIM = [pytest.param(claim, paper, id=f"{paper.title[:7]}-{paper.claims.index(claim)}") for claim, paper in CLAIMS]
 
 STUDY = Study(
     name="tiny",
@@ -61,7 +63,7 @@ def judged(monkeypatch):
 
     def verdict(rows, *holds, paper=None, **more):
         settings = {**variant_settings(STUDY, "far", []), "tested": 12, "seeds": 3, "test_samples": 2000, **(paper or {})}
-        monkeypatch.setattr(claims, "find_evidence", lambda claim: Evidence(rows, STUDY, rows))
+        monkeypatch.setattr(claims, "find_evidence", lambda claim, select: Evidence(rows, STUDY, rows))
         monkeypatch.setattr(claims, "load_study", lambda name: STUDY)
         monkeypatch.setattr(claims, "paper_settings", lambda name, seeds: settings)
         return judge(Claim("Fig. 1", "It goes far.", list(holds), "tiny", paper="sums", **more), PAPER)
@@ -88,7 +90,8 @@ def test_every_verdict_has_a_ground_and_changes_with_broken_results(claim, paper
     for one in (claim, *claim.alternatives):
         experiments = set(one.variants.values())
         if one.study in list_studies() and not one.exact:
-            assert experiments and experiments <= set(load_study("paper-scale").variants)
+            assert experiments and experiments <= set(load_study(PAPER_RUNS).variants)
+            assert paper_runs(claim), "a run of the paper's size decides it too"
 
     def broken(value):
         """What an accuracy turns into is its opposite; losses and other numbers change their sign."""
@@ -111,6 +114,112 @@ def test_every_verdict_has_a_ground_and_changes_with_broken_results(claim, paper
         assert judge(claim, paper).verdict in (CONTRADICTED, UNDECIDED, UNFITTED)
     monkeypatch.setattr(claims, "read_results", lambda file: [])
     assert judge(claim, paper).verdict == NOT_RUN or not claim.holds
+
+
+RUNS = load_study(PAPER_RUNS)
+
+
+def paper_runs(claim) -> list[Claim]:
+    """The claim as runs of the papers' sizes judge it."""
+    return [one for one in (claim, *claim.alternatives) if one.study == PAPER_RUNS]
+
+
+def size_rows(variant, share, checkpoints, trained=1.0, **more):
+    """Rows of eight seeds of a run of a paper's size, right beyond the trained sizes with the share of its checkpoint."""
+    run, longest = RUNS.parse(variant), RUNS.trained_sizes(variant)[1]
+    sizes = {"length": run.data.test_lengths, **more}
+    numbers = [dict(zip(sizes, values, strict=True)) for values in product(*sizes.values())]
+    seconds = 1e5 * (1 + share("") * variant.startswith("index-hints"))
+    return [
+        {"model": f"{variant}-seed{seed}{checkpoint}", "task": part.name, "length_b": at["length"], "num_samples": 100_000,
+         "run_seconds": seconds, **at, "exact_match": trained if max(at.values()) <= longest else share(checkpoint)}
+        for part in run.task.parts for seed in range(8) for checkpoint in checkpoints for at in numbers
+    ]  # fmt: skip
+
+
+def measured(variant, options, share):
+    """Rows of what a study measures of the best checkpoints besides."""
+    models = [f"{variant}-seed{seed}/best" for seed in range(8)]
+    right = share("/best")
+    if "attentions" in options:
+        heads = [(1, "same_id", "id_below"), (2, "id_below", "same_id")]
+        return [
+            {"model": model, "layer": 1, "head": head, strong: right, weak: 0.0}
+            for model in models
+            for head, strong, weak in heads
+        ]
+    if "position_maps" in options:
+        dispersed = 20 - right if "upe" in variant else 19.5
+        more = {"strongest": -1 if right else 3, "effective_relations": dispersed, "after": [2 * right] * 3}
+        return [{"model": model, "layer": layer, **more} for model in models for layer in (1, 2)]
+    if "output_places" in options:
+        return [
+            {"model": model, "length": 10, "place": place, "accuracy": right, "num_samples": 10_000}
+            for model in models
+            for place in range(1, 12)
+        ]
+    sizes = options["lengths"] if isinstance(options["lengths"], list) else [options["lengths"]]
+    others = options.get("lengths_b")
+    more = {} if others is None else {"length_b": others if isinstance(others, list) else read_numbers(others, 0, 99)}
+    return size_rows(variant, share, ["/best"], length=sizes, **more)
+
+
+@pytest.fixture
+def results_of_the_papers_runs(monkeypatch):
+    """Puts results of all runs of the papers' sizes in the place of those that are missing."""
+    read = claims.read_rows
+
+    def put(share, trained=1.0):
+        tests = [row for name in RUNS.variants for row in size_rows(name, share, ["", "/best"], trained)]
+        files = {Path(RESULTS_FILE): tests}
+        for name, measurements in RUNS.evaluate.items():
+            for options in measurements:
+                file = Path(name, next((WRITTEN[option] for option in options if option in WRITTEN), RESULTS_FILE))
+                files[file] = [row for variant in options["variants"] for row in measured(variant, options, share)]
+        folder = STUDY_RESULTS / PAPER_RUNS
+        monkeypatch.setattr(
+            claims, "read_rows", lambda file: files[file.relative_to(folder)] if folder in file.parents else read(file)
+        )
+
+    return put
+
+
+def test_every_run_of_the_papers_sizes_is_read_by_a_claim():
+    read = {variant for claim, _ in CLAIMS for one in paper_runs(claim) for variant in one.variants}
+    assert read == {*RUNS.variants}
+
+
+def test_runs_of_the_papers_sizes_decide_all_claims_about_them(results_of_the_papers_runs):
+    """Where all is right, where nothing is beyond the trained sizes, and where nothing is: they do not say the same."""
+    decided = [(claim, paper) for claim, paper in CLAIMS if paper_runs(claim)]
+    found = []
+    for trained, beyond in ((1.0, 1.0), (1.0, 0.0), (0.0, 0.0)):
+        results_of_the_papers_runs(lambda checkpoint, beyond=beyond: beyond, trained)
+        found.append([judge(claim, paper) for claim, paper in decided])
+    for (claim, _), *judgements in zip(decided, *found, strict=True):
+        assert all(f"`{PAPER_RUNS}`" in judgement.setting for judgement in judgements), claim.says
+        assert all(judgement.own_method for judgement in judgements), claim.says
+        assert len({judgement.found for judgement in judgements}) > 1, claim.says
+    verdicts = [{judgement.verdict for judgement in judgements} for judgements in found]
+    assert all({REPRODUCED, CONTRADICTED} <= some <= {REPRODUCED, CONTRADICTED, UNDECIDED} for some in verdicts[:2])
+    headlines = [judgement for (claim, _), judgement in zip(decided, found[0], strict=True) if claim.says in HEADLINES]
+    assert [judgement.verdict for judgement in headlines] == [REPRODUCED] * len(HEADLINES)
+
+
+HEADLINES = [claim.says for claim in load_claims(PAPERS[0]).claims[:2]]
+"""Paper 1's: from 30 digits to 200, as this package and as the paper makes its models."""
+
+
+def test_the_best_checkpoint_decides_and_the_last_stands_beside_it(results_of_the_papers_runs):
+    results_of_the_papers_runs(lambda checkpoint: float(checkpoint == "/best"))
+    for claim, paper in CLAIMS:
+        if claim.says in HEADLINES:
+            judgement = judge(claim, paper)
+            assert judgement.verdict == REPRODUCED and "The last checkpoints say otherwise, contradicted" in judgement.why
+    results_of_the_papers_runs(lambda checkpoint: float(checkpoint != "/best"))
+    for claim, paper in CLAIMS:
+        if claim.says in HEADLINES:
+            assert judge(claim, paper).verdict == CONTRADICTED
 
 
 def test_what_holds_is_reproduced_and_what_does_not_contradicted_only_at_the_papers_scale(judged):
@@ -194,6 +303,7 @@ def test_runs_that_are_wrong_at_a_trained_length_of_two_digits_or_more_are_count
 
 def test_larger_runs_of_the_papers_cost_more():
     assert 0 < core_hours("sums-10") < core_hours("sums") < core_hours("sums-deep-2")
+    assert gpu_minutes("sums-10") == gpu_minutes("sums") == 50_000 / gpu_speed("sums") / 60 < gpu_minutes("sums-deep-2")
 
 
 def test_a_method_that_does_not_fit_decides_nothing(judged):
@@ -234,7 +344,7 @@ def test_a_headline_of_fewer_than_three_seeds_is_not_decided(judged):
         ("match", {"variant": "far", "size": [4, 8], "not_above": ["near"]}, False),
         ("best", {"variant": "far", "than": ["near"], "sizes": [4, 8, 12]}, True),
         ("keeps", {"variant": "near", "first": 4, "last": 12, "at_least": 0.1}, False),
-        ("steepest", {"variant": "near", "size": 12}, True),
+        ("steepest", {"variant": "near", "size": 8}, True),
         ("value", {"where": {"model": "near", "length": 8}, "field": "exact_match", "at_least": 0.98}, False),
         ("value", {"where": {"length": 8}, "field": "length_b", "at_least": 8, "every": True}, True),
         (

@@ -9,13 +9,18 @@ A file of claims holds the `title` of a paper, the number of `seeds` of its runs
     study: the study whose runs decide it, or
     rows: the results file that does, below hub_cards; with a study, another file of its results than exact match by size
     holds: the predicates that must all hold (papers/predicates.py), with their parameters; none if a test alone decides
-    paper: the paper's own run, a variant of the study `paper-scale`; or such a variant for each variant of the study
+    paper: the paper's own run, a variant of the study `paper-scale`; or such a variant for each variant of the study. The
+        variants of `paper-scale` are the paper's own
     exact: the test that shows the claim, or its opposite, whatever the scale
     note: what else a reader must know
     tried: what was tried to fit its methods, unless the study's file says so
     also: other studies that judge the same claim, each with those of the fields above that differ. A study with the paper's
         sizes and budget decides, and where the claim's own study leaves it open, one with an `exact` answer; the page says
         what the other studies find
+
+Runs of the papers' sizes are judged by the papers' protocol: by the checkpoint of each run that its validations chose.
+Smaller runs are judged by their last checkpoint, since few problems choose their best one, and not as in the papers. What
+the other checkpoints say is shown beside it where the verdict differs.
 
 How the runs of a study differ from the paper's is computed from the arguments of both. The paper's settings are the variants
 of the study `paper-scale`. A variant may differ in its sizes and budget, in the method, or in other arguments;
@@ -26,7 +31,7 @@ import itertools
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
@@ -34,14 +39,15 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from longhand.data.splits import make_generator
 from longhand.hub_cards.recipes import Recipe, read_settings
+from longhand.hub_cards.research.papers.costs import PAPER_RUNS, core_hours, gpu_minutes
 from longhand.hub_cards.research.papers.predicates import (
     ENOUGH_SEEDS,
     PREDICATES,
     Evidence,
     NotFittedError,
     NotRunError,
+    names,
     read_field,
 )
 from longhand.hub_cards.research.study import STUDY_RESULTS, Study, list_studies, load_study
@@ -50,7 +56,9 @@ from longhand.hub_cards.research.tables import render_table
 from longhand.hub_cards.result_rows import (
     RESULTS_FILE,
     Row,
+    best_rows,
     by_class,
+    chosen_rows,
     generalizable_length,
     group_variants,
     last_rows,
@@ -68,11 +76,8 @@ Settings = Recipe
 
 SIZES, METHOD, NOT_COMPARED = read_settings(HUB_CARDS / "research" / "settings.yaml").values()
 
-PAPER_RUNS = "paper-scale"
-"""The study with the papers' own settings."""
-
-COST_RUN = "paper-attention-probe"
-"""A study of one run at the papers' scale that was made on one core, which says what others cost."""
+GPU_MINUTES = 15
+"""The time on a GPU for which the page says what it decides."""
 
 REPRODUCED = "reproduced"
 BY_ANOTHER = "by another method"
@@ -81,6 +86,9 @@ CONTRADICTED = "contradicted"
 UNDECIDED = "not decided"
 UNFITTED = "cannot be fitted here"
 NOT_RUN = "not run yet"
+NAMED_RUNS = 4
+"""Runs of the papers that the page names as the next ones."""
+
 OPEN = (UNDECIDED, UNFITTED, NOT_RUN)
 VERDICTS = (REPRODUCED, REDUCED, BY_ANOTHER, CONTRADICTED, UNDECIDED, UNFITTED, NOT_RUN)
 
@@ -116,6 +124,8 @@ class Claim:
         """The variants of the study that the predicates name, each with the paper's run of it."""
         words = set(re.findall(r"[\w-]+", str(self.predicates)))
         named = [variant for variant in load_study(self.study).variants if variant in words] if self.study else []
+        if self.study == PAPER_RUNS:
+            return {variant: variant for variant in named}
         paper = self.paper if isinstance(self.paper, dict) else dict.fromkeys(named, self.paper)
         return {variant: paper.get(variant, "") for variant in named}
 
@@ -155,19 +165,35 @@ def load_claims(paper: str) -> Paper:
     return Paper(values["title"], values["seeds"], values["silent"], sorted(claims, key=lambda claim: not claim.abstract))
 
 
-def find_evidence(claim: Claim) -> Evidence:
-    """Return the rows that decide a claim; of a study the last checkpoints, problems of one length by their class.
+Selection = Callable[[list[Row]], list[Row]]
+"""Returns the rows of the checkpoints that are judged: `chosen_rows` or `last_rows`."""
+
+
+def find_evidence(claim: Claim, select: Selection = last_rows) -> Evidence:
+    """Return the rows that decide a claim; of a study, problems of one length by their class.
+
+    If other results than those of the tests were measured of one kind of checkpoint alone, they are those.
 
     Raises:
-        NotRunError: they are not there yet.
+        NotRunError: the rows are not there yet.
     """
     if not claim.study:
         return Evidence(read_rows(HUB_CARDS / claim.rows) if claim.rows else [])
     if claim.study not in list_studies():
         raise NotRunError(f"there is no study `{claim.study}` yet")
-    folder = STUDY_RESULTS / claim.study
-    tests = last_rows(read_rows(folder / RESULTS_FILE))
-    rows = read_rows(folder / claim.rows) if claim.rows else tests
+    folder, named = STUDY_RESULTS / claim.study, claim.variants
+
+    def read(file: str) -> list[Row]:
+        rows = read_rows(folder / file)
+        return [row for row in rows if row["model"].rpartition("-seed")[0] in named] if named else rows
+
+    tests = read(RESULTS_FILE)
+    if not claim.rows:
+        return Evidence(select(tests), load_study(claim.study), select(tests))
+    measured = read(claim.rows)
+    rows = select(measured) or measured
+    # What fits is said of the checkpoints that were measured.
+    tests = chosen_rows(tests) if best_rows(rows) else last_rows(tests)
     return Evidence(by_class(rows) if is_by_class(rows) else rows, load_study(claim.study), tests)
 
 
@@ -205,9 +231,20 @@ def judge(claim: Claim, paper: Paper) -> Judgement:
 
 
 def judge_once(claim: Claim, paper: Paper) -> Judgement:
-    """Return the verdict of a claim by its own study alone."""
+    """Return the verdict of a claim by its own study alone, and that of its other checkpoints if it differs."""
+    selections: dict[str, Selection] = {"best": chosen_rows, "last": last_rows}
+    judged, beside = ("best", "last") if claim.study == PAPER_RUNS else ("last", "best")
+    judgement, other = (judge_checkpoints(claim, paper, selections[name]) for name in (judged, beside))
+    if NOT_RUN in (judgement.verdict, other.verdict) or other.verdict == judgement.verdict:
+        return judgement
+    said = f"the {beside} checkpoints say otherwise, {other.verdict}: {other.found or other.why}"
+    return replace(judgement, why=sentences(judgement.why, said))
+
+
+def judge_checkpoints(claim: Claim, paper: Paper, select: Selection) -> Judgement:
+    """Return the verdict of a claim by some checkpoints of its own study."""
     try:
-        evidence = find_evidence(claim)
+        evidence = find_evidence(claim, select)
         judgement = judge_scale(claim, paper, evidence)
         evidence = replace(evidence, at_scale=not judgement.smaller)
         findings = [PREDICATES[name](evidence, **parameters) for name, parameters in claim.predicates]
@@ -216,13 +253,20 @@ def judge_once(claim: Claim, paper: Paper) -> Judgement:
     except NotFittedError as error:
         tried = claim.tried or f"`research/studies/{claim.study}.yaml` says what was tried"
         return replace(judgement, verdict=UNFITTED, why=sentences(str(error), tried, claim.note))
-    found = "; ".join(dict.fromkeys(finding.found for finding in findings))
+    found = "; ".join(dict.fromkeys(chain.from_iterable(finding.found.split("; ") for finding in findings)))
     fitting = {variant: evidence.seeds_that_fit(variant) for variant in claim.variants}
     fewest = min((seeds for _, seeds in fitting.values()), default=ENOUGH_SEEDS)
-    open_parts = "; ".join(dict.fromkeys(finding.asked for finding in findings if finding.holds is not True))
+    open_parts, shown = (
+        "; ".join(dict.fromkeys(finding.asked for finding in findings if (finding.holds is True) == holds))
+        for holds in (False, True)
+    )
     wrong = any(finding.holds is False for finding in findings)
     partly = [f"`{name}` fits with {fit} of {seeds} seeds" for name, (fit, seeds) in fitting.items() if fit < seeds]
-    why = sentences(f"asked: {open_parts}" if open_parts else "", ", ".join(partly), claim.note)
+    single = [name for name, (_, seeds) in fitting.items() if seeds == 1]
+    if single:
+        partly.append(f"one seed of {names(single)}")
+    decided = f"decided: {shown}" if open_parts and shown else ""
+    why = sentences(f"asked: {open_parts}" if open_parts else "", decided, ", ".join(partly), claim.note)
     if claim.exact:
         verdict, why = CONTRADICTED if wrong else REPRODUCED, sentences(f"shown by {claim.exact}", claim.note)
     elif not open_parts and (fewest >= ENOUGH_SEEDS or not claim.abstract):
@@ -257,6 +301,7 @@ def variant_settings(study: Study, variant: str, rows: list[Row]) -> Settings:
     values["training_problems"] = values["max_steps"] * values["batch_size"]
     values["distinct_problems"] = values["num_train_samples"] or values["training_problems"]
     values |= {name: getattr(run.config, name, None) for name in ("coupling", "head_dim")}
+    values |= {"pair_maps": kinds_of_maps(values.get("pair_maps")), "relation_range": clipping(values)}
     windowed = values.get("position_encoding") in (None, "relative")
     # Arguments that the chosen encoding does not read.
     return {
@@ -264,6 +309,22 @@ def variant_settings(study: Study, variant: str, rows: list[Row]) -> Settings:
         for name, value in values.items()
         if windowed or name not in ("relation_range", "windowed", "relation_init")
     }
+
+
+def kinds_of_maps(pair_maps: list[str] | str | None) -> list[str] | None:
+    """Return which pair maps the heads of an encoder have; the papers do not say how many heads have which."""
+    if pair_maps is None:
+        return None
+    kinds = {pair_maps} if isinstance(pair_maps, str) else {*pair_maps}
+    return sorted(kinds - {"none"}) or ["none"]
+
+
+def clipping(values: Settings) -> list[int] | None:
+    """Return the range of relations; None if it takes in every difference of places in an encoder's field."""
+    relations, field_width = values.get("relation_range"), values.get("field_width")
+    if relations is None or field_width is None or values.get("windowed"):
+        return relations
+    return None if relations[0] <= -field_width and relations[1] >= field_width else relations
 
 
 @cache
@@ -323,7 +384,7 @@ def sentences(*parts: str) -> str:
 
 def deciding_runs(claim: Claim) -> str:
     """Return the command that trains the papers' runs that also judge a claim, and roughly their cost; "" if none do."""
-    experiments = [name for one in claim.alternatives if one.study == PAPER_RUNS for name in one.variants]
+    experiments = [name for one in (claim, *claim.alternatives) if one.study == PAPER_RUNS for name in one.variants]
     if not experiments:
         return ""
     hours = round(sum(core_hours(experiment) for experiment in experiments))
@@ -332,21 +393,30 @@ def deciding_runs(claim: Claim) -> str:
     return f"`research {PAPER_RUNS} --only {' '.join(experiments)}` decides it, {cost}"
 
 
-@cache
-def core_hours(experiment: str) -> float:
-    """Return roughly how long one core trains a run of the paper: as `COST_RUN` took, by parameters times tokens."""
-    (seconds,) = {row["run_seconds"] for row in read_rows(STUDY_RESULTS / COST_RUN / RESULTS_FILE)}
-    (variant,) = load_study(COST_RUN).variants
-    return seconds / 3600 * training_work(PAPER_RUNS, experiment) / training_work(COST_RUN, variant)
+def next_runs(numbered: dict[int, tuple[Claim, Judgement]]) -> str:
+    """Return a sentence: which runs of the papers decide most claims a minute of a GPU, and which claims.
 
+    A claim counts if a single run decides it and nothing has settled it yet.
 
-def training_work(study: str, variant: str) -> int:
-    """Return parameters times tokens of a run, every problem as long as its longest."""
-    run = load_study(study).parse(variant)
-    longest = run.task.parts[0].longest_lengths(run.data.max_length)
-    (tokens,) = run.task.parts[0].examples(make_generator("longest"), longest, "train").tokens.shape[1:]
-    problems = run.recipe["max_steps"] * run.recipe["batch_size"]
-    return load_study(study).parameters(variant) * problems * tokens
+    Args:
+        numbered: the claims of all papers by their row.
+    """
+    decided: dict[str, list[int]] = {}
+    for number, (claim, judgement) in numbered.items():
+        runs = {name for one in (claim, *claim.alternatives) if one.study == PAPER_RUNS for name in one.variants}
+        if len(runs) == 1 and judgement.verdict not in (REPRODUCED, CONTRADICTED):
+            decided.setdefault(runs.pop(), []).append(number)
+    order = sorted(decided, key=lambda run: len(decided[run]) / gpu_minutes(run), reverse=True)
+    first, *others = [f"`{run}` ({gpu_minutes(run):.0f} minutes) rows {', '.join(map(str, decided[run]))}" for run in order][
+        :NAMED_RUNS
+    ]
+    decide = "decide" if gpu_minutes(order[0]) <= GPU_MINUTES else "begin what decides"
+    text = (
+        f"**The next {GPU_MINUTES} minutes of a GPU** {decide} most by one seed of {first}; then, by rows a minute, "
+        f"{'; '.join(others)}. Minutes are those of the steps at the speed that RESULTS.md shows. "
+        f"`python -m longhand.hub_cards.research {PAPER_RUNS} --only {order[0]}` trains the first."
+    )
+    return f"{textwrap.fill(text, 140)}\n"
 
 
 def claims_table(judged: dict[Claim, Judgement], first: int) -> str:
@@ -467,6 +537,8 @@ def claims_blocks() -> dict[str, str]:
         "claims/learned": learned_lines(),
         "claims/summary": summary_table({papers[name].title: own for name, own in judged.items()}),
     }
+    numbered = dict(enumerate(chain.from_iterable(own.items() for own in judged.values()), start=1))
+    blocks["claims/next"] = next_runs(numbered)
     first = 1
     for name, own in judged.items():
         blocks |= {f"claims/{name}": claims_table(own, first), f"claims/{name}/settings": settings_table(papers[name])}

@@ -22,7 +22,6 @@ from longhand.hub_cards.research.study_pages import (
     PROVED_LENGTHS,
     draw_checkpoints,
     draw_study,
-    fits,
     is_refuted,
     proofs_block,
     read_lengths,
@@ -32,6 +31,7 @@ from longhand.hub_cards.research.study_pages import (
     results_by_variant,
     shipped_proof_block,
     study_block,
+    unfitted,
     verdict_block,
 )
 from longhand.hub_cards.research.tables import TABLES, filled_table
@@ -152,10 +152,11 @@ def draw_overview() -> None:
     study = load_study("short-sums")
     plot_short_sums(results_by_variant(study)[0], study.trained_sizes("window"), FOLDER / "short.png")
     study = load_study("tasks")
+    poor = unfitted(study, read_tests(STUDY_RESULTS / study.name))
     tables = {
         name.removesuffix("--coupled"): rows
         for name, rows in results_by_variant(study)[0].items()
-        if name.endswith("--coupled") and fits(rows, study.trained_sizes(name))
+        if name.endswith("--coupled") and name not in poor
     }
     plot_tasks(windows, tables, sizes, FOLDER / "tasks.png")
 

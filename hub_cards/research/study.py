@@ -9,7 +9,7 @@ A file `hub_cards/research/studies/NAME.yaml`, or a file of one's own anywhere, 
     seeds: the seeds of each variant, for the initial weights and for the data
     evaluate: by name, options of eval.py that measure more of a finished run, such as {certify: true}; a list of them for
         several measurements under one name. `variants` and `seeds` among them name the runs that are measured; without
-        them, all are
+        them, all are. `checkpoint: best` measures the checkpoint that the validations chose, in place of the last one
     xlabel: what the sizes are, for the picture
     lengths: the sizes that the table shows; without them, all sizes
     validations: true keeps what the validations of the runs measured, for a picture of accuracy over checkpoints
@@ -27,6 +27,7 @@ from pathlib import Path
 import torch
 
 from longhand.data.tasks.task import Task
+from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER
 from longhand.hub_cards.recipes import Recipe, load_recipe, read_settings
 from longhand.hub_cards.result_rows import (
     ATTENTION_FILE,
@@ -48,6 +49,9 @@ RUNS_FILE = "runs.jsonl"
 SET_BY_RUN = ("seed", "data_seed", "output_dir", "resume")
 """Arguments of train.py that a study gives each of its runs."""
 
+OF_STUDY = ("variants", "seeds", "checkpoint")
+"""Options of a measurement that are none of eval.py."""
+
 WRITTEN = {
     "attentions": ATTENTION_FILE,
     "certify": CERTIFICATES_FILE,
@@ -65,11 +69,13 @@ class Evaluation:
         name: several measurements may share it; their rows make one table.
         options: of eval.py.
         plugins: files that the run needs.
+        checkpoint: the folder of the measured checkpoint in that of the run; "" is the last one.
     """
 
     name: str
     options: Recipe
     plugins: tuple[str, ...] = ()
+    checkpoint: str = ""
 
     def command(self, run_folder: Path) -> list[str]:
         """Return the words that follow `python eval.py`."""
@@ -78,12 +84,19 @@ class Evaluation:
             text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
             words += [f"--{name}"] if value is True else [f"--{name}", text]
         words += ["--plugin", *self.plugins] if self.plugins else []
-        return [str(run_folder), *words, "--output_dir", str(self.folder(run_folder))]
+        return [str(run_folder / self.checkpoint), *words, "--output_dir", str(self.folder(run_folder))]
 
     def folder(self, run_folder: Path) -> Path:
         """Return the folder of the measurement. Its name contains the options, so results of different options never mix."""
-        digest = hashlib.sha256(json.dumps(self.options).encode()).hexdigest()
+        measured = [self.options, self.checkpoint] if self.checkpoint else self.options
+        digest = hashlib.sha256(json.dumps(measured).encode()).hexdigest()
         return run_folder / "evaluations" / f"{self.name}-{digest[:8]}"
+
+    @property
+    def record(self) -> Recipe:
+        """The measurement as a row of `RUNS_FILE` holds it."""
+        chosen = {"checkpoint": self.checkpoint} if self.checkpoint else {}
+        return {"name": self.name, "options": self.options, **chosen}
 
     def is_done(self, run_folder: Path) -> bool:
         """Whether all is written that the options ask for."""
@@ -120,7 +133,7 @@ class StudyRun:
         """The run as a row of `RUNS_FILE`, with the arguments of its recipe: what is measured goes with them."""
         recipe = {name: value for name, value in _recipe(self.recipe).items() if name != "description"}
         trained = {"model": self.name, "recipe": self.recipe, "arguments": {**recipe, **self.arguments}}
-        measured = [{"name": one.name, "options": one.options} for one in self.evaluations]
+        measured = [evaluation.record for evaluation in self.evaluations]
         return {**trained, "evaluations": measured} if measured else trained
 
 
@@ -150,7 +163,10 @@ class Study:
         plugins = tuple(arguments.get("plugin", ()))
         evaluations = [
             Evaluation(
-                name, {option: value for option, value in one.items() if option not in ("variants", "seeds")}, plugins
+                name,
+                {option: value for option, value in one.items() if option not in OF_STUDY},
+                plugins,
+                one.get("checkpoint", ""),
             )
             for name, measurements in self.evaluate.items()
             for one in measurements
@@ -252,6 +268,8 @@ def load_study(source: str) -> Study:
         for one in measurements:
             if not isinstance(one, dict):
                 raise ValueError(f"{file}: evaluate must map {key} to options of eval.py, got {one!r}")
+            if (checkpoint := one.get("checkpoint", BEST_FOLDER)) != BEST_FOLDER:
+                raise ValueError(f"{file}: checkpoint of {key} must be {BEST_FOLDER}, or left out, got {checkpoint!r}")
             for name, legal_values in {"variants": [*variants], "seeds": seeds}.items():
                 if unknown := [value for value in one.get(name) or () if value not in legal_values]:
                     raise ValueError(

@@ -7,8 +7,9 @@ generalization: such a method is shown in italics, or in grey, and has no reach.
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from pathlib import Path
-from statistics import median
 from typing import cast
+
+from pandas import DataFrame
 
 from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE
@@ -63,61 +64,59 @@ PROVED_TABLE = "addition-absolute-proved"
 """The shipped learned table whose certificate says which lengths are proved."""
 
 
-def describe_tests(rows: list[Row], what: str) -> str:
-    """Say over how many seeds the medians are, of which checkpoints, and how many problems were tested, on what."""
-    seeds = sorted({len({row["model"] for row in own}) for own in group_variants(rows).values()})
-    said = "one seed" if seeds == [1] else f"medians of {' or '.join(map(str, seeds))} seeds"
-    said = said.capitalize() if last_rows(rows) else f"Best checkpoints, {said}"
-    counts = sorted({row["num_samples"] for row in rows})
-    samples = describe_sizes((counts[0], counts[-1]))
-    return f"{said}, {samples} {what}, test seed {rows[0]['seed']}, {rows[0]['hardware']}."
+def as_frame(rows: Sequence[Row]) -> DataFrame:
+    """Return rows as a frame, with the `variant` and the number of the seed, `run`, of runs named VARIANT-seedN."""
+    frame = DataFrame(rows)
+    named = frame["model"].str.removesuffix("/best").str.rpartition("-seed")
+    return frame.assign(variant=named[0], run=named[2])
 
 
-def median_cells(rows: list[Row], lengths: Iterable[int], measure: str = "exact_match") -> TableLine:
-    """Return the median of a measure over runs, for each length; empty if a length was not tested."""
-    values = group_by(rows, itemgetter("length"))
-    return {str(n): f"{median(row[measure] for row in values[n]):.3f}" if n in values else "" for n in lengths}
+def fitting(study: Study, rows: Sequence[Row]) -> DataFrame:
+    """Return how each tested variant of a study fits the sizes that it was trained on, in the order of the study.
 
-
-def trained_match(rows: list[Row], sizes: tuple[int, int]) -> float | None:
-    """Return the lowest exact match at trained sizes, each the median over seeds; None if no trained size was tested."""
-    tested = group_by([row for row in rows if sizes[0] <= row["length"] <= sizes[1]], itemgetter("length"))
-    return min((median(row["exact_match"] for row in own) for own in tested.values()), default=None)
-
-
-def fits(rows: list[Row], sizes: tuple[int, int]) -> bool:
-    """Whether a variant's runs fit the trained sizes."""
-    return (trained_match(rows, sizes) or 0.0) >= FITS
-
-
-def seeds_that_fit(rows: list[Row], sizes: tuple[int, int]) -> tuple[int, int]:
-    """Return how many seeds of a variant fit its trained sizes, and how many there are."""
-    seeds = group_by(rows, itemgetter("model")).values()
-    return sum(fits(own, sizes) for own in seeds), len(seeds)
-
-
-def fitted_reach(rows: list[Row], sizes: tuple[int, int]) -> str:
-    """Return the generalizable length of a variant that fits its trained sizes, with >= if nothing longer was tested."""
-    return describe_reach(rows) if fits(rows, sizes) else NOT_FITTED
-
-
-def describe_reach(rows: Sequence[Row]) -> str:
-    """Return the generalizable length of a run or a variant, with >= if nothing longer was tested."""
-    reached = generalizable_length(list(rows))
-    if reached == max(row["length"] for row in rows):
-        return f">= {reached}"
-    return str(reached)
-
-
-def unfitted(study: Study, tests: list[Row]) -> list[str]:
-    """Return the variants that were tested at trained sizes and do not fit them, so that no other size says anything.
+    The index holds the variants. `match` is the lowest exact match at trained sizes, each the median over seeds, NaN if no
+    trained size was tested. `fit` and `seeds` count the seeds that fit, and all. `reach` is the generalizable length in
+    words.
 
     Args:
-        tests: exact match by size, of last checkpoints or of the best ones.
+        rows: exact match by size, of last checkpoints or of the best ones.
     """
-    variants = {name: rows for name, rows in group_variants(tests).items() if name in study.variants}
-    matches = {name: trained_match(rows, study.trained_sizes(name)) for name, rows in variants.items()}
-    return [name for name, found in matches.items() if found is not None and found < FITS]
+    lines = {}
+    variants = dict(iter(as_frame(rows).groupby("variant"))) if rows else {}
+    for variant in (name for name in study.variants if name in variants):
+        tests = variants[variant]
+        trained = tests[tests["length"].between(*study.trained_sizes(variant))]
+        match = trained.groupby("length")["exact_match"].median().min()
+        by_seed = trained.groupby(["model", "length"])["exact_match"].median().groupby("model").min()
+        lines[variant] = {
+            "match": match,
+            "fit": int((by_seed >= FITS).sum()),
+            "seeds": tests["model"].nunique(),
+            "reach": describe_reach(tests.to_dict("records")) if match >= FITS else NOT_FITTED,
+        }
+    return DataFrame.from_dict(lines, orient="index", columns=["match", "fit", "seeds", "reach"])
+
+
+def unfitted(study: Study, rows: Sequence[Row]) -> list[str]:
+    """Return the variants that were tested at trained sizes and do not fit them, so that no other size says anything."""
+    found = fitting(study, rows)
+    return list(found.index[found["match"] < FITS])
+
+
+def describe_reach(tests: Sequence[Row]) -> str:
+    """Return the generalizable length of a run or a variant, with >= if nothing longer was tested."""
+    reached = generalizable_length(list(tests))
+    return f">= {reached}" if reached == max(row["length"] for row in tests) else str(reached)
+
+
+def describe_tests(rows: Sequence[Row], what: str) -> str:
+    """Say over how many seeds the medians are, of which checkpoints, and how many problems were tested, on what."""
+    frame = as_frame(rows)
+    seeds = sorted(set(frame.groupby("variant")["model"].nunique()))
+    said = "one seed" if seeds == [1] else f"medians of {' or '.join(map(str, seeds))} seeds"
+    said = f"Best checkpoints, {said}" if frame["model"].str.endswith("/best").all() else said.capitalize()
+    samples = describe_sizes((frame["num_samples"].min(), frame["num_samples"].max()))
+    return f"{said}, {samples} {what}, test seed {rows[0]['seed']}, {rows[0]['hardware']}."
 
 
 def study_block(study: Study, folder: Path, evaluation: str = "", kind: str = "") -> str:
@@ -154,27 +153,20 @@ def seeds_table(study: Study, rows: list[Row]) -> str:
     Args:
         rows: of last checkpoints; every variant has the same seeds and sizes.
     """
-    variants = group_variants(rows)
-    measured = [name for name in study.variants if name in variants]
-    first = measured[0]
-    longest = study.trained_sizes(first)[1]
-    sizes = sorted({row["length"] for row in rows if row["length"] > longest})
+    matches = as_frame(rows).pivot(index="run", columns=["variant", "length"], values="exact_match")
+    first, *others = [name for name in study.variants if name in matches]
+    sizes = sorted(size for size in matches[first] if size > study.trained_sizes(first)[1])
     lines = []
-    for name in measured:
-        line = {"variant": name}
+    for variant in (first, *others):
+        line = {"variant": variant}
         for size in sizes:
-            own, other = (_matches_by_seed(variants[one], size) for one in (name, first))
-            low, high = median_interval(list(own.values()))
-            above = "" if name == first else f", {sum(own[seed] > other[seed] for seed in own)} of {len(own)} above"
-            line[str(size)] = f"{median(own.values()):.2f} ({low:.2f} to {high:.2f}){above}"
+            values = matches[variant][size]
+            low, high = median_interval(list(values))
+            above = "" if variant == first else f", {(values > matches[first][size]).sum()} of {len(values)} above"
+            line[str(size)] = f"{values.median():.2f} ({low:.2f} to {high:.2f}){above}"
         lines.append(line)
     counted = f"how many seeds are above the same seed of `{first}`"
     return render_table(lines, f"Medians over seeds, with 95% intervals by bootstrap over the seeds, and {counted}.")
-
-
-def _matches_by_seed(rows: list[Row], size: int) -> dict[str, float]:
-    """Exact match at a size by the seed of the run."""
-    return {row["model"].rpartition("-seed")[2]: row["exact_match"] for row in rows if row["length"] == size}
 
 
 def results_by_variant(study: Study) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
@@ -209,50 +201,55 @@ def study_table(
     """
     shown = last_rows(rows) or rows
     classes, is_usual = is_by_class(shown), tests is None and measure == "exact_match"
-    poor = unfitted(study, tests or shown) if measure == "exact_match" else []
-    what = f"sums of {shown[0]['length']} digits by class" if classes else "problems per size"
-    note = describe_tests(shown, what)
-    shown = by_class(shown) if classes else shown
-    last, best, checks = group_variants(shown), group_variants(best_rows(rows)), group_variants(list(certificates))
-    lengths = sorted({row["length"] for row in shown}) if study.lengths is None or not is_usual else study.lengths
-    lines = []
-    for variant in (name for name in study.variants if name in last):
-        own, sizes = last[variant], study.trained_sizes(variant)
-        cells = median_cells(own, lengths, measure)
-        if variant in poor:
-            cells = {size: f"*{cell}*" if cell else "" for size, cell in cells.items()}
-        if poor and not lengths:
-            # Sizes of different tasks make no columns.
-            match = trained_match(own, sizes)
-            cells["at trained sizes"] = "" if match is None else f"*{match:.3f}*" if variant in poor else f"{match:.3f}"
-        line = {"variant": variant, "trained on": describe_sizes(sizes), **cells}
-        if is_usual:
-            line |= {"seeds that fit": "{} of {}".format(*seeds_that_fit(own, sizes)), "reach": fitted_reach(own, sizes)}
-            line |= {"of the best checkpoint": fitted_reach(best[variant], sizes) if variant in best else ""} if best else {}
-            line |= certificate_cells(study, variant, own, checks.get(variant, [])) if checks else {}
-            line["steps"] = f"{study.parse(variant).training.max_steps:,}"
-        lines.append({**line, "seconds": f"{median(row['run_seconds'] for row in own):.0f}"})
-    if poor:
+    note = describe_tests(shown, f"sums of {shown[0]['length']} digits by class" if classes else "problems per size")
+    frame = as_frame(by_class(shown) if classes else shown)
+    variants = [name for name in study.variants if name in set(frame["variant"])]
+    medians = frame.pivot_table(measure, "variant", "length", "median").reindex(variants)
+    medians = medians.reindex(columns=study.lengths) if study.lengths is not None and is_usual else medians
+    fits = fitting(study, tests or shown).reindex(variants)
+    is_poor = (fits["match"] < FITS) & (measure == "exact_match")
+    if is_poor.any() and medians.empty:
+        # Sizes of different tasks make no columns.
+        medians["at trained sizes"] = fits["match"]
+    cells = medians.map("{:.3f}".format).where(medians.notna(), "")
+    cells = cells.mask(is_poor, "*" + cells + "*").where(medians.notna(), "")
+    table = DataFrame({"trained on": [describe_sizes(study.trained_sizes(name)) for name in variants]}, variants).join(cells)
+    if is_usual:
+        table["seeds that fit"] = fits["fit"].astype(str) + " of " + fits["seeds"].astype(str)
+        table["reach"] = fits["reach"]
+        if best := best_rows(rows):
+            table["of the best checkpoint"] = fitting(study, best)["reach"].reindex(variants).fillna("")
+        if certificates:
+            table = table.join(certificate_cells(study, frame, certificates))
+        table["steps"] = [f"{study.parse(name).training.max_steps:,}" for name in variants]
+    table["seconds"] = frame.groupby("variant")["run_seconds"].median().map("{:.0f}".format)
+    if is_poor.any():
         note += (
             f" In italics: exact match at a trained size is below {FITS}, so that longer sizes say nothing of the variant."
         )
+    lines = table.rename(columns=str).rename_axis("variant").reset_index().to_dict("records")
     return render_table(lines, note) if lines else f"{note}\n"
 
 
-def certificate_cells(study: Study, variant: str, tests: list[Row], rows: list[Row]) -> TableLine:
-    """Return the worst exact match of all runs and sizes, and what the certificates of a variant's runs say."""
-    ratios = [row["ratio"] for row in rows if row.get("ratio")]
-    # A run with a wrong prediction does not say how many its list has.
-    counts = [row["neighbourhoods"] for row in rows if row["neighbourhoods"]]
-    return {
-        "worst exact match": f"{min(row['exact_match'] for row in tests):.3f}",
-        "certified": f"{sum(row['certified'] for row in rows)} of {len(rows)}" if rows else "cannot be",
-        "neighbourhoods": f"{max(counts):,}" if counts else "",
-        "smallest margin": f"{min(row['margin'] for row in rows):.2f}" if rows else "",
-        # Where a prediction is wrong nothing is bounded.
-        "lead / bound": f"{min(ratios):,.0f}" if rows and len(ratios) == len(rows) else "",
-        "parameters": f"{study.parameters(variant):,}",
-    }
+def certificate_cells(study: Study, tests: DataFrame, certificates: Sequence[Row]) -> DataFrame:
+    """Return, by variant, the worst exact match of all runs and sizes, and what the certificates of its runs say."""
+    lines = {}
+    checked = group_variants(list(certificates))
+    for variant, worst in tests.groupby("variant")["exact_match"].min().items():
+        rows = checked.get(str(variant), [])
+        ratios = [row["ratio"] for row in rows if row.get("ratio")]
+        # A run with a wrong prediction does not say how many its list has.
+        counts = [row["neighbourhoods"] for row in rows if row["neighbourhoods"]]
+        lines[variant] = {
+            "worst exact match": f"{worst:.3f}",
+            "certified": f"{sum(row['certified'] for row in rows)} of {len(rows)}" if rows else "cannot be",
+            "neighbourhoods": f"{max(counts):,}" if counts else "",
+            "smallest margin": f"{min(row['margin'] for row in rows):.2f}" if rows else "",
+            # Where a prediction is wrong nothing is bounded.
+            "lead / bound": f"{min(ratios):,.0f}" if rows and len(ratios) == len(rows) else "",
+            "parameters": f"{study.parameters(str(variant)):,}",
+        }
+    return DataFrame.from_dict(lines, orient="index")
 
 
 def draw_study(study: Study, rows: list[Row], file: Path, tests: list[Row] | None = None) -> None:

@@ -7,15 +7,18 @@ Accuracies are medians over seeds. A method counts only if it fits the sizes tha
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
-from math import inf, isfinite
+from math import inf, isfinite, isnan, nan
 from operator import itemgetter
 from statistics import mean, median
 
+from pandas import DataFrame
+
 from longhand.hub_cards.metrics.exact_match_by_length.counting import wilson_interval
 from longhand.hub_cards.research.study import Study
-from longhand.hub_cards.research.study_pages import FITS, seeds_that_fit, trained_match
-from longhand.hub_cards.result_rows import Row, generalizable_length, group_by, group_variants
+from longhand.hub_cards.research.study_pages import FITS, fitting
+from longhand.hub_cards.result_rows import Row, generalizable_length, group_by
 
 ENOUGH_SEEDS = 3
 """Fewer seeds of a variant say nothing about a difference unless the intervals of their problems are apart."""
@@ -48,7 +51,7 @@ class Evidence:
     Attributes:
         rows: what was measured.
         study: the study whose runs were measured; None if the rows are of no training runs.
-        tests: exact match of the study's last checkpoints by size, which says what fits.
+        tests: exact match by size of the checkpoints that are judged, which says what fits.
         at_scale: whether no size or budget is below the paper's.
     """
 
@@ -62,20 +65,26 @@ class Evidence:
         assert self.study is not None, "a predicate about variants needs a study"
         return self.study.trained_sizes(variant)
 
+    @cached_property
+    def fitting(self) -> DataFrame:
+        """How each tested variant fits its trained sizes, see `study_pages.fitting`."""
+        assert self.study is not None, "a predicate about variants needs a study"
+        return fitting(self.study, self.tests)
+
     def worst(self, variant: str) -> float:
         """Return the exact match of a variant at its worst trained size.
 
         Raises:
             NotRunError: no trained size was tested.
         """
-        found = trained_match(group_variants(self.tests).get(variant, []), self.trained(variant))
-        if found is None:
+        found = self.fitting["match"].get(variant, nan)
+        if isnan(found):
             raise NotRunError(f"`{variant}` is not tested at its trained sizes yet")
         return found
 
     def seeds_that_fit(self, variant: str) -> tuple[int, int]:
         """Return how many seeds of a variant fit its trained sizes, and how many there are."""
-        return seeds_that_fit(group_variants(self.tests).get(variant, []), self.trained(variant))
+        return self.fitting["fit"].get(variant, 0), self.fitting["seeds"].get(variant, 0)
 
     def select(self, where: Row, fitted: bool = True) -> list[Row]:
         """Return the rows whose fields have these values; `model` is the name of a variant or of a model.
@@ -130,6 +139,12 @@ def bounds(at_least: float, at_most: float) -> str:
     limits = {"at least": at_least, "at most": at_most}
     said = " and ".join(f"{name} {limit:g}" for name, limit in limits.items() if isfinite(limit))
     return f"exactly {at_least:g}" if at_least == at_most else said
+
+
+def names(variants: Sequence[str]) -> str:
+    """Return "`ape`, `rpe` and `nope`"."""
+    *first, last = (f"`{variant}`" for variant in variants)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def all_of(parts: list[bool | None]) -> bool | None:
@@ -226,7 +241,7 @@ def reach(
         farther = reached[variant] > reached[name] if few else is_higher(seeds[variant], seeds[name])
         parts.append(None if ends[name] or (ends[variant] and not farther) else farther)
         found.append(f"`{name}` {reached[name]}{at_end[name]}")
-    asked = f"{bounds(at_least, at_most)} times" if not beyond else f"`{variant}` farther"
+    asked = f"{bounds(at_least, at_most)} times" if not beyond else f"`{variant}` farther than {names(beyond)}"
     return Finding(all_of(parts), "; ".join(found), asked)
 
 
@@ -258,7 +273,9 @@ def match(
             lower = median(values[variant]) <= median(values[name])
             parts.append(lower or (False if is_above(rows[variant], rows[name], "exact_match") else None))
         found.append(f"{', '.join(f'`{name}` {spread(own)}' for name, own in values.items())} at {one}")
-    asked = f"`{variant}` above" if above else f"`{variant}` not above" if not_above else bounds(at_least, at_most)
+    asked = bounds(at_least, at_most)
+    if above or not_above:
+        asked = f"`{variant}` above {names(above)}" if above else f"`{variant}` not above {names(not_above)}"
     return Finding(all_of(parts), "; ".join(found), asked)
 
 
@@ -279,13 +296,13 @@ def keeps(evidence: Evidence, variant: str, first: int, last: int, at_least: flo
 
 
 def steepest(evidence: Evidence, variant: str, size: int) -> Finding:
-    """Beyond the trained sizes a variant loses its largest share from one tested size to the next at this one."""
+    """Beyond the trained sizes, the median exact match of a variant falls most at this size, from the one tested before."""
     longest = evidence.trained(variant)[1]
     sizes = sorted({row["length"] for row in evidence.runs(variant) if row["length"] >= longest})
-    medians = [median(row["exact_match"] for row in evidence.at(variant, one)) for one in sizes]
-    kept = {after: end / start if start else 1.0 for after, start, end in zip(sizes[1:], medians, medians[1:], strict=False)}
-    steep = min(kept, key=kept.__getitem__)
-    found = f"`{variant}` keeps {kept[size]:.2f} at {size}; it falls most at {steep}, where it keeps {kept[steep]:.2f}"
+    medians = [median(row["exact_match"] for row in evidence.at(variant, tested)) for tested in sizes]
+    falls = {after: start - end for after, start, end in zip(sizes[1:], medians, medians[1:], strict=False)}
+    steep = max(falls, key=falls.__getitem__)
+    found = f"`{variant}` falls by {falls[size]:.3f} at {size}; it falls most at {steep}, by {falls[steep]:.3f}"
     return Finding(steep == size, found, f"the largest fall at {size}")
 
 

@@ -12,20 +12,18 @@ expressions.
 
 import argparse
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE
 from longhand.hub_cards.checkpoints.load import read_checkpoint
 from longhand.hub_cards.research.output import add_output, show_row, write_output
+from longhand.hub_cards.research.theories.rules import make_model, model_facts, train_command
 from longhand.hub_cards.result_rows import Row, hardware
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
-TRAIN = Path(__file__).parents[3] / "train.py"
 
 DYCK_DEPTH = 3
 
@@ -87,32 +85,18 @@ LANGUAGES: dict[str, tuple[Callable[[str], bool], str]] = {
 """Recognizers and their alphabets."""
 
 
-def train(name: str, folder: Path) -> None:
-    """Train a recognizer unless its folder is there."""
-    function, alphabet = LANGUAGES[name]
-    if folder.exists():
-        return
-    words = ["--function", f"{__file__}:{function.__name__}", "--alphabet", alphabet]
-    words += ["--name", f"{function.__name__}_language", "--output_dir", str(folder)]
-    subprocess.run([sys.executable, str(TRAIN), "columns", *words, "--test_lengths", "5", "30", "100"])
-
-
 def language_row(name: str, folder: Path) -> Row:
-    """The results in the folder of a recognizer, and whether its own verifier verifies it."""
-    checkpoint: Any = read_checkpoint(folder)
-    certificate, table = checkpoint.certificate, checkpoint.task.transducer
-    verified = subprocess.run([sys.executable, str(folder / "verify_certificate.py"), str(folder)], capture_output=True)
+    """The model of a recognizer: what was found, and whether it is verified."""
+    checkpoint = read_checkpoint(folder)
+    facts, table = model_facts(checkpoint), checkpoint.task.transducer
     return {
         "language": name,
-        "states": max(len(own.write) for own in table.passes),
+        "states": max(len(table_pass.write) for table_pass in table.passes),
         "passes": len(table.passes),
-        "neighbourhoods": certificate["predictions"],
         "length_complexity": checkpoint.task.length_complexity,
-        "parameters": sum(parameter.numel() for parameter in checkpoint.model.parameters()),
         "run_seconds": checkpoint.run_seconds,
-        "certified": certificate["certified"],
-        "ratio": certificate["ratio"],
-        "verified": "VERIFIED" if verified.returncode == 0 else "no",
+        **facts,
+        "verified": "VERIFIED" if facts["verified"] else "no",
         "hardware": hardware(torch.device("cpu")),
     }
 
@@ -127,10 +111,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(output_dir: Path, output: Path) -> None:
     """Train the recognizers that are missing, print and write the results of all."""
     rows = []
-    for name, (function, _) in LANGUAGES.items():
-        folder = output_dir / function.__name__
-        train(name, folder)
-        if (folder / "certificate.json").is_file():
+    for name, (function, alphabet) in LANGUAGES.items():
+        folder, source = output_dir / function.__name__, f"{__file__}:{function.__name__}"
+        tested = ("--test_lengths", "5", "30", "100")
+        make_model(train_command(source, f"{function.__name__}_language", folder, alphabet, *tested), folder)
+        if (folder / CERTIFICATE_FILE).is_file():
             rows.append(language_row(name, folder))
             show_row(rows[-1])
     write_output(rows, output)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
+from typing import Unpack
 
 import torch
 
@@ -17,66 +18,14 @@ from longhand.data.learning.learn import LearningOptions, learn_task
 from longhand.data.learning.questions.functions import Refused
 from longhand.data.learning.report import Learned
 from longhand.hub_cards.checkpoints.load import read_checkpoint
+from longhand.hub_cards.recipes import read_settings
 from longhand.hub_cards.research.output import add_output, show_row, write_output
 from longhand.hub_cards.result_rows import Row, hardware, read_results
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 
-ISSUED: dict[str, LearningOptions] = {
-    "lambda a, b: a + b": {},
-    "lambda a: 123 * a + 45": {},
-    "lambda a: a // 7": {},
-    "lambda a, b: max(a, b)": {},
-    "lambda a: a % 97": {},
-    "lambda a: a % 7 == 0": {},
-    "lambda a, b: a > b": {},
-    "lambda a, b: abs(a - b)": {},
-    "lambda a: a // 2 if a % 2 == 0 else 3 * a + 1": {},
-    "lambda s: s.upper()": {},
-    "lambda s: s.replace('ab', 'xy')": {"alphabet": "abc"},
-    "lambda a, b: a * b": {},
-    "lambda s: s[::-1]": {},
-    "lambda s: s.count('a') > s.count('b')": {"alphabet": "ab"},
-}
-OTHERS: dict[str, LearningOptions] = {
-    "lambda a, b, c: a + b + c": {"base": 2},
-    "lambda a, b: a ^ b": {"base": 16},
-    "lambda a, b: a & ~b": {"base": 8},
-    "lambda a: a ^ (a >> 1)": {"base": 2},
-    "lambda a: a % 3 == 0 and a % 5 == 0": {},
-    "lambda a: (a + 1) // 2": {},
-    "lambda a, b: (a > b) - (a < b)": {},
-    "lambda s: s.count('a') % 5": {"alphabet": "ab"},
-    "lambda s: 'abba' in s": {"alphabet": "ab"},
-    "lambda s: s[1:] + s[:1]": {"alphabet": "abcd"},
-    "lambda a: min(a, 999)": {},
-    "lambda a: a * a": {},
-}
-"""Functions, and how they are learned."""
-
-EXAMPLES: dict[str, tuple[Callable[..., int | str], int, int]] = {
-    "a + b": (lambda a, b: a + b, 2, 10),
-    "a + b in base 2": (lambda a, b: a + b, 2, 2),
-    "a + b in base 16": (lambda a, b: a + b, 2, 16),
-    "a + b + c in base 4": (lambda a, b, c: a + b + c, 3, 4),
-    "7a": (lambda a: 7 * a, 1, 10),
-    "12a + 5": (lambda a: 12 * a + 5, 1, 10),
-    "a // 7": (lambda a: a // 7, 1, 10),
-    "a // 3 in base 4": (lambda a: a // 3, 1, 4),
-    "max(a, b) in base 4": (lambda a, b: max(a, b), 2, 4),
-    "a ^ b in base 16": (lambda a, b: a ^ b, 2, 16),
-    "a % 7": (lambda a: a % 7, 1, 10),
-    "a % 7 == 0": (lambda a: a % 7 == 0, 1, 10),
-    "a > b": (lambda a, b: a > b, 2, 10),
-    "a > b in base 2": (lambda a, b: a > b, 2, 2),
-    "(a > b) - (a < b) in base 4": (lambda a, b: (a > b) - (a < b), 2, 4),
-    "whether the ones of a are even, in base 2": (lambda a: "even" if a.bit_count() % 2 == 0 else "odd", 1, 2),
-    "whether abba is in a word": (lambda s: "abba" in s, 0, 2),
-}
-"""Functions that are learned from examples, with their operands and base; 0 operands stand for a word of letters a and b.
-
-Answers that are no numbers of the base, or few, are one symbol.
-"""
+FUNCTIONS = read_settings(Path(__file__).with_suffix(".yaml"))
+"""Functions that are learned, and those that are learned from examples; the file says what its fields mean."""
 
 COUNTS = (30, 50, 100, 200, 300, 500, 700, 1000, 1500, 2000, 3000, 5000, 7000)
 LONGEST = 5
@@ -86,7 +35,7 @@ LONG = 50
 """Digits of the operands by which what was learned from examples is tested."""
 
 
-def function_row(source: str, options: LearningOptions, kind: str) -> Row:
+def function_row(source: str, kind: str, **options: Unpack[LearningOptions]) -> Row:
     """The machine that is found for a function, or why the function is refused."""
     began = time.process_time()
     shown = "".join(f" --{name} {value}" for name, value in options.items())
@@ -102,7 +51,8 @@ def function_row(source: str, options: LearningOptions, kind: str) -> Row:
 
 def examples_row(name: str, seed: int = 0) -> Row:
     """The fewest of `COUNTS` examples that give a machine which is right on long operands."""
-    function, operands, base = EXAMPLES[name]
+    source, operands, base = FUNCTIONS["examples"][name].values()
+    function = eval(source)
     for count in COUNTS:
         began = time.process_time()
         try:
@@ -189,9 +139,9 @@ def run(trained: list[Path], output: Path) -> None:
     """
     rows = []
     for row in chain(
-        (function_row(source, options, "issued") for source, options in ISSUED.items()),
-        (function_row(source, options, "other") for source, options in OTHERS.items()),
-        map(examples_row, EXAMPLES),
+        (function_row(kind="issued", **options) for options in FUNCTIONS["issued"]),
+        (function_row(kind="other", **options) for options in FUNCTIONS["others"]),
+        map(examples_row, FUNCTIONS["examples"]),
     ):
         rows.append(row)
         show_row(row)
