@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -12,14 +13,17 @@ import torch
 from plugin_state import forget_plugins
 
 from longhand.data import ColumnTask
+from longhand.data.families import Questions
 from longhand.data.tasks.column_task import ColumnPass
 from longhand.data.tasks.plugins import load_plugin
 from longhand.data.tasks.registry import find_task
+from longhand.hub_cards.checkpoints.checkpoint import bare
 from longhand.hub_cards.checkpoints.load import load_checkpoint, zoo
 from longhand.hub_cards.page import __main__ as command
 from longhand.hub_cards.page.build import (
     FOLDER,
     FORMAT,
+    LESSON,
     LESSONS_FOLDER,
     MOST_BYTES,
     RUNS,
@@ -37,7 +41,7 @@ BROWSER = next((found for name in ("chromium", "chromium-browser", "google-chrom
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="the page is tested in Chromium, which is not installed")
 
 PICTURES = Path(__file__).parents[1] / "hub_cards" / "results"
-MOST_JAVASCRIPT, WIDEST, QUICK = 1850, 125, 7000
+MOST_JAVASCRIPT, WIDEST, QUICK = 1875, 125, 7000
 UNFIT = {"encoder-multiplication-grid": "grid"}
 SHOWN = shown_by_default()
 
@@ -232,6 +236,113 @@ def test_every_model_answers_as_python_does(open_page, file, count):
             if one["answer"] != right
         ]
         assert wrong == [] and not any(one["wrong"] for one in found), name
+
+
+SYMBOLS = "0123456789+-*/=>,?&|^M_2 ab\u00a0\t\u0663"
+
+
+ODD = ["", "=", "1+2=", "007+5", "1+12", "-3+4", "0,121", "101,121", "0M_", "M_>M", "M_ __"]
+
+
+def texts_near(generator, name, count):
+    """Texts over all symbols, questions, and questions with a symbol more, less or another."""
+    for place in range(count):
+        text = draw(generator, "addition" if name in LESSON else name, 6)[0]
+        at, symbol = generator.randrange(len(text)), generator.choice(SYMBOLS)
+        changed = {0: text[:at] + symbol + text[at:], 1: text[:at] + text[at + 1 :], 2: text[:at] + symbol + text[at + 1 :]}
+        drawn = "".join(generator.choice(SYMBOLS) for _ in range(generator.randint(0, 5)))
+        yield {**changed, 3: text, 4: drawn, 5: f" {text} ="}[place % 6]
+
+
+def is_taken(checkpoint, text):
+    """Whether Python takes a text as a question."""
+    try:
+        part = checkpoint.task.part_of(text)
+        part.check_question(bare(text))
+        checkpoint.task.family.read(part, checkpoint.model, text)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.release)])
+def test_every_model_takes_the_texts_that_python_takes_and_answers_the_same(open_page, file, count):
+    """Those that fail too: all that they write is their answer."""
+    page = open_page(file)
+    ask = "all => Promise.all(all.map(question => longhand.request('ask', {question, drawn: false}).catch(() => null)))"
+    for name in dict.fromkeys([*SHOWN, *LESSON]):
+        generator = random.Random(name)
+        texts = [*texts_near(generator, name, count), *ODD]
+        checkpoint = load_checkpoint(zoo(name) if name in SHOWN else str(LESSONS_FOLDER / name))
+        taken = [text for text in texts if is_taken(checkpoint, text)]
+        answers = dict(zip(taken, checkpoint.answers(taken), strict=True))
+        choose(page, name)
+        for text, found in zip(texts, page.evaluate(ask, texts), strict=True):
+            said = None if found is None else found["answer"].replace("\n", "")
+            assert said == answers.get(text), (name, text)
+
+
+NOISY = """
+const listening = self.onmessage;
+self.onmessage = (message) => {
+  const { id, action, name, amount, questions } = message.data;
+  if (action !== "noisy") return listening(message);
+  const model = models.get(name), network = model.network.noisy(amount), memory = new Memory(network);
+  const answers = questions.map((question) => answer(model, question, { memory, drawn: false }));
+  const tensors = Object.entries(network.tensors).map(([key, { values }]) => [key, [...values]]);
+  self.postMessage({ id, result: { answers, tensors } });
+};"""
+
+
+NOISED = (
+    "addition-tiny",
+    "addition",
+    "binary-multiplication",
+    "copy",
+    "division",
+    "encoder-addition-settling",
+    "hex-addition",
+)
+NOISED += ("minesweeper", "missing-duplicate", "odds-first", "parity")
+
+
+def python_says(checkpoint, question):
+    """What a model answers, and whether it ends; None for labels that do not settle."""
+    task = checkpoint.task.part_of(question)
+    if not checkpoint.model.can_generate():
+        # In the narrowest fields, as the page writes them.
+        tokens = torch.tensor([checkpoint.tokenizer.convert_tokens_to_ids(list(task.prompt(question)))])
+        asked = Questions(tokens, tokens.shape[1])
+        with suppress(ValueError):
+            return task.family.answers(task, checkpoint.model, checkpoint.tokenizer, asked)[0], True
+        return None
+    prompt = checkpoint.tokenizer(task.prompt(question), return_tensors="pt")["input_ids"]
+    written = checkpoint.model.generate(prompt, do_sample=False)[0, prompt.shape[1] :]
+    return checkpoint.answer(question), task.end_token in written.tolist()
+
+
+def test_a_model_with_noise_is_quoted_as_python_answers_with_its_weights(open_page, file, tmp_path):
+    html = file.read_text(encoding="utf-8").replace("listen(self);", f"listen(self);{NOISY}")
+    (tmp_path / "page.html").write_text(html, encoding="utf-8")
+    page, endless = open_page(tmp_path / "page.html"), 0
+    for name in NOISED:
+        generator, checkpoint = random.Random(name), load_checkpoint(zoo(name))
+        checkpoint.model.double()
+        questions = [draw(generator, name, 5)[0] for _ in range(6)]
+        choose(page, name)
+        for amount in (0.2, 0.5):
+            asked = {"amount": amount, "questions": questions}
+            found = page.evaluate("asked => longhand.request('noisy', asked)", asked)
+            weights = checkpoint.model.state_dict()
+            for key, values in found["tensors"]:
+                weights[key].copy_(torch.tensor(values, dtype=torch.float64).view_as(weights[key]))
+            for question, shown in zip(questions, found["answers"], strict=True):
+                said = (shown["answer"].replace("\n", ""), shown["ends"])
+                is_label = not checkpoint.model.can_generate() and not shown["ends"]
+                assert (None if is_label else said) == python_says(checkpoint, question), (name, amount, question)
+                assert shown["ends"] or shown["wrong"]
+                endless += not shown["ends"]
+    assert endless
 
 
 @pytest.fixture(autouse=True)
@@ -436,6 +547,47 @@ def test_an_address_holds_a_model_and_a_question(open_page, file):
         page.wait_for_selector("#verdict .badge")
         said = f"This page has no model {unknown}." if unknown else ""
         playwright.expect(page.locator("#folder-error")).to_have_text(said)
+
+
+def test_the_way_back_leads_through_the_models_that_were_chosen(open_page, file):
+    page = open_page(file)
+    choose(page, "copy")
+    page.locator("#question").fill("123")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    playwright.expect(page.locator("#result output")).to_have_text("123")
+    page.goto(f"{file.as_uri()}#lesson")
+    playwright.expect(page.locator("#lesson-answers output")).to_have_count(3)
+    page.locator("#models").get_by_text("parity", exact=True).click()
+    playwright.expect(page.locator("#name")).to_have_text("parity")
+    playwright.expect(page.locator("#result output")).to_be_visible()
+    page.go_back()
+    playwright.expect(page.locator("#lesson-view")).to_be_visible()
+    page.go_back()
+    playwright.expect(page.locator("#name")).to_have_text("copy")
+    playwright.expect(page.locator("#result output")).to_have_text("123")
+    page.go_back()
+    playwright.expect(page.locator("#name")).to_have_text(SHOWN[0])
+    page.go_forward()
+    playwright.expect(page.locator("#name")).to_have_text("copy")
+
+
+@pytest.mark.parametrize("question", [f"{'1' * 150}+{'2' * 150}", "no question"])
+def test_an_address_is_of_no_question_but_the_one_that_is_answered(open_page, file, question):
+    page = open_page(file)
+    assert page.evaluate("location.hash").endswith("?653+49")
+    page.locator("#question").fill(question)
+    page.get_by_role("button", name="Ask", exact=True).click()
+    playwright.expect(page).to_have_url(f"{file.as_uri()}#addition")
+
+
+def test_few_of_the_tokens_that_a_model_without_positions_sees_are_listed(open_page, file):
+    page = open_page(file)
+    page.goto(f"{file.as_uri()}#lesson?73918+26485")
+    page.locator("#lesson-looks label.token").nth(3).hover()
+    header = page.locator("#lesson-looks .heat thead th")
+    playwright.expect(header).to_have_count(6)
+    named = page.locator("#lesson-looks .heat tbody th").all_inner_texts()
+    assert len(set(named)) == len(named) == 12 and all(name.startswith("layer ") for name in named)
 
 
 @pytest.mark.parametrize("name", SHOWN)
@@ -678,13 +830,13 @@ def test_folders_that_cannot_be_shown_are_refused_with_the_reason(open_page, sma
     empty.mkdir()
     (empty / "notes.txt").write_text("no model")
     page.locator("#folder").set_input_files(empty)
-    playwright.expect(page.locator("#folder-error")).to_contain_text("Nothing has no config.json")
+    playwright.expect(page.locator("#folder-error")).to_contain_text("The folder nothing has no config.json")
     runs = tmp_path / "runs"
     for name in ("addition-tiny", "copy"):
         # Files of two models are none of one model.
         shutil.copytree(zoo(name), runs / name)
     page.locator("#folder").set_input_files(runs)
-    playwright.expect(page.locator("#folder-error")).to_contain_text("Runs has no config.json")
+    playwright.expect(page.locator("#folder-error")).to_contain_text("The folder runs has no config.json")
     damaged = shutil.copytree(zoo("addition-tiny"), tmp_path / "damaged")
     (damaged / "config.json").write_text("[1")
     page.locator("#folder").set_input_files(damaged)

@@ -29,7 +29,7 @@ class SomeWords(Automaton):
 
     sampling: Sampling = field(
         default="questions",
-        metadata={"help": "what is drawn: questions alone, or for training other words too, of which the machine has an answer"},
+        metadata={"help": "what is drawn: questions alone, or for training other words too, which the machine answers"},
     )
 
     @property

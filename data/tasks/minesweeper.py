@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, field, replace
 from itertools import product
+from string import whitespace
 from typing import ClassVar
 
 import numpy as np
@@ -199,7 +200,7 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
         Raises:
             ValueError: the question is no board.
         """
-        question_text = re.sub(r"\s*=\s*$", "", question.strip(), flags=re.ASCII)
+        question_text = re.sub(r"\s*=\s*$", "", question.strip(whitespace), flags=re.ASCII)
         rows = re.split(r"\s*>\s*|\s+", question_text, flags=re.ASCII)
         if not all(re.fullmatch("[M_]+", row) and len(row) == len(rows[0]) for row in rows):
             raise ValueError(

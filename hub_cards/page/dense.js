@@ -15,10 +15,15 @@ export class Dense {
   }
 
   // The ids of the tokens of a sheet by the model's own coupling rule: a list for each level.
-  ids({ ids, text }) {
-    const { coupling } = this.config;
-    if (coupling === "sequential") return [text.map((_, place) => place)];
+  ids(paper) {
+    const { ids } = paper, { coupling } = this.config;
+    if (coupling === "sequential") return [Array.from({ length: this.most(paper) }, (_, place) => place)];
     return MARKED.test(coupling) ? ids.map((level) => level.map((id, place) => (place && id ? id + 1 : 1))) : ids;
+  }
+
+  // The most tokens of a problem and its response: the rule that counts tokens plans a response as long as the question.
+  most({ text, query }) {
+    return this.config.coupling === "sequential" ? 2 * query : text.length + 1;
   }
 
   start() {
@@ -114,7 +119,7 @@ export function writeDense(network, paper) {
   const read = (place) => network.push(cache, tokens[place], ids.map((level) => level[place]));
   for (let place = 0; place < paper.query - 1; place++) read(place);
   const end = tokens[0];
-  while (tokens.length <= paper.text.length && (tokens.length === paper.query || tokens.at(-1) !== end)) {
+  while (tokens.length < network.most(paper) && (tokens.length === paper.query || tokens.at(-1) !== end)) {
     const { logits, looks } = read(tokens.length - 1);
     sights.push(looks);
     tokens.push(logits.reduce((best, value, token) => (value > logits[best] ? token : best), 0));

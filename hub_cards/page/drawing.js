@@ -20,7 +20,8 @@ export const count = (number, noun = "") => `${number.toLocaleString("en")}${nou
 const hueOf = (number) => ({ "data-hue": true, style: `--hue:${Math.round((number * GOLDEN_ANGLE) % 360)}` });
 
 export function table(kind, header, rows, cell = (value) => make("td", {}, String(value))) {
-  const head = make("thead", {}, make("tr", {}, ...header.map((text) => make("th", { scope: "col" }, text))));
+  const over = (text) => (text ? make("th", { scope: "col" }, text) : make("td", {}));
+  const head = make("thead", {}, make("tr", {}, ...header.map(over)));
   const body = rows.map(([first, ...rest]) => make("tr", {}, make("th", { scope: "row" }, first), ...rest.map(cell)));
   const scroll = { class: "scroll", tabindex: "0", role: "group", "aria-label": header[0] || "Table" };
   return make("div", scroll, make("table", { class: kind }, head, make("tbody", {}, ...body)));
@@ -29,7 +30,7 @@ export function table(kind, header, rows, cell = (value) => make("td", {}, Strin
 const fold = (text) => (text.length > MOST_SHOWN ? `${text.slice(0, END_SHOWN)} … ${text.slice(-END_SHOWN)}` : text);
 
 // A question and its answer; a long one is folded, and can be copied.
-export function drawAnswer({ question, answer, right, wrong, count: tokens, seconds }) {
+export function drawAnswer({ question, answer, right, wrong, ends, count: tokens, seconds }) {
   const parts = [make("p", { class: "answer" }, make("span", {}, `${fold(question)} = `), make("output", {}, fold(answer)))];
   if (answer.length > MOST_SHOWN) {
     const whole = make("div", { class: "whole", tabindex: "0", role: "group", "aria-label": "The whole answer" });
@@ -39,7 +40,8 @@ export function drawAnswer({ question, answer, right, wrong, count: tokens, seco
     parts.push(make("div", { class: "row" }, make("button", { type: "button", onclick: copy }, "Copy"), copied));
     parts.push(make("details", { ontoggle: show }, make("summary", {}, `Show all ${count(answer.length, "digit")}`), whole));
   }
-  const verdict = wrong ? `wrong: right is ${fold(right)}` : "right, by the task's own rule";
+  const endless = ends ? "" : ", and it does not end";
+  const verdict = wrong ? `wrong${endless}: right is ${fold(right)}` : "right, by the task's own rule";
   // Short answers take no time that means anything.
   const timed = tokens > MOST_SHOWN ? ` in ${seconds.toFixed(2)} s, ${count(Math.round(tokens / seconds))} a second` : "";
   const speed = make("span", { id: "speed" }, `${count(tokens, "token")}${timed}`);
@@ -99,9 +101,10 @@ export function drawTokens(drawing) {
     mark(own, "query");
     for (const key of keys) mark(key, "seen");
     const seen = keys.map(describe).join(", ");
-    const sees = drawing.isDense ? "sees all tokens before it and looks most at" : "sees";
+    const sees = drawing.isDense ? `sees all ${count(own + 1, "token")} up to itself, and its heads look most at` : "sees";
     said.textContent = `${describe(place)} is written by the token before it, ${describe(own)}, which ${sees} ${seen}.`;
-    const shares = weights.slice(0, heads).map((row, head) => [`head ${head + 1}`, ...row]);
+    const layer = (row) => (weights.length > heads ? `layer ${Math.floor(row / heads) + 1}, ` : "");
+    const shares = weights.map((row, place) => [`${layer(place)}head ${(place % heads) + 1}`, ...row]);
     const cell = (share) => make("td", { style: `--share:${share}%` }, String(share));
     panel.replaceChildren(table("heat", ["attention in %", ...keys.map((key) => tokens[key])], shares, cell));
   };

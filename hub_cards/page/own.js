@@ -37,11 +37,12 @@ export async function readFolder(files) {
   const parts = (file) => (file.webkitRelativePath || file.name).split("/"), folder = parts(files[0])[0], found = {};
   for (const file of files) if (parts(file).length <= 2 && FILES.includes(file.name)) found[file.name] = file;
   const missing = FILES.slice(0, 2).find((name) => !found[name]);
-  if (missing) throw new Error(`${folder} has no ${missing}: choose the folder of a model, such as outputs/addition`);
+  const advice = "choose the folder of a model, such as outputs/addition";
+  if (missing) throw new Error(`the folder ${folder} has no ${missing}: ${advice}`);
   const [configFile, weights, certificate] = FILES.map((name) => found[name]), config = await configFile.text();
   if (weights.size > MOST_BYTES) throw new Error(`the weights in ${folder} have ${weights.size} bytes, too many for a page`);
   const fields = readObject(config);
-  if (!fields) throw new Error(`config.json in ${folder} is no JSON object`);
+  if (!fields) throw new Error(`the file config.json in ${folder} is no JSON object`);
   const task = String(fields.task?.task ?? "of no known task").replaceAll("_", " ");
   return {
     name: folder, config, certificate: certificate ? await certificate.text() : null, bytes: await weights.arrayBuffer(),

@@ -45,14 +45,14 @@ async function request(action, options = {}, tell = null, place = chosen) {
 const MOST_ADDRESSED = 200; // symbols of a question that stand in the page's address
 const isChosen = (name) => MODELS[chosen]?.name === name;
 
-async function choose(place, question = "") {
+// Shows a model; `isNew` if a person chose it, so that the browser's way back leads to what was shown before.
+async function choose(place, question = "", isNew = false) {
   if (jobs.size || !worker) start();
   chosen = place;
   at("lesson-view").hidden = true;
   at("model-view").hidden = false;
   const { name, about, unfit, examples } = MODELS[place];
-  // The lesson's address says no longer what is shown: a link to the lesson would lead nowhere.
-  if (isOfLesson(location.hash)) history.replaceState(null, "", addressOf(name, question));
+  if (isNew) history.pushState(null, "", addressOf(name, question));
   at("model").value = place;
   at("models").querySelector(`[value="${place}"]`).checked = true;
   for (const id of ["checked", "stated", "broken", "described", "sizes", "result", "verdict"]) at(id).replaceChildren();
@@ -144,12 +144,12 @@ async function ask(action, options) {
     if (!isChosen(name)) return;
     at("result").replaceChildren(...drawAnswer(result), draw(result.drawing));
     at("result").hidden = false;
-    if (result.question.length < MOST_ADDRESSED) {
-      if (action === "draw") at("question").value = result.question;
-      history.replaceState(null, "", addressOf(name, result.question));
-    }
+    const isShort = result.question.length < MOST_ADDRESSED;
+    if (isShort && action === "draw") at("question").value = result.question;
+    history.replaceState(null, "", addressOf(name, result.question));
   } catch (error) {
     if (!isChosen(name)) return;
+    history.replaceState(null, "", addressOf(name));
     // An answer to another question does not stay below a refusal.
     at("result").replaceChildren();
     at("result").hidden = true;
@@ -158,11 +158,14 @@ async function ask(action, options) {
   if (isChosen(name)) say({ busy: "" });
 }
 
-// The address of a question, such as #addition?653+49, and what an address says: the place of a model, and a question.
-function addressOf(name, question) {
-  return `#${encodeURIComponent(name)}?${encodeURIComponent(question).replaceAll("%2B", "+")}`;
+// The address of a question, such as #addition?653+49, or of its model if it is long, and what an address says: the place of
+// a model, and a question.
+function addressOf(name, question = "") {
+  const isShort = question && question.length < MOST_ADDRESSED;
+  return `#${encodeURIComponent(name)}${isShort ? `?${encodeURIComponent(question).replaceAll("%2B", "+")}` : ""}`;
 }
 
+const placeOf = (wanted) => MODELS.findIndex(({ name }) => name === wanted);
 const isOfLesson = (hash) => /^#lesson($|\?)/.test(hash);
 
 function readAddress(hash) {
@@ -173,7 +176,7 @@ function readAddress(hash) {
       return text; // a `%` that somebody typed
     }
   });
-  return [MODELS.findIndex((model) => model.name === name), question, name];
+  return [placeOf(name), question, name];
 }
 
 function draw(drawing) {
@@ -267,7 +270,7 @@ async function openFolder(input) {
     const model = await readFolder([...input.files]);
     while (MODELS.some(({ name }) => name === model.name)) model.name += " (yours)";
     enlist(model, MODELS.push(model) - 1);
-    await choose(MODELS.length - 1);
+    await choose(MODELS.length - 1, "", true);
   } catch (error) {
     say({ "folder-error": `${error.message[0].toUpperCase()}${error.message.slice(1)}.` });
   }
@@ -276,7 +279,7 @@ async function openFolder(input) {
 
 MODELS.forEach(enlist);
 document.querySelector("nav").addEventListener("change", ({ target }) => {
-  if (target.id !== "folder") choose(Number(target.value));
+  if (target.id !== "folder") choose(Number(target.value), "", true);
   else if (target.files.length) openFolder(target);
 });
 at("form").addEventListener("submit", (event) => {
@@ -290,7 +293,7 @@ at("breaking").addEventListener("click", () => compute("break", "breaking", "noi
 at("noise").addEventListener("input", showAmount);
 showAmount();
 // Other programs, such as tests, ask the worker by this.
-globalThis.longhand = { request, unfit, choose: (name) => choose(MODELS.findIndex((model) => model.name === name)) };
+globalThis.longhand = { request, unfit, choose: (name) => choose(placeOf(name), "", true) };
 
 // The lesson: one question to the models that fail and to one that does not, and what each looks at.
 const LESSON = MODELS.flatMap(({ lesson }, place) => (lesson ? [place] : []))
@@ -311,7 +314,7 @@ async function teach(question) {
     at("lesson-ids").replaceChildren(...results.slice(1).map(({ drawing }, index) =>
       make("div", {}, make("h4", {}, MODELS[LESSON[index + 1]].name), draw(drawing))));
     const isShown = !at("lesson-view").hidden;
-    if (isShown && question.length < MOST_ADDRESSED) history.replaceState(null, "", addressOf("lesson", question));
+    if (isShown) history.replaceState(null, "", addressOf("lesson", question));
   } catch (error) {
     for (const id of ["lesson-answers", "lesson-looks", "lesson-ids"]) at(id).replaceChildren();
     say({ "lesson-error": `${error.message[0].toUpperCase()}${error.message.slice(1)}.` });

@@ -51,6 +51,15 @@ class Sheet {
     return this;
   }
 
+  // Adds tokens behind the last one, in its row, up to so many: a model may write more than is right.
+  extend(count) {
+    const end = this.text.length - 1, steps = this.ids.map((level) => level[end] - level[end - 1]);
+    const ids = this.ids.map((level) => level[end]), { row, column } = this;
+    for (let more = 1; this.text.length < count; more++) {
+      this.put(null, row[end], column[end] + more, ...ids.map((id, level) => id + more * steps[level]));
+    }
+  }
+
   // The place of the token in a row and a column.
   find(row, column) {
     this.places ??= new Map(this.row.map((own, place) => [own * 2 ** 26 + this.column[place] + 1, place]));
@@ -65,6 +74,8 @@ const longest = (words) => words.reduce((most, word) => Math.max(most, word.leng
 // A digit on top is not 0, unless it is the only one.
 const proper = (size, column, radix = 10) => (column === size - 1 && size > 1 ? range(radix).slice(1) : range(radix));
 const plain = (text) => text.replace(/^0+(?=.)/, "");
+// A number that is written with the ones first.
+const number = (text) => plain(reversed(text));
 const reversed = (text) => [...text].reverse().join("");
 const machine = (options) => ({ starts: [0], ends: () => [START], ...options });
 
@@ -128,7 +139,7 @@ const strings = (alphabet, backwards, next, named) => ({
     inputs: (column) => [[0, backwards ? column : word.length - 1 - column, alphabet]],
   })],
   sizes: (size) => [[size]],
-  answer: ([row]) => row,
+  answer: (text) => text,
   forward: true,
 });
 const copied = (state, value) => [[value], 0];
@@ -159,7 +170,10 @@ const differences = (signed) => ({
     ends: (state) => (signed ? (state & 1 ? [sign("-"), START] : [START, null]) : state & 1 ? null : [START]),
   })],
   sizes: (size) => [[size, size]],
-  answer: (rows) => `${rows.length > 1 ? "-" : ""}${plain(reversed(rows.at(-1)))}`,
+  answer(text) {
+    const parts = signed ? text.split("-") : [text], last = number(parts.at(-1));
+    return parts.length > 1 && last ? `-${last}` : last;
+  },
 });
 
 const multiplication = {
@@ -196,6 +210,7 @@ const additionScratchpad = {
     }));
   },
   sizes: (size) => pairs(size).map(([count, digits]) => Array(count + 1).fill(digits + 1)),
+  answer: (text) => number(text.split(">").at(-1)),
 };
 
 const multiplicationScratchpad = (radix) => ({
@@ -239,6 +254,7 @@ const multiplicationScratchpad = (radix) => ({
   legal: `two numbers${radix === 10 ? "" : ` in base ${radix}`} with * between them`,
   domain: ([first, second], row, column) => (row < 2 ? proper((row ? second : first).length, column, radix) : range(radix)),
   sizes: pairs,
+  answer: (text) => number(text.split(/[>=]/).at(-1)),
 });
 
 const division = {
@@ -263,7 +279,10 @@ const division = {
     ends: () => [sign(">"), START],
   }],
   sizes: (size) => [[size, 1]],
-  answer: ([rests, quotient = ""]) => `${plain(quotient)} remainder ${rests.at(-1)}`,
+  answer(text) {
+    const [rests, quotient, ...more] = text.split(">");
+    return rests && quotient && !more.length ? `${plain(quotient)} remainder ${rests.at(-1)}` : "";
+  },
   forward: true,
 };
 
@@ -305,7 +324,8 @@ const minesweeper = {
   blank: ([height, width]) => Array(height).fill("_".repeat(width)),
   draw: (size) => range(size).map(() => range(size).map(() => (below(5) ? "_" : "M")).join("")).join(">"),
   square: true,
-  answer: (rows) => rows.join("\n"),
+  typed: /^[M_]+$/, spaced: true, // spaces and line breaks may stand between rows
+  answer: (text, [{ length }]) => text.replace(RegExp(`.{${length}}(?=.)`, "g"), "$&\n"),
   forward: true,
 };
 
@@ -350,7 +370,7 @@ const labels = (multiplies) => ({
     ends: (state) => (state % 10 ? null : [START]),
   })],
   sizes: (size) => [multiplies ? [1, size] : [size, size]],
-  answer: (text) => text.replace(/_/g, ""),
+  answer: (text) => text.replace(/^_+|_+$/g, ""),
 });
 
 export const MOST_TOKENS = 1000000;
@@ -366,9 +386,11 @@ function room(task, words) {
 
 const below = (most) => Math.floor(Math.random() * most);
 
+// Spaces, as Python strips them from ASCII text; others are no part of a question.
+const stripped = (text) => text.replace(/^[ \t\n\r\f\v]+|[ \t\n\r\f\v]+$/g, "");
 const wordsOf = (question, between) => {
-  const text = question.replace(/=$/, "");
-  return (between ? text.split(between) : [text]).map((word) => word.trim());
+  const text = stripped(question).replace(/=$/, "");
+  return (between ? text.split(between) : [text]).map(stripped);
 };
 
 const sayOnes = (state) => `${state ? "an odd" : "an even"} number of ones so far`;
@@ -380,8 +402,8 @@ function questions(task, { pattern, example, equal_widths: equal, larger_first: 
   const legal = new RegExp(`^(?:${pattern})$`), split = (text) => wordsOf(text, between);
   const read = (question) => {
     if (question.length > MOST_TOKENS) room(task, [question]);
-    const typed = split(question);
-    if (typed.includes("")) return null;
+    const typed = task.spaced ? split(stripped(question)).flatMap((row) => row.split(/[ \t\n\r\f\v]+/)) : split(question);
+    if (!typed.every((word) => task.typed.test(word))) return null;
     for (const words of [typed, typed.map(plain)]) {
       for (let zeros = 0; zeros <= (equal ? MOST_ZEROS : 0); zeros++) {
         const width = longest(words) + zeros, padded = words.map((word) => (equal ? word.padStart(width, task.pad) : word));
@@ -408,7 +430,7 @@ const TASKS = {
   reverse: () => ({ ...strings(DIGITS, true, copied), legal: "a string of digits" }),
   parity: () => ({
     ...strings([0, 1], false, (state, value) => [[(state + value) % 2], (state + value) % 2], sayOnes),
-    coupling: "copy", answer: ([row]) => row.at(-1) ?? "", legal: "a string of 0 and 1",
+    coupling: "copy", answer: (text) => text.at(-1) ?? "", legal: "a string of 0 and 1",
   }),
   subtraction: () => ({ ...differences(false), legal: "two numbers with - between them, the larger one first" }),
   signed_subtraction: () => ({ ...differences(true), legal: "two numbers with - between them" }),
@@ -421,8 +443,31 @@ const TASKS = {
   encoder_multiplication: () => ({ ...labels(true), coupling: "uniform", legal: "one digit, *, and a number" }),
 };
 
+// Which words a person may ask, as `check_question` of the task of this name says, and a random one: the machine reads more.
+const ASKED = {
+  modular_arithmetic: {
+    isAsked: ([word]) => /^-?[0-4]([-+*][0-4])*$/.test(word),
+    draw: (size) => range(size).map((place) =>
+      ((size - place) % 2 ? String(below(5)) : place ? "+-*"[below(3)] : "-")).join(""),
+    legal: "an expression of digits 0 to 4 with + - * between them, such as 2*3-4",
+  },
+  missing_duplicate: {
+    isAsked([first, second]) {
+      const different = [...first].filter((symbol, place) => symbol !== second[place]);
+      const hidden = first.length + second.length - `${first}${second}`.replaceAll("2", "").length;
+      return first.length === second.length && different.length === 1 && hidden === 1;
+    },
+    draw(size) {
+      const word = range(size).map(() => String(below(2))), hidden = word.with(below(size), "2");
+      return (below(2) ? [word, hidden] : [hidden, word]).map((symbols) => symbols.join("")).join(",");
+    },
+    legal: "a word of 0 and 1 twice with a comma between, of which 2 hides one symbol, such as 101,121",
+  },
+};
+
 // A task of a user's own. Its transducer travels as a table in the configuration, see modeling/transducer.py.
-function columns({ alphabet, operands: count = 1, sign: between = "", answer = "all", passes }) {
+function columns(name, { alphabet, operands: count = 1, sign: between = "", answer = "all", passes }) {
+  const { isAsked = () => true, ...asked } = ASKED[name.replace(/^states_of_/, "")] ?? {};
   const written = passes.flatMap(({ writes }) => [...writes]);
   const tokens = [...new Set([...ALPHABET.slice(0, 21), ...alphabet, ...between, ...written])];
   const letters = [alphabet, ...passes.map(({ writes }) => writes)]
@@ -478,9 +523,10 @@ function columns({ alphabet, operands: count = 1, sign: between = "", answer = "
   const last = passes.at(-1), onesLast = last.direction === "ones_first";
   return {
     tokens, window: [...window.values()], coupling: "columns", forward: !onesLast,
-    answer(written) {
-      if (answer === "joined") return written.join("").replaceAll("_", "");
-      const row = [...(written[passes.length - 1] ?? "")], isNumber = onesLast && last.writes[0] === alphabet[0];
+    answer(text) {
+      if (answer === "joined") return text.replace(/[_>]/g, "");
+      const row = [...(passes.length > 1 ? text.split(">").at(-1) : text)];
+      const isNumber = onesLast && last.writes[0] === alphabet[0];
       if (answer === "last") return row.at(-1) ?? "";
       while (isNumber && row.length > 1 && row.at(-1) === alphabet[0]) row.pop();
       return (onesLast ? row.reverse() : row).join("");
@@ -507,9 +553,10 @@ function columns({ alphabet, operands: count = 1, sign: between = "", answer = "
     read(question) {
       const words = wordsOf(question, between), width = longest(words);
       const fits = (word) => word && [...word].every((symbol) => alphabet.includes(symbol));
-      if (words.length !== count || !words.every(fits)) return null;
+      if (words.length !== count || !words.every(fits) || !isAsked(words)) return null;
       return room(this, words.map((word) => word.padStart(width, alphabet[0])));
     },
+    ...asked,
   };
 }
 
@@ -524,10 +571,10 @@ export function tasksOf(config) {
   const tasks = names.map((name, part) => {
     const isKnown = config.transducer || Object.hasOwn(TASKS, name);
     if (!isKnown) throw new Error(`this page knows no task ${JSON.stringify(name)}`);
-    const described = config.transducer ? columns(config.transducer) : TASKS[name](options);
+    const described = config.transducer ? columns(String(name), config.transducer) : TASKS[name](options);
     const task = {
       name, before, coupling: name, tokens: ALPHABET, pad: described.encoder ? "_" : "0",
-      blank: (sizes) => sizes.map((size) => "0".repeat(size)), answer: (rows) => plain(reversed(rows.at(-1))), ...described,
+      typed: /^[0-9]+$/, blank: (sizes) => sizes.map((size) => "0".repeat(size)), answer: number, ...described,
     };
     before += task.window.length;
     return task.read ? task : { ...task, ...questions(task, formats[part]), ...(task.draw && { draw: task.draw }) };

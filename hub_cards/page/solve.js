@@ -3,6 +3,7 @@
 import { KEY, LABELS, QUERY, SIGN, START, UNKNOWN } from "./sheets.js";
 
 const ROOM = 2 ** 22, LONG = 4096;
+const SPECIAL = new Set([START, 18, 19, 20]); // `$`, and <eos>, <pad>, <unk>: no part of an answer
 export const BATCH = 128; // neighbourhoods that the network is asked at once
 
 // Finds the keys that a token sees under a window, a list of relations: place, relation, in the order of their places.
@@ -143,7 +144,8 @@ export function decode(memory, task, paper, draft = [], tell = () => {}) {
   return tokens;
 }
 
-// Labels tokens pass after pass until nothing changes. Returns the labels by place and those after each of the first passes.
+// Labels tokens pass after pass until nothing changes. Returns the labels by place, whether nothing changes any more, and
+// the labels after each of the first passes.
 export function settle(memory, task, paper, keptPasses = 200, tell = () => {}) {
   const { network } = memory, finder = new Finder(paper, task), first = paper.query, count = paper.text.length, seen = [];
   const states = new Int8Array(count).fill(-1).fill(UNKNOWN, first), passes = [], seers = paper.text.map(() => []);
@@ -152,28 +154,23 @@ export function settle(memory, task, paper, keptPasses = 200, tell = () => {}) {
     seen[place] = finder.keys(place, false);
     for (const [key] of seen[place]) seers[key].push(place);
   }
-  let active = Array.from({ length: count - first }, (_, place) => first + place);
-  for (let pass = 1; active.length && pass <= count - first + 1; pass++) {
+  const most = count - first + 1;
+  let active = Array.from({ length: count - first }, (_, place) => first + place), ends = true;
+  for (let pass = 1; active.length && pass <= most; pass++) {
     const caseOf = (place) => ({ own: symbol(place), keys: symbolsOf(network, seen[place], symbol) });
     const labels = memory.best(active.map(caseOf));
     const changed = active.filter((place, index) => labels[index] !== states[place]);
     active.forEach((place, index) => (states[place] = labels[index]));
     if (passes.length < keptPasses) passes.push(states.slice(first));
     active = [...new Set(changed.flatMap((place) => seers[place]))];
+    ends = pass < most || !changed.length;
     tell(pass, count - first);
   }
-  return { states, passes };
+  return { states, passes, ends: ends && !states.includes(UNKNOWN) };
 }
 
-// The answer that a person reads in tokens of a response, or in labels.
-export function readAnswer(task, paper, tokens) {
-  if (task.encoder) return task.answer([...tokens.slice(paper.query)].map((label) => LABELS[label]).join("")) || "0";
-  const rows = [], end = tokens.at(-1) === START ? tokens.length - 1 : tokens.length;
-  for (let place = paper.query, before = null; place < end; place++) {
-    if (paper.column[place] === SIGN) continue;
-    if (paper.row[place] !== before) rows.push([]);
-    before = paper.row[place];
-    rows.at(-1).push(task.tokens[tokens[place]]);
-  }
-  return task.answer(rows.length ? rows.map((row) => row.join("")) : [""]);
+// The answer that a person reads in all that was written, tokens of a response or labels, wherever a model wrote them.
+export function readAnswer(task, words, written) {
+  const textOf = (token) => (task.encoder ? LABELS[token] : SPECIAL.has(token) ? "" : task.tokens[token] ?? "");
+  return task.answer([...written].map(textOf).join(""), words);
 }

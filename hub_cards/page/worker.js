@@ -2,11 +2,11 @@
 
 import { Network, readTensors, unfitArithmetic } from "./network.js";
 import { Dense, ENCODINGS, writeDense } from "./dense.js";
-import { ALPHABET, LABELS, SIGN, tasksOf } from "./sheets.js";
+import { ALPHABET, LABELS, SIGN, START, tasksOf } from "./sheets.js";
 import { BATCH, decode, fillIn, Finder, Memory, readAnswer, settle, symbolsOf } from "./solve.js";
 import { leadsOf, search } from "./search.js";
 
-const MOST_DRAWN = 500, LOOKED_AT = 0.1, MOST_STATES = 100, MOST_PAIRS = 1000, TRIES = 4000;
+const MOST_DRAWN = 500, MOST_LISTED = 5, MOST_STATES = 100, MOST_PAIRS = 1000, TRIES = 4000;
 const models = new Map();
 let tell = () => {};
 const written = (number) => number.toLocaleString("en");
@@ -87,10 +87,9 @@ function describe({ name, legal, window, machines, sizes, blank, square, draw, t
 }
 
 function readQuestion(tasks, question) {
-  const asked = question.trim();
   for (const task of tasks) {
-    const words = task.read(asked);
-    if (words) return { task, words, asked: asked.replace(/\s*=$/, "") };
+    const words = task.read(question);
+    if (words) return { task, words, asked: question.trim().replace(/\s*=$/, "") };
   }
   throw new Error(`this is not ${tasks.map((task) => task.legal).join(", nor ")}`);
 }
@@ -99,21 +98,23 @@ function readQuestion(tasks, question) {
 function answer(model, question, { memory = model.memory, drawn = true } = {}) {
   const { task, words, asked } = readQuestion(model.tasks, question), began = performance.now(), paper = task.sheet(words);
   const right = fillIn(task, words, paper);
-  const { states, passes } = task.encoder ? settle(memory, task, paper, MOST_DRAWN, tell) : {};
+  const labelled = task.encoder ? settle(memory, task, paper, MOST_DRAWN, tell) : null;
   const dense = model.isDense ? writeDense(model.network, paper) : null;
-  const tokens = states ?? dense?.tokens ?? decode(memory, task, paper, right, tell);
+  const tokens = labelled?.states ?? dense?.tokens ?? decode(memory, task, paper, right, tell);
   const seconds = (performance.now() - began) / 1000;
   let wrong = paper.query;
   while (wrong < Math.max(tokens.length, right.length) && tokens[wrong] === right[wrong]) wrong++;
   const isWrong = wrong < Math.max(tokens.length, right.length);
   const result = {
-    question: asked, answer: readAnswer(task, paper, tokens), part: task.name, count: tokens.length - paper.query, seconds,
-    wrong: isWrong, right: isWrong ? readAnswer(task, paper, right) : null,
+    question: asked, answer: readAnswer(task, words, tokens.slice(paper.query)), part: task.name,
+    count: tokens.length - paper.query, seconds, ends: labelled ? labelled.ends : tokens.at(-1) === START,
+    wrong: isWrong, right: isWrong ? readAnswer(task, words, right.slice(paper.query)) : null,
   };
   if (tokens.length > MOST_DRAWN || !drawn) return result;
+  paper.extend(tokens.length);
   if (dense) return { ...result, drawing: drawDense(model.network, task, paper, dense, isWrong ? wrong : -1) };
   if (!task.encoder) return { ...result, drawing: drawTokens(memory.network, task, paper, tokens, isWrong ? wrong : -1) };
-  const rows = passes.map((pass) => [...Array(paper.query).fill(""), ...[...pass].map((label) => LABELS[label])]);
+  const rows = labelled.passes.map((pass) => [...Array(paper.query).fill(""), ...[...pass].map((label) => LABELS[label])]);
   return { ...result, drawing: { tokens: paper.text.map((token) => ALPHABET[token]), passes: rows } };
 }
 
@@ -152,15 +153,17 @@ const placed = (task, paper, tokens, ids) => ({
   query: paper.query, blocks: paper.blocks, ids: ids.filter((level) => level.some(Boolean)), ahead: paper.ahead,
 });
 
-// The same of a model whose tokens see all tokens before them: those that a head looks at most are listed.
+// The same of a model whose tokens see all tokens before them: the few that its heads look at most, together, are listed.
 function drawDense(network, task, paper, { tokens, sights }, wrong) {
   const percent = (share) => Math.round(100 * share);
   const seen = sights.map((looks, offset) => {
-    const keys = looks[0].map((_, key) => key).filter((key) => looks.some((row) => row[key] >= LOOKED_AT));
+    const shares = looks[0].map((_, key) => looks.reduce((sum, row) => sum + row[key], 0));
+    const most = [...shares.keys()].sort((left, right) => shares[right] - shares[left]).slice(0, MOST_LISTED);
+    const keys = most.sort((left, right) => left - right);
     return { query: paper.query - 1 + offset, keys, weights: looks.map((row) => keys.map((key) => percent(row[key]))) };
   });
   const ids = network.config.position_encoding === "none" ? [] : network.ids(paper);
-  return { ...placed(task, paper, tokens, ids), wrong, sights: seen, heads: network.heads * network.layers, isDense: true };
+  return { ...placed(task, paper, tokens, ids), wrong, sights: seen, heads: network.heads, isDense: true };
 }
 
 // All neighbourhoods of a task, listed once.
