@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         PairwiseBertForTokenClassification,
         PairwiseBertModel,
     )
+    from longhand.modeling.numbers_in_text import numbers_in_text
     from longhand.modeling.structure_rules import check_rule, structure_rule
     from longhand.modeling.structured_models import structure_parameters, with_structure
 else:
@@ -42,6 +43,7 @@ else:
             "compute_metrics": "longhand.data.metrics",
             "exact_match_reward": "longhand.hub_cards.metrics.exact_match_by_length.counting",
             "load": "longhand.hub_cards.checkpoints.solver",
+            "numbers_in_text": "longhand.modeling.numbers_in_text",
             "preprocess_logits": "longhand.data.metrics",
             "structure_parameters": "longhand.modeling.structured_models",
             "structure_rule": "longhand.modeling.structure_rules",
@@ -67,6 +69,7 @@ __all__ = [
     "compute_metrics",
     "exact_match_reward",
     "load",
+    "numbers_in_text",
     "preprocess_logits",
     "structure_parameters",
     "structure_rule",

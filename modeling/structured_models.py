@@ -34,6 +34,7 @@ from transformers.generation import GenerationMixin
 from transformers.modeling_utils import load_state_dict, safe_save_file
 from transformers.utils import cached_file
 
+from . import numbers_in_text  # noqa: F401  # its rule is known by its name
 from .coupling import CouplingRule, find_rule, plan_position_ids
 from .generation_coupled_gpt import SUPPORTED_MODES
 from .pretrained import LonghandPreTrainedModel
