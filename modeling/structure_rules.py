@@ -10,6 +10,9 @@ A rule returns any of `pair_map`, `position_ids`, `position_bias` and `attention
 pass takes it, with all tokens as queries and as keys. What it says of a query must not change when tokens follow, since
 `generate()` asks it at each step for the tokens so far: `check_rule` tries this.
 
+A rule that has an argument `queries` is told how many last tokens are the queries that are asked for, at each step of
+`generate()` one, and gives pairs of these alone.
+
 A rule is a function, or a dataclass whose instances are called. A model saves the rules of `STRUCTURE_RULES` by name and
 arguments, and any other with the file that defines it.
 """
@@ -17,6 +20,7 @@ arguments, and any other with the file that defines it.
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -68,13 +72,16 @@ def name_of(rule: StructureRule) -> str:
     return definition_of(rule).__name__
 
 
-def ask_rule(rule: StructureRule, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
+def ask_rule(rule: Any, input_ids: Tensor, attention_mask: Tensor, queries: int | None = None) -> dict[str, Tensor]:
     """Return what a rule says of tokens; None counts as left out.
+
+    Args:
+        queries: number of last tokens that are queries, for a rule that `takes_queries`; None for all.
 
     Raises:
         ValueError: it says something else than structure.
     """
-    answer = rule(input_ids, attention_mask)
+    answer = rule(input_ids, attention_mask) if queries is None else rule(input_ids, attention_mask, queries=queries)
     legal = ", ".join(RULE_PARTS)
     if not isinstance(answer, Mapping):
         raise ValueError(f"the rule {name_of(rule)} must return a dict with any of {legal}, got {type(answer).__name__}")
@@ -85,6 +92,11 @@ def ask_rule(rule: StructureRule, input_ids: Tensor, attention_mask: Tensor) -> 
         if not isinstance(part, Tensor):
             raise ValueError(f"{name} of the rule {name_of(rule)} must be a tensor, got {type(part).__name__}")
     return given
+
+
+def takes_queries(rule: StructureRule) -> bool:
+    """Return whether a rule can be asked for some queries alone."""
+    return "queries" in signature(rule).parameters
 
 
 def describe_rule(rule: StructureRule) -> dict[str, Any]:

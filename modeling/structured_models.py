@@ -48,7 +48,7 @@ from .structure import (
     read_position_bias,
     read_position_ids,
 )
-from .structure_rules import StructureRule, ask_rule, load_rule, name_of, save_rule
+from .structure_rules import StructureRule, ask_rule, load_rule, name_of, save_rule, takes_queries
 from .structured_attention import GIVES, IMPLEMENTATIONS, LAYER, PREFIX, STRUCTURE, GivenStructure, find_attention
 from .vocabulary import PAD
 
@@ -175,14 +175,16 @@ class StructurePlan:
 
     Attributes:
         columns: number of tokens.
-        relations: (batch or 1, heads or 1, columns, columns), or None.
+        first: the first token that is a query; 0 if all are.
+        relations: (batch or 1, heads or 1, queries, columns), or None.
         level_ids: ids of the structure's levels (batch or 1, levels, columns), or None.
         own_ids: position ids of the model's own (batch or 1, columns), or None.
-        position_bias: (batch or 1, heads or 1, columns, columns), or None.
+        position_bias: (batch or 1, heads or 1, queries, columns), or None.
         attention_mask: who sees whom, of this shape, bool or added to scores, or None.
     """
 
     columns: int
+    first: int = 0
     relations: Tensor | None = None
     level_ids: Tensor | None = None
     own_ids: Tensor | None = None
@@ -285,24 +287,27 @@ class StructuredModel:
         rule: Any = self.structure_rule
         return rule
 
-    def ask_rule(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> StructurePlan:
+    def ask_rule(self, input_ids: Tensor, attention_mask: Tensor | None = None, queries: int | None = None) -> StructurePlan:
         """Return what the model's rule says of tokens (batch, tokens), the first to the last so far.
 
         Args:
             attention_mask: (batch, tokens), 0 for padding, which no token sees; None if there is none.
+            queries: number of last tokens that are asked for, if the rule can be asked for them alone.
 
         Raises:
             ValueError: it is no structure of this model for so many tokens.
         """
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        answer = ask_rule(self._rule, input_ids, mask)
+        batch, columns = input_ids.shape
+        queries = queries if takes_queries(self._rule) else None
+        answer = ask_rule(self._rule, input_ids, mask, queries)
         try:
-            plan = self._read_plan(*input_ids.shape, **answer)
+            plan = self._read_plan(batch, columns, queries, **answer)
         except ValueError as error:
             raise ValueError(f"the rule {name_of(self._rule)} gives what this model cannot read: {error}") from error
         if plan.attention_mask is not None and attention_mask is not None:
             # A token of padding sees itself, so that its state is a number.
-            itself = torch.eye(plan.columns, dtype=torch.bool, device=mask.device)
+            itself = torch.eye(columns, dtype=torch.bool, device=mask.device)[plan.first :]
             seen, pairs = attention_mask[:, None, None].bool() | itself, plan.attention_mask
             is_bool = pairs.dtype == torch.bool
             plan.attention_mask = pairs & seen if is_bool else pairs.where(seen, hiding_bias(pairs.dtype))
@@ -312,29 +317,35 @@ class StructuredModel:
         self,
         batch: int,
         columns: int,
+        queries: int | None = None,
         pair_map: Tensor | None = None,
         position_ids: Tensor | None = None,
         position_bias: Tensor | None = None,
         attention_mask: Tensor | None = None,
     ) -> StructurePlan:
-        """Return structure of whole sequences; raise ValueError for what no forward pass of so many columns would take."""
-        plan = StructurePlan(columns)
+        """Return structure of whole sequences; raise ValueError for what no forward pass of so many columns would take.
+
+        Args:
+            queries: number of last tokens that are the queries of pairs; None for all.
+        """
+        queries = columns if queries is None else queries
+        plan = StructurePlan(columns, columns - queries)
         if position_ids is not None and position_ids.ndim == 3:
             # Read once, so that each step takes them as they are.
-            self.read_structure(batch, columns, columns, pair_map, position_ids)
+            self.read_structure(batch, queries, columns, pair_map, position_ids)
             plan.level_ids = position_ids.long()
         elif position_ids is not None:
             self.check_reads_ids()
             plan.own_ids = read_position_ids(position_ids, batch, 1, (columns,)).squeeze(1)
         if pair_map is not None or position_bias is not None:
-            read = self.read_structure(batch, columns, columns, pair_map, position_bias=position_bias)
+            read = self.read_structure(batch, queries, columns, pair_map, position_bias=position_bias)
             plan.relations, plan.position_bias = read.relations, read.position_bias
         if attention_mask is not None:
             self.check_reads_structure()
             if not is_pair_mask(attention_mask):
                 shape = tuple(attention_mask.shape)
-                raise ValueError(f"attention_mask must be ({batch} or 1, heads or 1, {columns}, {columns}), got {shape}")
-            read_pair_mask(attention_mask, PairShape(batch, self.structure_config.heads, columns, columns))
+                raise ValueError(f"attention_mask must be ({batch} or 1, heads or 1, {queries}, {columns}), got {shape}")
+            read_pair_mask(attention_mask, PairShape(batch, self.structure_config.heads, queries, columns))
             plan.attention_mask = attention_mask
         return plan
 
@@ -344,17 +355,18 @@ class StructuredModel:
         """Return the part of a plan for the tokens from the first to so many columns, as arguments of a forward pass."""
         inputs: dict[str, Any] = {}
         relations, bias, pairs = plan.relations, plan.position_bias, plan.attention_mask
+        rows = slice(first - plan.first, columns - plan.first)
         if plan.own_ids is not None:
             inputs["position_ids"] = plan.own_ids[:, first:columns].expand(batch, -1)
         if relations is not None:
-            relations = relations[..., first:columns, :columns]
+            relations = relations[..., rows, :columns]
         elif plan.level_ids is not None:
             ids = plan.level_ids[..., :columns]
             relations = self.relate(ids[..., first:], ids)
         if bias is not None:
-            bias = bias[..., first:columns, :columns]
+            bias = bias[..., rows, :columns]
         if pairs is not None:
-            pairs = pairs[..., first:columns, :columns].expand(batch, -1, -1, -1)
+            pairs = pairs[..., rows, :columns].expand(batch, -1, -1, -1)
             hidden = False if pairs.dtype == torch.bool else hiding_bias(pairs.dtype)
             inputs["attention_mask"] = nn.functional.pad(pairs, (0, max(0, _room_of(cache) - columns)), value=hidden)
         # A rule has been asked, so that no part of the model asks it again.
@@ -757,7 +769,8 @@ class StructuredGeneration(StructuredModel):
                     "give generate() the input_ids of those that are in the cache, or are given as embeddings, too"
                 )
             mask = kwargs.get("attention_mask")
-            plan = self.ask_rule(input_ids, mask if isinstance(mask, Tensor) and mask.ndim == 2 else None)
+            mask = mask if isinstance(mask, Tensor) and mask.ndim == 2 else None
+            plan = self.ask_rule(input_ids, mask, tokens.shape[1])
         inputs |= self._structure_of(plan, columns - tokens.shape[1], columns, batch, cache)
         return _masked_ids(inputs, batch, columns)
 

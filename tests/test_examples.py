@@ -14,6 +14,7 @@ PRINTED = {
     "train_sums.py": [f"1{'0' * 50}"],
     "own_rule.py": ["['0', '1', '1']"],
     "own_structure.py": ["of the nodes of trees of 127 nodes are right"],
+    "sums_in_sentences.py": ["702", "1111111110"],
     "fine_tune.py": [],
 }
 """What each script prints, among other lines."""
@@ -37,6 +38,8 @@ def test_a_script_runs_in_an_empty_folder(name, tmp_path):
         assert line in done.stdout, done.stdout[-2000:]
     if name == "own_structure.py":
         assert float(done.stdout.splitlines()[-1].split()[0]) > 0.99
+    if name == "sums_in_sentences.py":
+        assert int(done.stdout.splitlines()[-1].split()[0]) > 40
     if name == "fine_tune.py":
         assert float(done.stdout.splitlines()[-1]) > 0.5
 

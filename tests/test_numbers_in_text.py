@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import longhand
 from longhand.modeling.numbers_in_text import COPIED, ITSELF, NEXT, SAME, NumbersInText
@@ -133,6 +133,47 @@ def test_rows_of_a_batch_are_read_alone():
     for row in range(2):
         alone = RULE(ids[row : row + 1], torch.ones(1, ids.shape[1]))
         assert all(torch.equal(alone[name], part[row : row + 1]) for name, part in together.items())
+
+
+def test_some_queries_are_asked_for_alone():
+    ids = tokens_of("in 7 add 653 and 49 : 207=702 . in 5")
+    whole = RULE(ids, torch.ones_like(ids))
+    for queries in (1, 4, ids.shape[1]):
+        some = RULE(ids, torch.ones_like(ids), queries=queries)
+        assert torch.equal(some["position_ids"], whole["position_ids"])
+        assert all(torch.equal(some[name], whole[name][..., -queries:, :]) for name in ("pair_map", "attention_mask"))
+
+
+@pytest.mark.parametrize("starts", [1, 200])
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_generate_is_a_loop_of_forward_passes(starts, implementation):
+    """Rows of different lengths, with padding on the left."""
+    rule = NumbersInText(range(10), RULE.marker, RULE.separator, starts=starts)
+    torch.manual_seed(0)
+    sizes = {"vocab_size": len(VOCABULARY), "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    config = LlamaConfig(**sizes, num_attention_heads=4, initializer_range=0.3, attn_implementation=implementation)
+    model = longhand.with_structure(LlamaForCausalLM(config).eval(), rule=rule)
+    torch.nn.init.normal_(model.structure.table)
+    texts = ["in 7 add 653 and 49 :", "add 12 and 3 :"]
+    options = {"max_new_tokens": 9, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    written = []
+    for text in texts:
+        ids = tokens_of(text)
+        for _ in range(options["max_new_tokens"]):
+            with torch.no_grad():
+                best = model(ids, use_cache=False).logits[:, -1:].argmax(-1)
+            ids = torch.cat([ids, best], dim=1)
+        prompt = tokens_of(text)
+        written.append(ids[0, prompt.shape[1] :].tolist())
+        assert torch.equal(model.generate(prompt, **options), ids)
+    prompts = [tokens_of(text)[0].tolist() for text in texts]
+    longest = max(map(len, prompts))
+    padded = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts])
+    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    for use_cache in (True, False):
+        together = model.generate(padded, attention_mask=mask, use_cache=use_cache, **options)
+        assert together[:, longest:].tolist() == written
+    assert len({*map(tuple, written)}) == 2
 
 
 def byte_tokenizer(splits, lines=("2026 20653 12 1984 x7 07", "20653")):

@@ -4,7 +4,7 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -12,6 +12,9 @@ from longhand.data.tasks.registry import task_from_recipe
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint, RefusedQuestion, bare
 from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo, load_checkpoint, locate
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
+
+if TYPE_CHECKING:
+    from longhand.hub_cards.checkpoints.language_model import LanguageModel
 
 MOST_NAMES = 3
 """Names of models in a refusal."""
@@ -75,6 +78,15 @@ class Solver:
             ValueError: a question is not of the task's form, or too long for the model. No question is answered then. The
                 message names shipped models that would take it.
         """
+        texts, is_one = self._texts(questions)
+        answers = self._answers(texts)
+        return answers[0] if is_one else answers
+
+    def _answers(self, texts: list[str]) -> list[str]:
+        return answers_of(self.checkpoint, texts)
+
+    def _texts(self, questions: str | Iterable[str]) -> tuple[list[str], bool]:
+        """Return questions as a list, and whether they are one; raise TypeError if one is no text."""
         is_one = isinstance(questions, str)
         # Bytes are numbers one by one, and a mapping is its keys.
         if not is_one and (not isinstance(questions, Iterable) or isinstance(questions, bytes | Mapping)):
@@ -87,8 +99,43 @@ class Solver:
                 raise TypeError(
                     f"a question must be a text such as {self.example_question!r}, got {text!r} (question {place + 1})"
                 )
-        answers = answers_of(self.checkpoint, texts)
-        return answers[0] if is_one else answers
+        return texts, is_one
+
+
+class LanguageSolver(Solver):
+    """A language model of others with structure, that answers questions about numbers in sentences.
+
+    It has no checkpoint of this package, and nothing is proved of it.
+    """
+
+    def __init__(self, other: "LanguageModel"):
+        self.other = other
+
+    @property
+    def name(self) -> str:
+        return self.other.name
+
+    @property
+    def model(self) -> PreTrainedModel:
+        return self.other.model
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        return self.other.tokenizer
+
+    @property
+    def certificate(self) -> None:
+        return None
+
+    @property
+    def example_question(self) -> str:
+        return "What is 653 + 49?"
+
+    def __repr__(self) -> str:
+        return f"Solver({self.name!r}, numbers in sentences, such as {self.example_question!r})"
+
+    def _answers(self, texts: list[str]) -> list[str]:
+        return self.other.answers(texts)
 
 
 def answers_of(checkpoint: Checkpoint, questions: list[str]) -> list[str]:
@@ -131,7 +178,8 @@ def load(
     `transformers.pipeline` is for raw text, such as `653+049=`, in the model's own format.
 
     Args:
-        source: a shipped model's name (`python eval.py --list`), a folder, or a repository of the Hub.
+        source: a shipped model's name (`python eval.py --list`), a folder, or a repository of the Hub; also of a language
+            model of others with the rule `NumbersInText`, whole or as an adapter, which is asked in sentences.
         revision: branch, tag or commit on the Hub.
         task: the task of a checkpoint that names none, or one of several tasks.
         trust_remote_code: run the plugins that stand beside the checkpoint, if it needs any.
@@ -142,7 +190,16 @@ def load(
     """
     if not isinstance(source, str | os.PathLike) or not str(source):
         raise TypeError(f"a model is a name, a folder or a repository, such as 'addition', got {source!r}")
-    checkpoint = load_checkpoint(locate(os.fspath(source)), revision, task, trust_remote_code)
+    place = locate(os.fspath(source))
+    try:
+        checkpoint = load_checkpoint(place, revision, task, trust_remote_code)
+    except ValueError:
+        from longhand.hub_cards.checkpoints.language_model import load_language_model
+
+        # A model of others answers questions if it has structure.
+        if (other := load_language_model(place, revision, trust_remote_code)) is None:
+            raise
+        return LanguageSolver(other)
     if checkpoint.fault:
         warnings.warn(checkpoint.fault, stacklevel=2)
     return Solver(checkpoint)

@@ -1,0 +1,130 @@
+"""A language model that answers questions about numbers in sentences: `longhand.load(folder)("What is 653 + 49?")`.
+
+The folder or repository holds what `save_structure` writes, with the rule `NumbersInText`, and a tokenizer; and either the
+whole model (`save_pretrained`), or an adapter of PEFT, whose base model is found by the name that the adapter gives, or in a
+folder of this name within.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import cached_file, logging
+
+from longhand.hub_cards.checkpoints.checkpoint import ADAPTER_CONFIG, checkpoint_name
+from longhand.hub_cards.checkpoints.load import evaluation_device
+from longhand.hub_cards.commands import read_object
+from longhand.modeling.numbers_in_text import NumbersInText
+from longhand.modeling.structured_models import CONFIG_FILE, with_structure
+
+ANSWERED_AT_ONCE = 32
+"""Questions of a batch."""
+
+SPARE = 8
+"""Tokens of an answer beside its digits and their copy."""
+
+
+class LanguageModel:
+    """A language model with structure that answers questions about numbers. `load_language_model` makes one.
+
+    Attributes:
+        name: its folder or repository.
+        model: with structure; an adapter of PEFT stands around it.
+        tokenizer: its tokenizer.
+        rule: what derives structure from the text.
+    """
+
+    def __init__(self, name: str, model: Any, tokenizer: PreTrainedTokenizerBase, rule: NumbersInText):
+        self.name, self.model, self.tokenizer, self.rule = name, model, tokenizer, rule
+
+    def answers(self, questions: list[str]) -> list[str]:
+        """Return what the model answers to each question, the number as people read it."""
+        answers: list[str] = []
+        for first in range(0, len(questions), ANSWERED_AT_ONCE):
+            answers += self._answer(questions[first : first + ANSWERED_AT_ONCE])
+        return answers
+
+    @torch.no_grad()
+    def _answer(self, questions: list[str]) -> list[str]:
+        prompts = [[*self._question(question), *self.rule.marker] for question in questions]
+        longest = max(map(len, prompts))
+        # Padding stands on the left; its token is hidden by the mask.
+        inputs = [[0] * (longest - len(prompt)) + prompt for prompt in prompts]
+        mask = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+        device = self.model.device
+        digits = max((len(number) for question in questions for number in re.findall(r"\d+", question)), default=0)
+        written = self.model.generate(
+            input_ids=torch.tensor(inputs, device=device),
+            attention_mask=torch.tensor(mask, device=device),
+            max_new_tokens=2 * digits + SPARE,
+            do_sample=False,
+            eos_token_id=self.tokenizer.eos_token_id,
+            pad_token_id=self.tokenizer.eos_token_id,
+        )
+        return [self._read(row[longest:]) for row in written.tolist()]
+
+    def _question(self, question: str) -> list[int]:
+        """Return the tokens of a question, in the chat template if the marker is what this puts before an answer."""
+        tokenizer: Any = self.tokenizer
+        if getattr(tokenizer, "chat_template", None):
+            message = [{"role": "user", "content": question}]
+            text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+            tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
+            if tuple(tokens[-len(self.rule.marker) :]) == self.rule.marker:
+                return tokens[: -len(self.rule.marker)]
+        return tokenizer(question, add_special_tokens=False)["input_ids"]
+
+    def _read(self, tokens: list[int]) -> str:
+        """Return the number that was written: behind the separator, or else ones first; without one, the text."""
+        values = {token: str(digit) for digit, token in enumerate(self.rule.digits)}
+        text = "".join(values.get(token, "=" if token == self.rule.separator else " ") for token in tokens)
+        if found := re.match(r"\d+=(\d+)", text):
+            return found[1]
+        if self.rule.separator is None and (found := re.match(r"\d+", text)):
+            return found[0][::-1]
+        return str(self.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
+
+
+def load_language_model(source: str, revision: str | None, trust_remote_code: bool) -> LanguageModel | None:
+    """Load a language model with structure, or return None if `source` has no structure.
+
+    Raises:
+        ValueError: its rule is not `NumbersInText`, or something of it is damaged.
+        OSError: its base model is not there.
+    """
+    files: dict[str, Any] = {"revision": revision}
+    try:
+        cached_file(source, CONFIG_FILE, **files)
+    except OSError:
+        return None
+    adapter = cached_file(source, ADAPTER_CONFIG, _raise_exceptions_for_missing_entries=False, **files)
+    base = source
+    if adapter is not None:
+        base = read_object(Path(adapter)).get("base_model_name_or_path") or ""
+        if not base:
+            raise ValueError(f"{ADAPTER_CONFIG} of {source} must name its base_model_name_or_path")
+        base = str(Path(source, base)) if Path(source, base).is_dir() else base
+    verbosity = logging.get_verbosity()
+    # Weights of a whole model have the tables, which an Auto class calls unused.
+    logging.set_verbosity_error()
+    try:
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(base, revision=revision if adapter is None else None)
+    finally:
+        logging.set_verbosity(verbosity)
+    model = with_structure(model, source, trust_remote_code=trust_remote_code, **files)
+    rule: Any = model.structure_rule
+    if not isinstance(rule, NumbersInText):
+        found = "no rule" if rule is None else f"the rule {type(rule).__name__}"
+        raise ValueError(
+            f"{source} has {found}, and a language model answers questions by the rule NumbersInText: load its base by "
+            "from_pretrained, then with_structure(base, source)"
+        )
+    answering: Any = model
+    if adapter is not None:
+        import peft
+
+        answering = peft.PeftModel.from_pretrained(model, source, **files)
+    tokenizer = AutoTokenizer.from_pretrained(source, **files)
+    return LanguageModel(checkpoint_name(source), answering.eval().to(evaluation_device()), tokenizer, rule)

@@ -1,0 +1,87 @@
+"""longhand.load of a language model of others with structure: whole, or as an adapter."""
+
+import pytest
+import torch
+from structured_subjects import in_pairs
+from test_numbers_in_text import CHAT, SINGLE
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import longhand
+from longhand.hub_cards.checkpoints.language_model import LanguageModel
+from longhand.hub_cards.checkpoints.solver import LanguageSolver
+from longhand.modeling.numbers_in_text import NumbersInText
+
+QUESTIONS = ["What is 653 + 49?", "Add 7 to 12345, please."]
+
+
+def small(tokenizer, **options):
+    """A Llama with random weights and tables."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": None, "bos_token_id": None}
+    base = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), initializer_range=0.3, **sizes, **ends))
+    if not options:
+        return base.eval()
+    model = longhand.with_structure(base, **options)
+    torch.nn.init.normal_(model.structure.table)
+    return model.eval()
+
+
+@pytest.mark.parametrize(("kind", "chat"), [("whole", True), ("adapter", False), ("adapter with its base", True)])
+def test_a_folder_answers_as_its_model(kind, chat, tmp_path):
+    tokenizer = SINGLE["digits"]()
+    tokenizer.chat_template = CHAT if chat else None
+    rule = longhand.numbers_in_text(tokenizer, marker=None if chat else "<answer>", separator="=")
+    folder = tmp_path / "saved"
+    if kind == "whole":
+        model = small(tokenizer, rule=rule)
+        model.save_pretrained(folder)
+    else:
+        peft = pytest.importorskip("peft")
+        base = folder / "base" if kind == "adapter with its base" else tmp_path / "base"
+        small(tokenizer).save_pretrained(base)
+        structured = small(tokenizer, rule=rule)
+        options = {"target_modules": ["q_proj"], "modules_to_save": ["structure"], "init_lora_weights": False}
+        model = peft.get_peft_model(structured, peft.LoraConfig(r=2, **options)).eval()
+        model.peft_config["default"].base_model_name_or_path = "base" if kind == "adapter with its base" else str(base)
+        with torch.no_grad():
+            structured.structure.modules_to_save["default"].table.mul_(-1)
+        model.save_pretrained(folder)
+        structured.save_structure(folder)
+    tokenizer.save_pretrained(folder)
+    solver = longhand.load(folder)
+    expected = LanguageModel("", model, tokenizer, rule)
+    assert solver(QUESTIONS) == expected.answers(QUESTIONS) and solver(QUESTIONS[0]) == expected.answers(QUESTIONS[:1])[0]
+    assert solver(QUESTIONS)[0].startswith(solver(QUESTIONS[0])), "padding changes no answer, but more tokens are asked for"
+    assert isinstance(solver, LanguageSolver) and solver.name == "saved" and solver.certificate is None
+    assert solver.model.get_base_model().structure_rule == rule if kind != "whole" else solver.model.structure_rule == rule
+
+
+def test_answers_are_read_as_people_read_numbers():
+    tokenizer = SINGLE["digits"]()
+    copied = longhand.numbers_in_text(tokenizer, marker="<answer>", separator="=")
+    plain = longhand.numbers_in_text(tokenizer, marker="<answer>")
+    for rule, written, expected in (
+        (copied, "207=702<end>", "702"),
+        (copied, "00=00", "00"),
+        (plain, "207<end>653", "702"),
+        (copied, "no number<end>", "no number"),
+        (copied, "207 is it", "207 is it"),
+    ):
+        tokens = tokenizer(written, add_special_tokens=False)["input_ids"]
+        model = LanguageModel("", None, tokenizer, rule)
+        assert model._read(tokens) == expected
+
+
+def test_structure_that_answers_no_questions_is_refused(tmp_path):
+    tokenizer = SINGLE["digits"]()
+    small(tokenizer, rule=in_pairs, num_relations=2).save_pretrained(tmp_path / "other")
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        longhand.load(tmp_path / "other")
+    with pytest.raises(ValueError, match="NumbersInText"):
+        longhand.load(tmp_path / "other", trust_remote_code=True)
+    small(tokenizer).save_pretrained(tmp_path / "none")
+    with pytest.raises(ValueError, match="no checkpoint of this package"):
+        longhand.load(tmp_path / "none")
+    with pytest.raises(TypeError, match="text"):
+        LanguageSolver(LanguageModel("", None, tokenizer, NumbersInText(range(10), [11])))([1])  # type: ignore[list-item]
