@@ -9,9 +9,10 @@ import time
 import pytest
 import torch
 
+from longhand.hub_cards.research.gpu import arithmetic, paper_runs
 from longhand.hub_cards.research.gpu.counters import HostWaits, LiveBytes
 from longhand.hub_cards.research.gpu.record import Record, read_rows
-from longhand.hub_cards.research.gpu.run import MODULES, is_failed, run, summary
+from longhand.hub_cards.research.gpu.run import PARTS, is_failed, run, summary
 from longhand.hub_cards.result_rows import read_results
 
 
@@ -87,6 +88,53 @@ def test_values_that_the_host_reads_are_counted():
         assert counted.count > 2
 
 
+def files_of(folder):
+    return {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_a_run_is_packed_in_parts_and_goes_on_from_them(tmp_path, monkeypatch):
+    """Its last complete checkpoint and all else is kept, in files that are small enough to travel."""
+    monkeypatch.setattr(paper_runs, "PART_BYTES", 1000)
+    folder = tmp_path / "sums-seed0"
+    kept = [
+        "results.jsonl",
+        "best/model.safetensors",
+        "checkpoints/checkpoint-9/trainer_state.json",
+        "checkpoints/checkpoint-9/x",
+    ]
+    left_out = ["checkpoints/checkpoint-3/trainer_state.json", "checkpoints/checkpoint-12/x"]
+    for name in kept + left_out:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(name.encode() * 100)
+    for _ in range(2):
+        paper_runs.pack(folder, tmp_path / "parts")
+    parts = list((tmp_path / "parts").iterdir())
+    assert len(parts) > 1 and all(file.stat().st_size <= 1000 for file in parts)
+    expected = {name: content for name, content in files_of(folder).items() if str(name) in kept}
+    shutil.rmtree(folder)
+    paper_runs.unpack(tmp_path / "parts", folder)
+    assert files_of(folder) == expected
+
+
+def test_errors_in_units_of_the_last_place():
+    """A float32 number is off by one unit from its neighbour, on both sides of a power of two as its own binade counts."""
+    right = torch.tensor([1.0, 1.5, 0.9999, 3e-39], dtype=torch.float64)
+    above = torch.nextafter(right.float(), torch.tensor(torch.inf))
+    found = arithmetic.units_off(above, right.float().double())
+    assert found.tolist() == [1.0, 1.0, 1.0, 0.0]
+
+
+def test_products_of_fewer_digits_are_seen_in_the_scores():
+    def attend_rounded(query, key, value, mask):
+        return arithmetic.attend_eager(query.bfloat16().float(), key.bfloat16().float(), value, mask)
+
+    exact, rounded = (
+        arithmetic.measure_scores(attend, torch.device("cpu"))["roundings"]
+        for attend in (arithmetic.attend_eager, attend_rounded)
+    )
+    assert exact <= arithmetic.WIDTH and rounded > 1000
+
+
 @pytest.mark.slow
 def test_a_part_writes_its_rows_once(tmp_path, monkeypatch):
     """In the process of the part, which `start` begins."""
@@ -105,11 +153,11 @@ def test_every_part_runs_on_a_cpu(tmp_path, main_job, monkeypatch):
     shutil.copytree(main_job, tmp_path / "addition")
     started, precision = ("devices", "paper-scale"), torch.backends.fp32_precision
     start(tmp_path, *started)
-    for part in MODULES:
+    for part in PARTS:
         if part not in started:
             run(minutes=10, parts=[part], output=tmp_path, worker=time.time() + 600)
     rows = read_results(tmp_path / "gpu.jsonl")
-    assert {row["part"] for row in rows} == set(MODULES)
+    assert {row["part"] for row in rows} == set(PARTS)
     assert [row for row in rows if is_failed(row)] == []
     # Settings of a part are not those of what its process does next.
     assert torch.backends.fp32_precision == precision

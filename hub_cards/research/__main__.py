@@ -30,7 +30,10 @@ THEORIES = (
 STRUCTURED = ("families", "pretrained", "table_cells")
 """Studies in `structured`, of models of others."""
 
-STUDIES = tuple(sorted((*THEORIES, *STRUCTURED)))
+ARITHMETIC = "arithmetic"
+"""What the proofs assume of a processor, measured: a part of the script for a GPU, and a study of its own on any device."""
+
+STUDIES = tuple(sorted((*THEORIES, *STRUCTURED, ARITHMETIC)))
 """Studies with code of their own. The others are data: `longhand.hub_cards.research.study`."""
 
 GPU = "gpu"
@@ -39,8 +42,8 @@ GPU = "gpu"
 
 def load_code(name: str) -> Any:
     """Return the module that runs a study."""
-    if name == GPU:
-        return import_module(f"{__package__}.gpu.run")
+    if name in (GPU, ARITHMETIC):
+        return import_module(f"{__package__}.gpu.{'run' if name == GPU else name}")
     if name not in STUDIES:
         return import_module(f"{__package__}.run")
     return import_module(f"{__package__}.{'theories' if name in THEORIES else 'structured'}.{name}")

@@ -60,6 +60,7 @@ PAGES = [
         "RULES",
         "STRUCTURE",
         "OWN_ENCODING",
+        "PROOF",
     )
 ]
 README = HUB_CARDS.parent / "README.md"

@@ -1,6 +1,7 @@
 """Every recipe's model on the device against the CPU: losses, gradients, precisions, answers."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,9 @@ ROWS, DIGITS = 4, 3
 
 CLOSE = 1e-8
 """The largest difference of numbers near 1 that two devices may have in double precision."""
+
+OF_FLOAT32, FLOAT32_CLOSE = ("rotary", "sinusoidal", "alibi", "t5"), 5e-7
+"""Encodings that compute angles, slopes or logarithms of positions in float32 in any precision, and how close they come."""
 
 HALF_CLOSE = 0.02
 """The largest share by which autocast may move a loss."""
@@ -51,7 +55,8 @@ def compare(recipe: str, device: torch.device) -> Row:
     if run.task.family.writes and run.task.parts[0].answers_questions:
         row["answers_differ"] = answers_differ(run, model, device)
     faults = [name for name in ("float32", "bf16", "fp16") if not row[name] <= HALF_CLOSE]
-    if not row["difference"] < CLOSE:
+    close = FLOAT32_CLOSE if getattr(run.config, "position_encoding", None) in OF_FLOAT32 else CLOSE
+    if not row["difference"] < close:
         faults.append("float64")
     if row.get("answers_differ"):
         faults.append("answers")
@@ -67,22 +72,34 @@ def training_batch(run: Run, part: Any) -> Batch:
 
 def step(model: Any, batch: Batch, device: torch.device) -> list[torch.Tensor]:
     """Loss and gradients of a training step, on the CPU."""
+    return gradients(model, batch, device, lambda output: output.loss)
+
+
+def gradients(model: Any, batch: Batch, device: torch.device, end: Callable[[Any], torch.Tensor]) -> list[torch.Tensor]:
+    """A number that follows from a model's output in training mode, and its derivatives by all weights, on the CPU."""
     model.to(device).train().zero_grad()
     torch.manual_seed(0)
-    loss = model(**to_device(batch, device)).loss
-    loss.backward()
-    gradients = [weights.grad for weights in model.parameters() if weights.grad is not None]
+    number = end(model(**to_device(batch, device)))
+    number.backward()
+    derivatives = [weights.grad for weights in model.parameters() if weights.grad is not None]
     # Copies: a gradient moves with its model.
-    return [value.detach().cpu().clone() for value in (loss, *gradients)]
+    return [value.detach().cpu().clone() for value in (number, *derivatives)]
+
+
+def weighed(output: Any) -> torch.Tensor:
+    """The sum of all logits, each with a weight of its own: transformers computes losses in float32 in any precision."""
+    logits = output.logits
+    weights = torch.linspace(-1, 1, logits.numel(), dtype=logits.dtype, device=logits.device)
+    return (logits * weights.view_as(logits)).mean()
 
 
 def difference(model: PreTrainedModel, batch: Batch, device: torch.device) -> float:
-    """The largest difference of losses and gradients between a device and the CPU, in double precision.
+    """The largest difference of logits, weighed, and their derivatives between a device and the CPU, in double precision.
 
     Of a tensor with numbers above 1, it is a share of the largest.
     """
     model.double()
-    expected, found = step(model, batch, torch.device("cpu")), step(model, batch, device)
+    expected, found = (gradients(model, batch, where, weighed) for where in (torch.device("cpu"), device))
     assert len(expected) == len(found)
     apart = [float((one - other).abs().max()) for one, other in zip(expected, found, strict=True)]
     return max(value / max(1.0, float(one.abs().max())) for value, one in zip(apart, expected, strict=True))

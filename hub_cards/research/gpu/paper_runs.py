@@ -1,7 +1,13 @@
-"""Runs of the study `paper-scale` in the time that is left, the most valuable first; each goes on from its checkpoints."""
+"""Runs of the study `paper-scale` in the time that is left, the most valuable first; each goes on from its checkpoints.
 
+What a run has reached when time is over is packed into files of less than 16 MiB, `parts/NAME.tar.000` and so on: its last
+checkpoint, the best one, and its results. A later call finds them in its OUTPUT and goes on from there.
+"""
+
+import io
 import os
 import signal
+import tarfile
 import threading
 import time
 from dataclasses import replace
@@ -21,12 +27,17 @@ STUDY = "paper-scale"
 MINUTES_EACH = 3.0
 """Minutes of a GPU that is shared for which it is worth to begin one run more."""
 MOST_AT_ONCE = 6
-SHORTEST = ("heads-seed0", "sums-10-seed0", "encoder-sums-rpe-seed0", "sums-seed0")
-"""The runs with the least work, which come first where there is less time than `ALL_MINUTES`."""
+FIRST = ("sums-seed0", "encoder-sums-rpe-seed0", "heads-seed0", "heads-seed1", "heads-seed2", "sums-10-seed0")
+"""The runs that decide most claims for their minutes, which come first where there is less time than `ALL_MINUTES`."""
 ALL_MINUTES = 20.0
+FEW_TESTS = 10_000
+"""Problems of each tested length where there is less time, in place of the paper's 100,000."""
 
-SAVING = 10.0
-"""Seconds before the end in which runs are stopped, and in which results are gathered."""
+SAVING = 25.0
+"""Seconds before the end in which runs are stopped, results are gathered, and what was reached is packed."""
+
+PARTS_FOLDER = "parts"
+PART_BYTES = 12 * 2**20
 
 SMALL: Recipe = {"max_steps": 4, "eval_steps": 2, "num_train_samples": 500, "batch_size": 8, "use_cpu": True, "bf16": False}
 SMALL |= {"validation_samples": 4, "test_samples": 4, "dataloader_num_workers": 0, "hidden_size": 16}
@@ -42,6 +53,11 @@ def run(record: Record) -> None:
     if record.small:
         study = replace(study, variants={"heads": study.variants["heads"] | SMALL}, evaluate={})
     minutes = record.seconds_left / 60
+    if minutes < ALL_MINUTES and not record.small:
+        fewer = {name: changes | {"test_samples": FEW_TESTS} for name, changes in study.variants.items()}
+        study = replace(study, variants=fewer)
+    for one in study.runs:
+        unpack(record.output / PARTS_FOLDER, folder / one.name)
     at_once = max(1, min(MOST_AT_ONCE, int(minutes / MINUTES_EACH)))
     runs = [one for one in in_order(study, minutes) if not is_finished(one, folder / one.name)]
     gathering = partial(gather, study, folder, record.output / STUDY)
@@ -52,6 +68,7 @@ def run(record: Record) -> None:
     for one in study.runs:
         if (folder / one.name).is_dir():
             write_row(record.output, {"part": record.part, "name": one.name, **progress(one, folder / one.name, record)})
+            pack(folder / one.name, record.output / PARTS_FOLDER)
     if training.is_alive():
         end_group()
 
@@ -60,7 +77,37 @@ def in_order(study: Study, minutes: float) -> list[StudyRun]:
     """The runs of the study in the order of their value, with little time those first that may end."""
     if minutes >= ALL_MINUTES:
         return study.runs
-    return sorted(study.runs, key=lambda one: SHORTEST.index(one.name) if one.name in SHORTEST else len(SHORTEST))
+    return sorted(study.runs, key=lambda one: FIRST.index(one.name) if one.name in FIRST else len(FIRST))
+
+
+def pack(folder: Path, parts: Path) -> None:
+    """Write what a run has reached into files of `PART_BYTES` at most: all but other checkpoints than the last complete one."""
+    older = list_checkpoints(folder / CHECKPOINTS_FOLDER)
+    complete = next((place for place in older if (place / STATE_FILE).exists()), None)
+    packed = io.BytesIO()
+
+    def chosen(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        place = folder / Path(entry.name).relative_to(folder.name)
+        return None if place in older and place != complete else entry
+
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.add(folder, folder.name, filter=chosen)
+    parts.mkdir(parents=True, exist_ok=True)
+    for old in parts.glob(f"{folder.name}.tar.*"):
+        old.unlink()
+    content = packed.getvalue()
+    for number, first in enumerate(range(0, len(content), PART_BYTES)):
+        (parts / f"{folder.name}.tar.{number:03}").write_bytes(content[first : first + PART_BYTES])
+
+
+def unpack(parts: Path, folder: Path) -> None:
+    """Make the folder of a run from what `pack` wrote, if there is none and parts are there."""
+    files = sorted(parts.glob(f"{folder.name}.tar.*"))
+    if not files or folder.exists():
+        return
+    content = io.BytesIO(b"".join(file.read_bytes() for file in files))
+    with tarfile.open(fileobj=content) as archive:
+        archive.extractall(folder.parent, filter="data")
 
 
 def progress(one: StudyRun, folder: Path, record: Record) -> Row:

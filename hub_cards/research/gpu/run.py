@@ -2,7 +2,9 @@
 
 python -m longhand.hub_cards.research gpu --minutes 15
 
+  arithmetic    what the proofs assume: functions of torch on all numbers of float32, scores in each kernel of attention
   devices       every recipe's model against the CPU, in each precision
+  structure     models of others with structure in three precisions, flex attention among them, against double precision
   runs          short runs of train.py in every way to train; pictures of attention
   memory        the largest validation batch and a training step of each recipe of the papers' sizes
   certificates  `addition` trained, certified and verified; certificates and proofs of lengths, equal to the CPU's
@@ -10,7 +12,7 @@ python -m longhand.hub_cards.research gpu --minutes 15
   speed         steps a second and waits for the GPU in a step, in each precision, against GPT-2
   paper-scale   with what time is left, runs of the study of that name
 
-The first five parts run beside each other, and then `speed` alone. Without a GPU, sizes are tiny and parts take turns. All
+All parts but the last two run beside each other, and then `speed` alone. Without a GPU, sizes are tiny and parts take turns. All
 goes to OUTPUT/gpu.jsonl, a row for each measurement; what has a row without an error is not measured again, so the same
 command goes on. hub_cards/RESULTS.md shows a file that is copied to hub_cards/results/gpu.jsonl.
 """
@@ -34,22 +36,27 @@ from longhand.hub_cards.research.tables import render_table
 from longhand.hub_cards.result_rows import Row, hardware, write_results
 
 LOG = "gpu.log"
-MODULES = {
-    "devices": "devices",
-    "runs": "runs",
-    "memory": "memory",
-    "certificates": "certificates",
-    "processes": "processes",
-    "speed": "speed",
-    "paper-scale": "paper_runs",
+PARTS = {
+    "arithmetic": "gpu.arithmetic.measure_part",
+    "devices": "gpu.devices.run",
+    "structure": "structured.precisions.measure_part",
+    "runs": "gpu.runs.run",
+    "memory": "gpu.memory.run",
+    "certificates": "gpu.certificates.run",
+    "processes": "gpu.processes.run",
+    "speed": "gpu.speed.run",
+    "paper-scale": "gpu.paper_runs.run",
 }
-"""The parts, in their order, and the modules of this room that measure them."""
+"""The parts, in their order, and the function below `research` that measures each."""
 
-BESIDE = ("devices", "runs", "memory", "certificates", "processes")
+BESIDE = ("arithmetic", "devices", "structure", "runs", "memory", "certificates", "processes")
 """The parts that may share a GPU: they measure no time that counts."""
 
-WEIGHTS = {"devices": 3, "runs": 3, "memory": 3, "certificates": 3, "processes": 3, "speed": 4, "paper-scale": 4}
+WEIGHTS = dict.fromkeys(BESIDE, 3) | {"speed": 4, "paper-scale": 4}
 """Time is divided among what follows each other by these weights; what a part leaves over is for those after it."""
+
+MOST_NAMED = 4
+"""The most measurements with one fault that RESULTS.md names."""
 
 SPARE = 15.0
 """Seconds before the end in which parts that have not ended are killed, and the results are put in order."""
@@ -61,7 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the script."""
     add = parser.add_argument
     add("--minutes", type=float, default=15.0, help="minutes in all (default: %(default)s)")
-    add("--parts", nargs="+", choices=MODULES, default=list(MODULES), help="what is measured (default: all)")
+    add("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what is measured (default: all)")
     add("--output", type=Path, default=Path("outputs", "gpu"), help="folder of the results (default: %(default)s)")
     add("--worker", type=float, help=argparse.SUPPRESS)
 
@@ -84,10 +91,12 @@ def run(minutes: float, parts: list[str], output: Path, worker: float | None) ->
     small = not torch.cuda.is_available()
     output.mkdir(parents=True, exist_ok=True)
     if worker is not None:
-        import_module(f"{__package__}.{MODULES[parts[0]]}").run(Record(parts[0], output.resolve(), worker, small))
+        module, _, function = PARTS[parts[0]].rpartition(".")
+        measure = getattr(import_module(f"longhand.hub_cards.research.{module}"), function)
+        measure(Record(parts[0], output.resolve(), worker, small))
         return
     end = time.time() + 60 * minutes - SPARE
-    chosen = [name for name in MODULES if name in parts]
+    chosen = [name for name in PARTS if name in parts]
     beside = [name for name in chosen if name in BESIDE]
     groups = [[name] for name in chosen] if small else [beside, *([name] for name in chosen if name not in BESIDE)]
     groups = [group for group in groups if group]
@@ -143,13 +152,13 @@ def kill(part: Part) -> None:
 def in_order(rows: list[Row]) -> list[Row]:
     """The last row of each measurement, by part."""
     last = {(row["part"], row["name"]): row for row in rows}
-    return sorted(last.values(), key=lambda row: list(MODULES).index(row["part"]))
+    return sorted(last.values(), key=lambda row: list(PARTS).index(row["part"]))
 
 
 def summary(rows: list[Row]) -> str:
     """A line for each part, and one for each measurement that failed."""
     lines = []
-    for part in MODULES:
+    for part in PARTS:
         own = [row for row in rows if row["part"] == part]
         failed = [row for row in own if is_failed(row)]
         lines += [f"{part}: {len(own) - len(failed)} of {len(own)} measured without a fault"] if own else []
@@ -162,13 +171,27 @@ def is_failed(row: Row) -> bool:
     return "error" in row or not all(row.get(name, True) for name in ("passed", "same", "certified", "verified"))
 
 
+def faults_by_kind(failed: list[Row]) -> str:
+    """What failed: each kind of fault with the names that have it, or their number if these are many."""
+    names: dict[str, list[str]] = {}
+    for row in failed:
+        kind = "broke off" if "error" in row else ", ".join(row.get("faults", ())) or "differs"
+        names.setdefault(kind, []).append(row["name"])
+    shown = {
+        kind: ", ".join(found) if len(found) <= MOST_NAMED else f"{len(found)} of them" for kind, found in names.items()
+    }
+    return "; ".join(f"{kind}: {found}" for kind, found in shown.items())
+
+
 def parts_block(rows: list[Row]) -> str:
     """A Markdown table of the parts: how much was measured, and what failed."""
     lines = []
-    for part in MODULES:
+    for part in PARTS:
         if own := [row for row in rows if row["part"] == part]:
-            failed = [row["name"] for row in own if is_failed(row)]
+            failed = [row for row in own if is_failed(row)]
             line = {"part": f"`{part}`", "measured": f"{len(own)}", "without a fault": f"{len(own) - len(failed)}"}
-            lines.append(line | {"seconds": f"{sum(row.get('took', 0) for row in own):,.0f}", "failed": ", ".join(failed)})
+            lines.append(
+                line | {"seconds": f"{sum(row.get('took', 0) for row in own):,.0f}", "failed": faults_by_kind(failed)}
+            )
     where = sorted({f"{row['hardware']}, torch {row['torch']}" for row in rows if "torch" in row})
     return render_table(lines, f"{'; '.join(where)}.") if lines else "No results yet.\n"
