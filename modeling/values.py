@@ -1,8 +1,9 @@
 """When values of tensors are read: checks, and shapes that follow from values, without a wait for an accelerator.
 
 The host reads tensors on the processor at no cost. To read one on an accelerator, it waits until all that was queued there
-is done, and queues the next work only then; it waits for a copy from memory that is not pinned too. A graph that is traced has no values at all. So a step of training on CUDA reads
-the tokens once, by `on_host`; the device itself checks all other values; and no shape depends on them.
+is done, and queues the next work only then. It waits as long for a copy from memory that is not pinned. A graph that is
+traced has no values at all. So a step of training on CUDA reads the tokens once, by `on_host`; the device itself checks all
+other values; no shape depends on them; and what goes to the device goes by `send`.
 """
 
 from collections.abc import Callable
@@ -31,7 +32,7 @@ def on_host(tensor: Tensor) -> Tensor:
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on a device. A copy to CUDA is queued, from memory that CUDA reads by itself: the host does not wait."""
+    """Return a tensor on a device. A copy to CUDA is queued, from memory that CUDA reads by itself, so the host goes on."""
     if torch.compiler.is_compiling() or device.type != "cuda" or tensor.device.type != "cpu":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)

@@ -81,7 +81,7 @@ def in_order(study: Study, minutes: float) -> list[StudyRun]:
 
 
 def pack(folder: Path, parts: Path) -> None:
-    """Write what a run has reached into files of `PART_BYTES` at most: all but other checkpoints than the last complete one."""
+    """Write what a run has reached into files of `PART_BYTES` at most: no checkpoint but the last complete one."""
     older = list_checkpoints(folder / CHECKPOINTS_FOLDER)
     complete = next((place for place in older if (place / STATE_FILE).exists()), None)
     packed = io.BytesIO()

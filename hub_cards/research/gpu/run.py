@@ -12,8 +12,8 @@ python -m longhand.hub_cards.research gpu --minutes 15
   speed         steps a second and waits for the GPU in a step, in each precision, against GPT-2
   paper-scale   with what time is left, runs of the study of that name
 
-All parts but the last two run beside each other, and then `speed` alone. Without a GPU, sizes are tiny and parts take turns. All
-goes to OUTPUT/gpu.jsonl, a row for each measurement; what has a row without an error is not measured again, so the same
+All parts but the last two run beside each other, and then `speed` alone. Without a GPU, sizes are tiny and parts take turns.
+All goes to OUTPUT/gpu.jsonl, a row for each measurement; what has a row without an error is not measured again, so the same
 command goes on. hub_cards/RESULTS.md shows a file that is copied to hub_cards/results/gpu.jsonl.
 """
 
@@ -177,10 +177,11 @@ def faults_by_kind(failed: list[Row]) -> str:
     for row in failed:
         kind = "broke off" if "error" in row else ", ".join(row.get("faults", ())) or "differs"
         names.setdefault(kind, []).append(row["name"])
-    shown = {
-        kind: ", ".join(found) if len(found) <= MOST_NAMED else f"{len(found)} of them" for kind, found in names.items()
-    }
-    return "; ".join(f"{kind}: {found}" for kind, found in shown.items())
+    lines = []
+    for kind, found in names.items():
+        shown = ", ".join(found) if len(found) <= MOST_NAMED else f"{len(found)} of them"
+        lines.append(f"{kind}: {shown}")
+    return "; ".join(lines)
 
 
 def parts_block(rows: list[Row]) -> str:
@@ -190,8 +191,7 @@ def parts_block(rows: list[Row]) -> str:
         if own := [row for row in rows if row["part"] == part]:
             failed = [row for row in own if is_failed(row)]
             line = {"part": f"`{part}`", "measured": f"{len(own)}", "without a fault": f"{len(own) - len(failed)}"}
-            lines.append(
-                line | {"seconds": f"{sum(row.get('took', 0) for row in own):,.0f}", "failed": faults_by_kind(failed)}
-            )
+            seconds = sum(row.get("took", 0) for row in own)
+            lines.append(line | {"seconds": f"{seconds:,.0f}", "failed": faults_by_kind(failed)})
     where = sorted({f"{row['hardware']}, torch {row['torch']}" for row in rows if "torch" in row})
     return render_table(lines, f"{'; '.join(where)}.") if lines else "No results yet.\n"
