@@ -86,8 +86,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "9950fc280cfd91ee8d782d3df85711b2c61b965ae36d6117f1572311f2e920ca",
-    "pairwise_bert": "a7149dab23f27c4c929d08a0d622983e4afeb2d941db55e65d76fcd180003ccf",
+    "coupled_gpt": "e5c47cc32f7e499d9b62f07ed63e1ddf41b23f4d6f96565a69e5a5788ee8d992",
+    "pairwise_bert": "efb50d2ef0521f0e439895a94dfd23af69a8d9d83befa1ca258b7f12a58af3a0",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it.
