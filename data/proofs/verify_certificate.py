@@ -41,6 +41,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
+from importlib.machinery import PathFinder
 from itertools import combinations_with_replacement, product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,7 +82,10 @@ def require(holds: object, message: str) -> None:
 # Files that are read here; files that no library reads to answer; and all that a library might read.
 READ = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 IDLE = ("certificate.json", "verify_certificate.py", "pushed.json", "training_args.bin")
-LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*.pt", "*.model", "*.jinja")
+LOADED = (
+    *("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*.pt", "*.model", "*.jinja"),
+    *("*.pyc", "*.pyw", "*.so", "*.pyd", "*/__init__.*"),
+)
 
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
@@ -90,8 +94,18 @@ CODE = {
     "pairwise_bert": "efb50d2ef0521f0e439895a94dfd23af69a8d9d83befa1ca258b7f12a58af3a0",
 }
 
-# Names under which Python finds the libraries that load a checkpoint and verify it.
-LIBRARIES = {*sys.stdlib_module_names, "numpy", "torch", "transformers", "safetensors", "tokenizers", "huggingface_hub"}
+# Names under which Python finds the libraries that load a checkpoint and verify it, or that these import. Where a program is
+# started in the folder, a file of such a name is run in the place of the library.
+OTHERS = """
+    aalpy accelerate anyio attr certifi charset_normalizer click cloudpickle colorama cuda datasets dateutil dill evaluate
+    filelock flash_attn fsspec functorch h11 hf_xet httpcore httpcore2 httpx httpx2 huggingface_hub idna isympy jinja2
+    kernels longhand markupsafe matplotlib mpl_toolkits mpmath multiprocess networkx numpy nvidia packaging pandas peft
+    PIL pkg_resources psutil pyarrow pydot pylab pytest pytz regex requests rich safetensors scipy setuptools shellingham
+    sitecustomize six sniffio sympy tokenizers torch torchgen torchvision tqdm transformers triton truststore typer
+    typing_extensions urllib3 usercustomize xformers xxhash yaml
+"""
+LIBRARIES = {*sys.stdlib_module_names, *OTHERS.split()}
+INSTALLED = {"site-packages", "dist-packages"}  # folders in which Python finds other libraries
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
 LAYERS = "model.layers."
@@ -124,9 +138,9 @@ def check_folder(folder: Path) -> tuple[dict[str, bytes], Json, list[str]]:
         require(known, f"{name} is not known here: it may change how answers are written")
     check_words("config.json", config.get("task"))
     require(isinstance(config.get("auto_map", {}), dict), "config.json: auto_map is no mapping")
-    for file in folder.glob("*/__init__.py"):
-        # Python would import the folder in the place of a file of code of that name.
-        require(False, f"{file.relative_to(folder)} is not known here: it may be run in the place of other code")
+    own = imported_by("modeling_pairwise_bert.py" if encoder else "modeling_coupled_gpt.py", files)
+    for name in sorted(name for name in files if name.endswith(".py") and name not in own):
+        require(not is_library(name.removesuffix(".py")), f"{name} has the name of a library, and may be run in its place")
     for key, place in (config.get("auto_map") or {}).items():
         known = isinstance(place, str) and f"{place.partition('.')[0]}.py" in files
         require(known, f"config.json: auto_map: {key} {place!r} is no class of a file in this folder")
@@ -143,6 +157,12 @@ def check_folder(folder: Path) -> tuple[dict[str, bytes], Json, list[str]]:
     return files, config, check_tokenizer(files, encoder, config.get("eos_token_id"), width)
 
 
+def is_library(name: str) -> bool:
+    """Whether Python may import a module of this name from elsewhere, here or where a checkpoint is loaded, or run it."""
+    places = [place for place in sys.path if INSTALLED & {*Path(place).parts}]
+    return name.startswith("__") or name in LIBRARIES or PathFinder.find_spec(name, places) is not None
+
+
 def check_code(files: dict[str, bytes], kind: str, more: bool) -> None:
     """The code beside a checkpoint is longhand's, and whole; or there is none, and longhand must be installed.
 
@@ -152,8 +172,6 @@ def check_code(files: dict[str, bytes], kind: str, more: bool) -> None:
     code = imported_by(f"modeling_{kind}.py", files)
     lines = "".join(f"{sha256(files[name])}  {name}\n" for name in sorted(code) if name in files)
     others = {name for name in files if name.endswith(".py")} - {*code}
-    for name in sorted(others):
-        require(name.removesuffix(".py") not in LIBRARIES, f"{name} has the name of a library, and may be run in its place")
     known = (more or not others) and (not lines or sha256(lines.encode()) == CODE[kind])
     require(known, "the Python files are not those that longhand writes, all of them and no others")
 
@@ -210,11 +228,18 @@ def read_json(name: str, content: bytes) -> Json:
     return value
 
 
-def compare(name: str, found: object, expected: object, ignored: tuple[str, ...] = ()) -> None:
-    """Refuse values that are not as expected, and keys that are not known. Where a check is expected, it must hold."""
+def compare(name: str, found: object, expected: object, idle: Json | None = None) -> None:
+    """Refuse values that are not as expected, and keys that are not known. Where a check is expected, it must hold.
+
+    Args:
+        idle: keys that change no answer, which may be missing, and values with which the software loads.
+    """
+    idle = idle or {}
     if isinstance(found, dict) and isinstance(expected, dict):
         for key, value in found.items():
-            require(key in expected or key in ignored, f"{name}: {key} {value!r} is not known here")
+            require(key in expected or key in idle, f"{name}: {key} {value!r} is not known here")
+            if key not in expected:
+                compare(f"{name}: {key}", value, idle[key])
         for key, wanted in expected.items():
             require(key in found, f"{name}: {key} is missing")
             compare(f"{name}: {key}", found[key], wanted)
@@ -379,7 +404,7 @@ def check_tokenizer_settings(files: dict[str, bytes], encoder: bool, end: Any) -
             ),
             "tokenizer_class": one_of("TokenizersBackend", "PreTrainedTokenizerFast"),
         },
-        ignored=("is_local", "local_files_only"),
+        idle=dict.fromkeys(("is_local", "local_files_only"), of(bool, type(None))),
     )
 
 
@@ -424,29 +449,49 @@ def encoder_settings(task: "Task") -> Json:
     }
 
 
-IDLE_SETTINGS = (
-    # Of initial weights, of training, and of position encodings that are not used here.
-    "init",
-    "log_length_init",
-    "qk_norm_init",
-    "relation_init",
-    "position_init",
-    "max_position_ids",
-    "rotary_base",
-    "share_level_tables",
-    "relative_attention_num_buckets",
-    "relative_attention_max_distance",
-    "initializer_range",
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "settle_weight",
-    "max_position_embeddings",
-    # Of software.
-    "transformers_version",
+is_any = Check(lambda value: True, "anything")
+is_number_of = between(0, 2**63, int)
+
+# Settings of a configuration that change no answer, and values with which the software loads.
+IDLE_SETTINGS: Json = {
+    # Compared elsewhere, and of software.
+    "prompt_format": is_any,
+    "transformers_version": of(str),
+    "_name_or_path": of(str),
+    "use_cache": is_flag,
+}
+IDLE_OF_DECODERS: Json = {
+    # Of initial weights, and of position encodings that are not used here.
+    "init": one_of("fan_in", "t5"),
+    "log_length_init": of(float),
+    "qk_norm_init": of(float),
+    "relation_init": one_of("normal", "one_per_head"),
+    "position_init": one_of("normal", "orthogonal"),
+    "max_position_ids": is_number_of,
+    "rotary_base": between(0, math.inf, float),
+    "share_level_tables": is_flag,
+    "relative_attention_num_buckets": of(int),
+    "relative_attention_max_distance": of(int),
+}
+IDLE_OF_ENCODERS: Json = {
+    # Of initial weights, of training, and of longer inputs.
+    "initializer_range": between(0, math.inf, float),
+    "relation_init": one_of(None, "normal", "scores", "one_per_head"),
+    "hidden_dropout_prob": Check(lambda value: type(value) is float and 0 <= value <= 1, "a number from 0.0 to 1.0"),
+    "attention_probs_dropout_prob": 0.0,
+    "settle_weight": 0.0,
+    "max_position_embeddings": is_number_of,
+}
+# Settings of generation: how it is computed, and what is returned besides.
+FURTHER_OUTPUTS = (
     "use_cache",
-    "prompt_format",
-    "_name_or_path",
-)  # settings of a configuration that change no answer, or that are compared elsewhere
+    "return_dict_in_generate",
+    "output_attentions",
+    "output_hidden_states",
+    "output_scores",
+    "output_logits",
+    "_from_model_config",
+)
 
 
 def check_configuration(files: dict[str, bytes], config: Json, task: "Task") -> None:
@@ -487,7 +532,7 @@ def check_configuration(files: dict[str, bytes], config: Json, task: "Task") -> 
             "windowed": True,
             "task": Check(names_task, f"the task {task.name} of the certificate, with its options"),
         },
-        ignored=IDLE_SETTINGS,
+        idle=IDLE_SETTINGS | (IDLE_OF_ENCODERS if task.encoder else IDLE_OF_DECODERS),
     )
     if not task.encoder:
         compare(
@@ -499,17 +544,7 @@ def check_configuration(files: dict[str, bytes], config: Json, task: "Task") -> 
                 "pad_token_id": PADDING,
                 "do_sample": False,
             },
-            ignored=(
-                # Further outputs, and how they are computed.
-                "use_cache",
-                "return_dict_in_generate",
-                "output_attentions",
-                "output_hidden_states",
-                "output_scores",
-                "output_logits",
-                "transformers_version",
-                "_from_model_config",
-            ),
+            idle={"transformers_version": of(str)} | dict.fromkeys(FURTHER_OUTPUTS, is_flag),
         )
 
 
@@ -550,6 +585,10 @@ def read_header(content: bytes) -> Json:
     size = int.from_bytes(content[:8], "little")
     require(0 < size <= len(content) - 8, "model.safetensors: the header is longer than the file")
     header = read_json("model.safetensors", content[8 : 8 + size])
+    metadata = header.get("__metadata__", {})
+    require(
+        is_object(metadata) and all(map(of(str), metadata.values())), "model.safetensors: __metadata__ holds more than texts"
+    )
     return {name: entry for name, entry in header.items() if name != "__metadata__"}
 
 
@@ -2825,7 +2864,7 @@ def window_of(table: Json) -> tuple[tuple[int, int], ...]:
     sizes = [len(table["alphabet"])] * len(operands)
     window = []
     for place, own in enumerate(table["passes"], len(operands)):
-        compare(f"transducer: pass {place - len(operands) + 1}", own, PASS, ignored=("reads",))
+        compare(f"transducer: pass {place - len(operands) + 1}", own, PASS, idle={"reads": is_any})
         reads = own.get("reads", operands)
         states = len(own["write"])
         legal = own["start"] < states

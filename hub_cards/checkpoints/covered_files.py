@@ -5,8 +5,10 @@ The verifier has lists and checks of its own, so that it can be a witness; `test
 
 import math
 import re
+import sys
 import tempfile
 from collections.abc import Mapping
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -21,8 +23,26 @@ READ = ("config.json", "generation_config.json", "model.safetensors", "tokenizer
 IDLE = ("certificate.json", "verify_certificate.py", "pushed.json", "training_args.bin")
 """Files that no library reads to answer."""
 
-LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*.pt", "*.model", "*.jinja")
-"""All that a library might read."""
+LOADED = (
+    *("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*.pt", "*.model", "*.jinja"),
+    *("*.pyc", "*.pyw", "*.so", "*.pyd", "*/__init__.*"),
+)
+"""All that a library might read, and that Python might import from the folder in which a program is started."""
+
+OTHERS = """
+    aalpy accelerate anyio attr certifi charset_normalizer click cloudpickle colorama cuda datasets dateutil dill evaluate
+    filelock flash_attn fsspec functorch h11 hf_xet httpcore httpcore2 httpx httpx2 huggingface_hub idna isympy jinja2
+    kernels longhand markupsafe matplotlib mpl_toolkits mpmath multiprocess networkx numpy nvidia packaging pandas peft
+    PIL pkg_resources psutil pyarrow pydot pylab pytest pytz regex requests rich safetensors scipy setuptools shellingham
+    sitecustomize six sniffio sympy tokenizers torch torchgen torchvision tqdm transformers triton truststore typer
+    typing_extensions urllib3 usercustomize xformers xxhash yaml
+"""
+LIBRARIES = {*sys.stdlib_module_names, *OTHERS.split()}
+"""Names of libraries, and of what these import. A program that is started in the folder runs a file of such a name in the
+place of the library."""
+
+INSTALLED = {"site-packages", "dist-packages"}
+"""Folders in which Python finds other libraries."""
 
 IGNORED_OF_TOKENIZERS = {"is_local", "local_files_only"}
 """What loading leaves in tokenizer_config.json, and nothing reads."""
@@ -42,6 +62,7 @@ def check_covered(folder: Path, task: Task) -> None:
     try:
         _check_names(folder, writes=bool(task.family.ahead))
         config = read_object(folder / "config.json")
+        _check_imports(folder, f"{task.family.model_class.__module__.rpartition('.')[2]}.py")
         _check_words(config.get("task"))
         _check_auto_map(folder, config.get("auto_map", {}))
         with safe_open(folder / "model.safetensors", "pt") as weights:
@@ -66,6 +87,20 @@ def _check_names(folder: Path, writes: bool) -> None:
             read_object(folder / name)
 
 
+def _check_imports(folder: Path, first: str) -> None:
+    """Refuse a file of Python that would be imported in the place of a library.
+
+    Args:
+        first: the file of code by which the model is loaded. What it imports beside it is not looked at.
+    """
+    code = {file.name: file.read_bytes() for file in folder.glob("*.py")}
+    installed = [place for place in sys.path if INSTALLED & {*Path(place).parts}]
+    for name in sorted({*code} - imported_files(first, code) - {*IDLE}):
+        module = name.removesuffix(".py")
+        if module.startswith("__") or module in LIBRARIES or PathFinder.find_spec(module, installed):
+            raise ValueError(f"{name} has the name of a library, and may be run in its place: rename or remove it")
+
+
 def _check_words(described: object) -> None:
     """The name and the options of a task, which are printed and shown on cards, are short words on one line, or numbers."""
     if not isinstance(described, dict | None):
@@ -83,8 +118,6 @@ def _check_auto_map(folder: Path, auto_map: object) -> None:
     """The classes of a configuration are those of files in this folder, which has all that these import."""
     if not isinstance(auto_map, dict):
         raise ValueError(f"config.json: auto_map must be a mapping, got {auto_map!r:.50}: remove it or save the model again")
-    for file in folder.glob("*/__init__.py"):
-        raise ValueError(f"Python may run {file.relative_to(folder)} in the place of other code: remove it")
     code = {file.name: file.read_bytes() for file in folder.glob("*.py")}
     for key, place in auto_map.items():
         module = f"{str(place).partition('.')[0]}.py"
