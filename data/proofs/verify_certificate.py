@@ -83,8 +83,19 @@ def require(holds: object, message: str) -> None:
 READ = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 IDLE = ("certificate.json", "verify_certificate.py", "pushed.json", "training_args.bin")
 LOADED = (
-    *("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*.pt", "*.model", "*.jinja"),
-    *("*.pyc", "*.pyw", "*.so", "*.pyd", "*/__init__.*"),
+    "*.json",
+    "*.py",
+    "custom_generate/*.py",
+    "*.safetensors",
+    "*.bin",
+    "*.pt",
+    "*.model",
+    "*.jinja",
+    "*.pyc",
+    "*.pyw",
+    "*.so",
+    "*.pyd",
+    "*/__init__.*",
 )
 
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.

@@ -24,8 +24,19 @@ IDLE = ("certificate.json", "verify_certificate.py", "pushed.json", "training_ar
 """Files that no library reads to answer."""
 
 LOADED = (
-    *("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*.pt", "*.model", "*.jinja"),
-    *("*.pyc", "*.pyw", "*.so", "*.pyd", "*/__init__.*"),
+    "*.json",
+    "*.py",
+    "custom_generate/*.py",
+    "*.safetensors",
+    "*.bin",
+    "*.pt",
+    "*.model",
+    "*.jinja",
+    "*.pyc",
+    "*.pyw",
+    "*.so",
+    "*.pyd",
+    "*/__init__.*",
 )
 """All that a library might read, and that Python might import from the folder in which a program is started."""
 
