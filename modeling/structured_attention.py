@@ -8,22 +8,18 @@ call was given.
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers import AttentionInterface, PreTrainedModel
 
 from .relations import NOT_RELATED, hiding_bias
 
 STRUCTURE = "longhand_structure"
 """Name of the argument that carries a `GivenStructure` to every attention."""
-
-PREFIX = "longhand_"
-"""Before the names of attention implementations that read structure; without structure they are those of transformers."""
 
 IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention")
 
@@ -49,7 +45,7 @@ class GivenStructure(NamedTuple):
             vectors; None without relations.
         enter: what a vector is added to, `"key"` or `"query"`; `"score"` for numbers.
         position_bias: (batch or 1, heads or 1, queries, columns), added to the scores of every layer; None for none.
-        reached: if given, every attention that reads this structure is added to it.
+        reached: if given, it is called with every attention that reads this structure.
         room: number of keys that the cache has room for, where these are more than columns.
     """
 
@@ -58,7 +54,7 @@ class GivenStructure(NamedTuple):
     table: Tensor | None = None
     enter: str = "score"
     position_bias: Tensor | None = None
-    reached: list[ReachedAttention] | None = None
+    reached: Callable[[ReachedAttention], None] | None = None
     room: int = 0
 
 
@@ -86,12 +82,14 @@ def _relation_bias(structure: GivenStructure, relations: Tensor, module: nn.Modu
 def _structure_bias(structure: GivenStructure, module: nn.Module, query: Tensor, key: Tensor, scaling) -> Tensor:
     """Return the sum of all that is added to the scores of a layer, (batch or 1, heads or 1, queries, keys).
 
-    A layer with a window has only the last keys of the sequence in its cache, and a static cache has room for later ones.
+    A layer with a window has only the last keys of the sequence in its cache, and a static cache has room for later ones. A
+    layer that shares keys may be asked for the last queries alone.
 
     Raises:
         ValueError: there are other keys than those of tokens.
     """
-    first, keys = max(0, structure.columns - key.shape[2]), key.shape[2]
+    queries, keys = query.shape[2], key.shape[2]
+    first = max(0, structure.columns - keys)
     if keys > max(structure.columns, structure.room):
         raise ValueError(
             f"{type(module).__name__} attends to {keys} keys for {structure.columns} tokens, such as summaries of several "
@@ -100,9 +98,10 @@ def _structure_bias(structure: GivenStructure, module: nn.Module, query: Tensor,
     parts = []
     if structure.relations is not None:
         held = key[:, :, : structure.columns]
-        parts.append(_relation_bias(structure, structure.relations[..., first:], module, query, held, scaling))
+        relations = structure.relations[..., -queries:, first:]
+        parts.append(_relation_bias(structure, relations, module, query, held, scaling))
     if structure.position_bias is not None:
-        parts.append(structure.position_bias[..., first:])
+        parts.append(structure.position_bias[..., -queries:, first:])
     bias = parts[0] if len(parts) == 1 else parts[0] + parts[1]
     return nn.functional.pad(bias, (0, first + keys - structure.columns))
 
@@ -128,21 +127,20 @@ def _as_mask(bias: Tensor, attention_mask: Tensor | None, is_causal: bool, colum
     return bias.clamp(min=lowest).to(query.dtype)
 
 
-def base_attention(implementation: str, module: nn.Module) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """Return the attention function of this name that the file of a module uses.
+class StructuredInterface(AttentionInterface):
+    """The attention functions of one file of transformers, each of which reads the structure of a call that has it.
 
-    Raises:
-        ValueError: the file has no `eager_attention_forward`.
+    It stands in the file in place of `ALL_ATTENTION_FUNCTIONS`, as transformers has it for functions of a file's own. So a
+    configuration keeps the name of its attention, which models compare: sparse attention does, and layers that share keys.
     """
-    for kind in type(module).__mro__:
-        names = vars(sys.modules[kind.__module__])
-        if implementation == "eager" and "eager_attention_forward" in names:
-            return names["eager_attention_forward"]
-        if implementation != "eager" and "ALL_ATTENTION_FUNCTIONS" in names:
-            return names["ALL_ATTENTION_FUNCTIONS"][implementation]
-    if implementation == "eager":
-        raise ValueError(f"{type(module).__name__} has no eager_attention_forward: use attn_implementation 'sdpa'")
-    return ALL_ATTENTION_FUNCTIONS[implementation]
+
+    def __init__(self, own: AttentionInterface):
+        super().__init__()
+        self._local_mapping = own._local_mapping
+
+    def get_interface(self, attn_implementation: str, default: Callable) -> Callable:
+        """Return the function of this name, or the default for eager attention, which reads structure."""
+        return partial(_attend, super().get_interface(attn_implementation, default), attn_implementation)
 
 
 def _check_width(module: nn.Module, attention_mask: Tensor, key: Tensor) -> None:
@@ -177,57 +175,96 @@ def _readable(
     return None, {**kwargs, "position_bias": added.expand(len(query), query.shape[1], -1, -1)}
 
 
-def _attention_with_structure(implementation: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """Return the attention function of this name that reads a `GivenStructure`."""
+FUNCTIONS = "ALL_ATTENTION_FUNCTIONS"
+"""Where a file of transformers looks up its attention functions."""
 
-    def attend(module, query, key, value, attention_mask, *arguments, longhand_structure=None, **kwargs):
-        base, structure = base_attention(implementation, module), longhand_structure
-        if structure is None:
-            if kwargs.get("pair_map") is not None:
-                raise ValueError("pair_map is read by the model that with_structure returned, not by a part of it")
+
+def let_attention_read_structure(model: nn.Module) -> bool:
+    """Put a `StructuredInterface` into the files of all modules of a model; return whether there is such a file.
+
+    Calls without structure are as before, also those of other models of these files.
+    """
+    found = False
+    kinds = {kind for module in model.modules() for kind in type(module).__mro__}
+    for file in {kind.__module__ for kind in kinds}:
+        names = vars(sys.modules[file])
+        own = names.get(FUNCTIONS)
+        if isinstance(own, AttentionInterface):
+            found = True
+            names[FUNCTIONS] = own if isinstance(own, StructuredInterface) else StructuredInterface(own)
+    return found
+
+
+def _attend(base, implementation, module, query, key, value, attention_mask, *arguments, longhand_structure=None, **kwargs):
+    """Attend as an attention function of transformers does, `base`, whose name is the implementation, with structure."""
+    structure = longhand_structure
+    if structure is None:
+        if kwargs.get("pair_map") is not None:
+            raise ValueError("pair_map is read by the model that with_structure returned, not by a part of it")
+        if hasattr(module, LAYER):
             attention_mask, kwargs = _readable(implementation, module, query, key, attention_mask, kwargs)
-            return base(module, query, key, value, attention_mask, *arguments, **kwargs)
-        if structure.reached is not None:
-            structure.reached.append(ReachedAttention(module, query.shape[1], query.shape[-1]))
-        if structure.relations is None and structure.position_bias is None:
-            attention_mask, kwargs = _readable(implementation, module, query, key, attention_mask, kwargs)
-            return base(module, query, key, value, attention_mask, *arguments, **kwargs)
-        if structure.reached is None and not hasattr(module, LAYER):
-            raise ValueError(
-                f"with_structure did not find {type(module).__name__} as attention of a text to itself: it is of a later "
-                "layer, or reads encoder_hidden_states, for which structure says nothing"
-            )
-        if isinstance(attention_mask, Tensor) and attention_mask.ndim == 4:
-            _check_width(module, attention_mask, key)
-        bias = _structure_bias(structure, module, query, key, kwargs.get("scaling"))
-        if (own_bias := kwargs.pop("position_bias", None)) is not None:
-            bias = bias + own_bias
-        if implementation == "flex_attention":
-            if isinstance(attention_mask, Tensor):
-                # Flex attention would read the mask of the first head alone, and add a bool as a number.
-                bias, attention_mask = _as_mask(bias, attention_mask, False, structure.columns, query), None
-            bias = bias.to(query.dtype).expand(len(query), query.shape[1], -1, -1)
-            return base(module, query, key, value, attention_mask, *arguments, position_bias=bias, **kwargs)
-        # As in transformers: only sdpa takes no mask for a causal one.
-        is_causal = kwargs.get("is_causal")
-        is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-        mask = _as_mask(bias, attention_mask, is_causal and implementation == "sdpa", structure.columns, query)
-        return base(module, query, key, value, mask, *arguments, **kwargs)
-
-    return attend
+        return base(module, query, key, value, attention_mask, *arguments, **kwargs)
+    if structure.reached is not None:
+        structure.reached(ReachedAttention(module, query.shape[1], query.shape[-1]))
+    if structure.relations is None and structure.position_bias is None:
+        attention_mask, kwargs = _readable(implementation, module, query, key, attention_mask, kwargs)
+        return base(module, query, key, value, attention_mask, *arguments, **kwargs)
+    if structure.reached is None and not hasattr(module, LAYER):
+        raise ValueError(
+            f"with_structure did not find {type(module).__name__} as attention of a text to itself: it is of a later "
+            "layer, or reads encoder_hidden_states, for which structure says nothing"
+        )
+    if isinstance(attention_mask, Tensor) and attention_mask.ndim == 4:
+        _check_width(module, attention_mask, key)
+    bias = _structure_bias(structure, module, query, key, kwargs.get("scaling"))
+    if (own_bias := kwargs.pop("position_bias", None)) is not None:
+        bias = bias + own_bias
+    if implementation == "flex_attention":
+        if isinstance(attention_mask, Tensor):
+            # Flex attention would read the mask of the first head alone, and add a bool as a number.
+            bias, attention_mask = _as_mask(bias, attention_mask, False, structure.columns, query), None
+        bias = bias.to(query.dtype).expand(len(query), query.shape[1], -1, -1)
+        return base(module, query, key, value, attention_mask, *arguments, position_bias=bias, **kwargs)
+    # As in transformers: only sdpa takes no mask for a causal one.
+    is_causal = kwargs.get("is_causal")
+    is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    mask = _as_mask(bias, attention_mask, is_causal and implementation == "sdpa", structure.columns, query)
+    return base(module, query, key, value, mask, *arguments, **kwargs)
 
 
-for _implementation in IMPLEMENTATIONS:
-    AttentionInterface.register(PREFIX + _implementation, _attention_with_structure(_implementation))
-    AttentionMaskInterface.register(PREFIX + _implementation, ALL_MASK_ATTENTION_FUNCTIONS[_implementation])
+LEAST_PROBED, MOST_PROBED = 3, 160
+"""Numbers of tokens by which a model is asked what its attention reads."""
+
+REACHES = ("window", "topk", "top_k", "compress", "chunk", "block")
+"""What stands in the names of a configuration's numbers beyond which attention goes another way."""
 
 
-PROBED = 3
-"""Tokens of the input by which a model is asked what its attention reads."""
+def probe_length(config: Any) -> int:
+    """Return how many tokens a model is asked with: more than its windows, chunks and numbers of chosen keys.
+
+    Of windows that are longer than `MOST_PROBED` nothing is asked: structure reads of a window the keys that are left.
+    """
+    numbers = [LEAST_PROBED - 1]
+
+    def collect(values: Any, is_reach: bool) -> None:
+        if isinstance(values, dict):
+            for name, value in values.items():
+                collect(value, is_reach or any(word in str(name) for word in REACHES))
+        elif is_reach and isinstance(values, int) and not isinstance(values, bool):
+            numbers.append(values)
+
+    collect(config.to_dict(), False)
+    longest = getattr(config, "max_position_embeddings", None) or MOST_PROBED
+    return min(1 + max(number for number in numbers if number < MOST_PROBED), longest)
+
+
+def device_of_inputs(model: PreTrainedModel) -> torch.device:
+    """Return where a model takes its input: the processor, if Accelerate fetches each weight when it is needed."""
+    return next((weights.device for weights in model.parameters() if weights.device.type != "meta"), torch.device("cpu"))
 
 
 def find_attention(model: PreTrainedModel) -> list[ReachedAttention]:
-    """Return every attention of a model, in the order of the layers.
+    """Let every attention of a model read structure, and return them in the order of the layers.
 
     The model answers once for a few tokens, with a bias that hides each token from the others. If its output at one token
     then has any derivative by the embedding of another, something mixes tokens that the bias did not reach: attention
@@ -236,51 +273,77 @@ def find_attention(model: PreTrainedModel) -> list[ReachedAttention]:
     Raises:
         ValueError: the bias does not reach all that mixes tokens, or the model cannot be asked.
     """
+    implementation = model.config._attn_implementation
+    # Flex attention has no derivatives on a processor; eager attention is called in the same place.
+    is_flex = implementation == "flex_attention"
+    ignored = (
+        f"is given structure through transformers' attention interface in {implementation!r}, so it would be ignored there: "
+        "use another implementation, or a model whose attention is, such as Llama, Qwen2 or BERT"
+    )
+    try:
+        if is_flex:
+            PreTrainedModel.set_attn_implementation(model, "eager")
+        reached, mixes = _ask(model) if let_attention_read_structure(model) else ([], False)
+    finally:
+        if is_flex:
+            PreTrainedModel.set_attn_implementation(model, implementation)
+    if not reached:
+        raise ValueError(f"no attention of {type(model).__name__} {ignored}")
+    if mixes:
+        raise ValueError(f"a token of {type(model).__name__} reads others by something else than attention that {ignored}")
+    return list({attention.module: attention for attention in reached}.values())
+
+
+def _ask(model: PreTrainedModel) -> tuple[list[ReachedAttention], bool]:
+    """Return every attention that read the bias by which a model was asked, and whether a token still reads another.
+
+    Raises:
+        ValueError: the model cannot be asked.
+    """
     name, reached, states, embedded = type(model).__name__, list[ReachedAttention](), list[Tensor](), list[Tensor]()
 
     def begin(module, arguments, output):
         embedded.append(output.detach().requires_grad_())
-        return embedded[-1]
+        # A copy, since some models scale it in its place.
+        return embedded[-1].clone()
 
     def note(module, arguments, output):
         states.append(output if isinstance(output, Tensor) else output[0])
 
-    device: Any = model.get_input_embeddings().weight.device
-    hidden = torch.full((PROBED, PROBED), torch.finfo(torch.float32).min, device=device).fill_diagonal_(0.0)
-    structure = GivenStructure(PROBED, position_bias=hidden[None, None], reached=reached)
+    tokens, device = probe_length(model.config), device_of_inputs(model)
+    hidden = torch.full((tokens, tokens), torch.finfo(torch.float32).min, device=device).fill_diagonal_(0.0)
+    structure = GivenStructure(tokens, position_bias=hidden[None, None], reached=reached.append)
     training = {module: module.training for module in model.modules()}
-    hooks = [model.get_input_embeddings().register_forward_hook(begin), model.base_model.register_forward_hook(note)]
-    tokens = torch.arange(PROBED, device=device).unsqueeze(0) + 2
+    hooks = [model.base_model.register_forward_hook(note)]
     try:
+        embeddings: Any = model.get_input_embeddings()
+        # The parts of some models have embeddings of their own with the same weights.
+        shared = [module for module in model.modules() if getattr(module, "weight", None) is embeddings.weight]
+        hooks += [module.register_forward_hook(begin) for module in shared if isinstance(module, type(embeddings))]
+        input_ids = torch.arange(tokens, device=device).unsqueeze(0) % (embeddings.weight.shape[0] - 2) + 2
         model.eval()
         with torch.enable_grad():
-            given = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), STRUCTURE: structure}
+            given = {"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids), STRUCTURE: structure}
             uncached = {"use_cache": False} if "use_cache" in signature(model.forward).parameters else {}
             answer = model(**given, **uncached)
             # Some heads call the parts of their base model, so that its own forward pass is not there.
             state = states[-1] if states else answer[0]
-            mixed = [_mixes(state, embedded[0], token) for token in range(PROBED)] if reached else []
+            asked = {0, 1, tokens // 2, tokens - 1} if reached else set()
+            return reached, any(_mixes(state, embedded[0], token) for token in asked)
     except Exception as error:
+        if STRUCTURE in str(error):
+            # A forward pass that takes no further arguments.
+            return [], False
         shown = " ".join(str(error).split())
         raise ValueError(
-            f"{name} could not be asked what its attention reads: {type(error).__name__} {shown:.200}"
+            f"{name} could not be asked what its attention reads by input_ids (1, {tokens}) and attention_mask alone, as "
+            f"Llama and BERT can: {type(error).__name__} {shown:.200}"
         ) from error
     finally:
         for hook in hooks:
             hook.remove()
         for module, was_training in training.items():
             module.training = was_training
-    if not reached:
-        raise ValueError(f"no attention of {name} {GIVES}")
-    if any(mixed):
-        raise ValueError(f"a token of {name} reads others by something else than attention that {GIVES}")
-    return list({each.module: each for each in reached}.values())
-
-
-GIVES = (
-    "is given structure through transformers' attention interface, so it would be ignored there: use a model whose "
-    "attention is, such as Llama, Qwen2, GPT-2 or BERT"
-)
 
 
 def _mixes(states: Tensor, embedded: Tensor, token: int) -> bool:
@@ -288,5 +351,5 @@ def _mixes(states: Tensor, embedded: Tensor, token: int) -> bool:
     # Weights that differ: a norm may keep the plain sum of a state as it is.
     weights = torch.arange(states.shape[-1], device=states.device, dtype=states.dtype).cos()
     (slopes,) = torch.autograd.grad((states[0, token] * weights).sum(), embedded, retain_graph=True)
-    others = torch.arange(PROBED, device=slopes.device) != token
+    others = torch.arange(slopes.shape[1], device=slopes.device) != token
     return bool((slopes[0, others] != 0).any())

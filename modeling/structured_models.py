@@ -24,6 +24,7 @@ from difflib import get_close_matches
 from functools import cache, wraps
 from inspect import Parameter, signature
 from pathlib import Path
+from types import MethodType
 from typing import Any, ClassVar
 
 import torch
@@ -32,6 +33,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.generation import GenerationMixin
 from transformers.modeling_utils import load_state_dict, safe_save_file
+from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES
 from transformers.utils import cached_file
 
 from . import numbers_in_text  # noqa: F401  # its rule is known by its name
@@ -49,7 +51,15 @@ from .structure import (
     read_position_ids,
 )
 from .structure_rules import StructureRule, ask_rule, load_rule, name_of, save_rule, takes_queries
-from .structured_attention import GIVES, IMPLEMENTATIONS, LAYER, PREFIX, STRUCTURE, GivenStructure, find_attention
+from .structured_attention import (
+    IMPLEMENTATIONS,
+    LAYER,
+    STRUCTURE,
+    GivenStructure,
+    device_of_inputs,
+    find_attention,
+    let_attention_read_structure,
+)
 from .vocabulary import PAD
 
 CONFIG_FILE, WEIGHTS_FILE = "structure_config.json", "structure.safetensors"
@@ -141,6 +151,12 @@ class StructureConfig:
             return num_coupled_relations(self.relation_range, self.levels)
         return self.num_relations or 0
 
+    @property
+    def table_shape(self) -> tuple[int, ...]:
+        """(layers or 1, relations, heads) of numbers, and head_dim beside them for vectors."""
+        width = () if self.relations_enter == "score" else (self.head_dim,)
+        return (1 if self.share_layers else self.layers, self.relations, self.heads, *width)
+
     def check_fits(self, sizes: dict[str, int], model_class: str) -> None:
         """Raise ValueError unless tables of this structure fit a model with these sizes."""
         own = {name: getattr(self, name) for name in self.SIZES}
@@ -160,13 +176,11 @@ class Structure(nn.Module):
 
     def __init__(self, config: StructureConfig, dtype: torch.dtype, device: torch.device):
         super().__init__()
-        width = () if config.relations_enter == "score" else (config.head_dim,)
-        self.shape = (1 if config.share_layers else config.layers, config.relations, config.heads, *width)
-        self.table = nn.Parameter(torch.zeros(self.shape, dtype=dtype, device=device))
+        self.table = nn.Parameter(torch.zeros(config.table_shape, dtype=dtype, device=device))
 
-    def forward(self, relations: Tensor) -> tuple[Tensor, Tensor]:
-        """Return relations and the table, to be read by every attention; PEFT may put another table in its place."""
-        return relations, self.table
+    def forward(self) -> Tensor:
+        """Return the table that every attention reads; PEFT may put another one in its place."""
+        return self.table
 
 
 @dataclass
@@ -210,6 +224,9 @@ class StructuredModel:
     own_parameters: ClassVar[tuple[str, ...]]
     """Names of the arguments of the own class's forward pass."""
 
+    own_class: ClassVar[Any]
+    """The class of the model before it took structure."""
+
     has_tables: Sequence["StructuredModel"] = ()
     """For the base of a model with a head, the model, whose `structure` has the tables."""
 
@@ -217,6 +234,16 @@ class StructuredModel:
 
     structure_rule: StructureRule | None = None
     """What derives structure where none is given."""
+
+    def __reduce_ex__(self, protocol):
+        """Return what `pickle` and `copy` make the model of again: its class is made where it is read."""
+        own: Any = super()
+        return (_new_structured, (self.own_class,), *own.__reduce_ex__(protocol)[2:])
+
+    def __setstate__(self, state):
+        own: Any = super()
+        own.__setstate__(state)
+        let_attention_read_structure(self)  # type: ignore[arg-type]  # of the own class
 
     def forward(self, *arguments, **kwargs):
         """Answer as the model's own class does, with structure: what is given, or else what the model's rule says.
@@ -454,15 +481,30 @@ class StructuredModel:
         """Return the structure of a call, with the tables as they are: each layer takes its own part of them."""
         table = None
         if relations is not None:
-            owner = self.has_tables[0] if self.has_tables else self
-            relations, table = owner.structure(relations)
+            table = self.read_table()
         enter = self.structure_config.relations_enter
         return GivenStructure(columns, relations, table, enter, position_bias, room=_room_of(cache))
+
+    def read_table(self) -> Tensor:
+        """Return the table that a call reads: of PEFT's active adapter, if it has one.
+
+        Raises:
+            ValueError: rows of a batch have several adapters.
+        """
+        owner = self.has_tables[0] if self.has_tables else self
+        try:
+            return owner.structure()
+        except TypeError as error:
+            # PEFT mixes adapters in a batch of what linear layers and embeddings read, and of nothing else.
+            raise ValueError(
+                "adapter_names gives rows of a batch several adapters, and one table of relations stands for all rows: ask "
+                "for the rows of each adapter in a call of their own, after set_adapter"
+            ) from error
 
     def check_reads_structure(self) -> None:
         """Raise ValueError if attention was given an implementation that reads no structure."""
         config: Any = self.config  # type: ignore[attr-defined]  # of the own class
-        if not config._attn_implementation.startswith(PREFIX):
+        if config._attn_implementation not in IMPLEMENTATIONS:
             raise ValueError(
                 f"attention of {type(self).__name__} is {config._attn_implementation!r} now, which reads no structure: "
                 f"choose one by model.set_attn_implementation, of {', '.join(IMPLEMENTATIONS)}"
@@ -479,11 +521,16 @@ class StructuredModel:
         Raises:
             ValueError: the implementation reads none.
         """
-        implementation = str(attn_implementation).removeprefix(PREFIX)
-        if implementation not in IMPLEMENTATIONS:
+        if attn_implementation not in IMPLEMENTATIONS:
             raise ValueError(f"structure is read by {', '.join(IMPLEMENTATIONS)}, not by {attn_implementation!r}")
         own: Any = super()
-        own.set_attn_implementation(PREFIX + implementation, *arguments, **kwargs)
+        before = self.config._attn_implementation  # type: ignore[attr-defined]  # of the own class
+        own.set_attn_implementation(attn_implementation, *arguments, **kwargs)
+        try:
+            find_attention(self)  # type: ignore[arg-type]  # of the own class
+        except ValueError:
+            own.set_attn_implementation(before)
+            raise
 
     def save_structure(
         self, folder: str | Path, *, is_main_process: bool = True, state_dict: dict[str, Tensor] | None = None
@@ -517,12 +564,8 @@ class StructuredModel:
         """Return the tables of all processes, none if another one writes; arguments are those of `save_structure`."""
         if not self.structure_config.relations:
             return {}
-        structure: Any = self.structure
-        # PEFT keeps the tables that it trains beside those that were there before.
-        if hasattr(structure, "modules_to_save"):
-            structure = structure.modules_to_save[structure.active_adapter]
         if state_dict is None:
-            table = structure.table.detach()
+            table = self.read_table().detach()
         elif not is_main_process:
             # Accelerate gathers weights in the main process alone.
             return {}
@@ -533,10 +576,10 @@ class StructuredModel:
         # Only a DTensor has it, which not every build of torch knows.
         if hasattr(table, "full_tensor"):
             table = table.full_tensor()
-        if table.shape != structure.shape:
+        if table.shape != (shape := self.structure_config.table_shape):
             raise ValueError(
-                f"{TABLE} must have the shape {tuple(structure.shape)}, got {tuple(table.shape)}: it is split over "
-                "processes; give state_dict=accelerator.get_state_dict(model)"
+                f"{TABLE} must have the shape {shape}, got {tuple(table.shape)}: it is split over processes; give "
+                "state_dict=accelerator.get_state_dict(model)"
             )
         return {"table": table.contiguous()} if is_main_process else {}
 
@@ -798,6 +841,7 @@ def _structured_class(own: Any) -> Any:
     """Return the subclass of a model's class that takes structure, of the same name."""
     own_parameters = [each for each in signature(own.forward).parameters.values() if each.kind != Parameter.VAR_KEYWORD]
     body = {
+        "own_class": own,
         "own_parameters": tuple(each.name for each in own_parameters if each.name != "self"),
         "__module__": own.__module__,
         "__doc__": own.__doc__,
@@ -808,6 +852,12 @@ def _structured_class(own: Any) -> Any:
         body[name] = _widened(getattr(own, name), getattr(mixin, name), ["structure_plan"])
     body["forward"] = _widened(own.forward, mixin.forward, [*PARTS, "position_ids"])
     return type(own.__name__, (mixin, own), body)
+
+
+def _new_structured(own: Any) -> Any:
+    """Return a model without weights, of the subclass of a class that takes structure."""
+    kind = _structured_class(own)
+    return kind.__new__(kind)
 
 
 _FILE_OPTIONS = ("cache_dir", "force_download", "token", "revision", "local_files_only", "subfolder")
@@ -901,7 +951,7 @@ def with_structure(
 
 def _make_tables(model: PreTrainedModel, config: StructureConfig, state: dict[str, Tensor] | None, source: str) -> Structure:
     """Return tables of zeros, or those that were saved; raise ValueError if these have other shapes."""
-    structure = Structure(config, torch.promote_types(model.dtype, torch.float32), model.device)
+    structure = Structure(config, torch.promote_types(model.dtype, torch.float32), device_of_inputs(model))
     if state is not None:
         own = {name: tuple(weights.shape) for name, weights in structure.state_dict().items()}
         if own != (got := {name: tuple(weights.shape) for name, weights in state.items()}):
@@ -956,9 +1006,11 @@ def _check_model(model: object) -> None:
         raise ValueError(
             f"{name} has an encoder and a decoder: structure is for models of one sequence, such as Llama or BERT"
         )
+    if name in MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES.values():
+        raise ValueError(f"{name} reads the texts of several choices in a row: structure is for one text, as BERT reads it")
     if config.get_text_config() is not config:
         raise ValueError(f"{name} reads more than text: give its language model")
-    if config._attn_implementation not in {*IMPLEMENTATIONS, *(PREFIX + each for each in IMPLEMENTATIONS)}:
+    if config._attn_implementation not in IMPLEMENTATIONS:
         raise ValueError(
             f"structure is read by attn_implementation {', '.join(IMPLEMENTATIONS)}, and this {name} has "
             f"{config._attn_implementation!r}: load it with one of these"
@@ -971,19 +1023,9 @@ def _reach(model: PreTrainedModel) -> dict[str, Any]:
     Raises:
         ValueError: something that mixes tokens would not read it, or layers differ in their heads.
     """
-    before = model.config._attn_implementation
-    try:
-        if not model._can_set_attn_implementation():
-            raise ValueError(f"no attention of {type(model).__name__} {GIVES}")
-        # Every model has this one; the others are called in the same place.
-        model.set_attn_implementation(PREFIX + "eager")
-        reached = find_attention(model)
-        if len({(each.heads, each.head_dim) for each in reached}) > 1:
-            raise ValueError(f"layers of {type(model).__name__} differ in their heads: structure is for equal layers")
-        model.set_attn_implementation(PREFIX + before.removeprefix(PREFIX))
-    except ValueError:
-        model.set_attn_implementation(before)
-        raise
+    reached = find_attention(model)
+    if len({(each.heads, each.head_dim) for each in reached}) > 1:
+        raise ValueError(f"layers of {type(model).__name__} differ in their heads: structure is for equal layers")
     for place, each in enumerate(reached):
         setattr(each.module, LAYER, place)
     return {"layers": len(reached), "heads": reached[0].heads, "head_dim": reached[0].head_dim}
@@ -992,9 +1034,22 @@ def _reach(model: PreTrainedModel) -> dict[str, Any]:
 def _take_class(model: PreTrainedModel, config: StructureConfig) -> None:
     """Make a model one of the subclass that takes structure."""
     structured: Any = model
-    own: Any = type(model)
-    structured.__class__ = _structured_class(own)
+    _set_class(model, _structured_class(type(model)))
     structured.structure_config = config
+
+
+def _set_class(model: Any, kind: Any) -> None:
+    """Make a model one of another class, and call its forward pass where an object keeps that of the class before.
+
+    Accelerate's hooks keep it as `_old_forward`, and call it from a `forward` of the object's own.
+    """
+    before, forward = type(model).forward, MethodType(kind.forward, model)
+    model.__class__ = kind
+    for name, value in list(vars(model).items()):
+        if isinstance(value, MethodType) and value.__func__ is before:
+            setattr(model, name, forward)
+        elif isinstance(getattr(value, "__wrapped__", None), MethodType) and value.__wrapped__.__func__ is before:
+            value.__wrapped__ = forward
 
 
 def _load_structure(folder_or_repo: str, files: dict[str, Any]) -> tuple[StructureConfig, dict[str, Tensor]]:
@@ -1076,7 +1131,7 @@ def coupled_generate(
         return model.generate(input_ids, attention_mask=attention_mask, position_ids=position_ids, **options)
     finally:
         if type(model) is not own:
-            model.__class__ = own
+            _set_class(model, own)
             del model.structure_config
 
 

@@ -3,6 +3,9 @@
 import copy
 import json
 import logging
+import pickle
+import subprocess
+import sys
 
 import peft
 import pytest
@@ -11,11 +14,14 @@ from structured_subjects import COLUMNS, GROUPED, RELATIONS, TOKENS, ids_of, map
 from torch import nn
 from transformers import (
     AutoConfig,
+    AutoModel,
     AutoModelForCausalLM,
     BertConfig,
+    BertForMultipleChoice,
     BertLMHeadModel,
     BloomConfig,
     BloomForCausalLM,
+    GPT2Config,
     JambaConfig,
     JambaForCausalLM,
     LlamaForCausalLM,
@@ -30,7 +36,6 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 from transformers.utils import logging as transformers_logging
 
 import longhand
-from longhand.modeling.structured_attention import PREFIX
 
 SMALL = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 JAMBA = {**SMALL, "num_key_value_heads": 2, "intermediate_size": 48, "attn_layer_period": 2, "attn_layer_offset": 1}
@@ -63,11 +68,28 @@ def of_another_vocabulary():
     return peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"]))
 
 
+def summarizing(kind):
+    """A model whose attention reads summaries of several tokens as keys."""
+    sizes = {**SMALL, "head_dim": 8, "q_lora_rank": 16, "o_lora_rank": 16, "o_groups": 1, "moe_intermediate_size": 16}
+    sizes |= {"n_routed_experts": 4, "index_n_heads": 2, "index_head_dim": 8, "num_key_value_heads": 1}
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model("deepseek_v4", **sizes, layer_types=[kind] * 2))
+
+
+def upcast(implementation):
+    """A GPT-2 that computes scores by code of its own, in eager attention alone."""
+    config = GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, reorder_and_upcast_attn=True)
+    return AutoModelForCausalLM.from_config(config, attn_implementation=implementation)
+
+
 UNFIT = {
     "bloom": (lambda: BloomForCausalLM(BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=4)), "Bloom"),
     "mamba": (lambda: MambaForCausalLM(MambaConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2)), "Mamba"),
     "stablelm": (lambda: StableLmForCausalLM(StableLmConfig(**SMALL, intermediate_size=48)), "StableLm"),
     "jamba": (lambda: JambaForCausalLM(JambaConfig(**JAMBA, use_mamba_kernels=False)), "Jamba"),
+    "several choices": (lambda: BertForMultipleChoice(BertConfig(**SMALL, intermediate_size=48)), "several choices"),
+    "summaries of 128 tokens": (lambda: summarizing("heavily_compressed_attention"), "summaries of several tokens"),
+    "summaries of 4 tokens": (lambda: summarizing("compressed_sparse_attention"), "summaries of several tokens"),
+    "scores in another precision": (lambda: upcast("eager"), "use another implementation"),
     "t5": (lambda: T5ForConditionalGeneration(T5Config(vocab_size=64, d_model=32, num_layers=1)), "encoder and a decoder"),
     "a convolution in one layer": (lambda: with_layer(Convolved), "reads others by something else"),
     "one deaf layer": (lambda: with_layer(Deaf), "reads others by something else"),
@@ -100,12 +122,14 @@ def test_other_implementations_of_attention_are_refused(implementation):
         structured().set_attn_implementation(implementation)
 
 
-def test_an_implementation_that_is_changed_behind_the_back_of_a_model_is_noticed():
+def test_an_implementation_that_is_changed_behind_the_back_of_a_model_is_read_or_noticed():
     model = structured("llama", "eager")
     expected = model(ids_of(), pair_map=map_of()).logits
     model.set_attn_implementation("sdpa")
     torch.testing.assert_close(model(ids_of(), pair_map=map_of()).logits, expected, atol=1e-5, rtol=1e-5)
-    model.config._attn_implementation = "sdpa"
+    model.config._attn_implementation = "eager"
+    assert torch.equal(model(ids_of(), pair_map=map_of()).logits, expected)
+    model.config._attn_implementation = "flash_attention_2"
     with pytest.raises(ValueError, match="set_attn_implementation"):
         model(ids_of(), pair_map=map_of())
     with pytest.raises(ValueError, match="set_attn_implementation"):
@@ -219,14 +243,13 @@ def test_attention_to_another_text_takes_no_structure(given, reason, others):
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("given", [{"pair_map": map_of()}, {"position_bias": torch.zeros(1, 1, TOKENS, TOKENS)}])
-def test_summaries_of_several_tokens_are_no_keys_of_structure(given):
-    sizes = {**SMALL, "head_dim": 8, "q_lora_rank": 16, "o_lora_rank": 16, "o_groups": 1, "moe_intermediate_size": 16}
-    sizes |= {"n_routed_experts": 4, "index_n_heads": 2, "index_head_dim": 8, "num_key_value_heads": 1}
-    config = AutoConfig.for_model("deepseek_v4", **sizes, layer_types=["compressed_sparse_attention"] * 2)
-    model = longhand.with_structure(AutoModelForCausalLM.from_config(config).eval(), num_relations=RELATIONS)
-    with pytest.raises(ValueError, match="summaries of several tokens"):
-        model(ids_of(), **given)
+def test_an_implementation_in_which_structure_would_be_ignored_is_refused():
+    model = longhand.with_structure(upcast("sdpa"), num_relations=RELATIONS)
+    for part in (model, model.base_model):
+        with pytest.raises(ValueError, match="'eager', so it would be ignored"):
+            part.set_attn_implementation("eager")
+    assert model.config._attn_implementation == "sdpa"
+    assert model(ids_of(), pair_map=map_of()).logits.isfinite().all()
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "bert"])
@@ -297,7 +320,7 @@ def test_an_auto_class_says_that_it_does_not_use_the_structure_of_a_folder(tmp_p
         transformers_logging.set_verbosity(before)
     assert type(loaded) is LlamaForCausalLM and {*report["unexpected_keys"]} == {"structure.table"}
     assert any("structure.table" in line for line in said)
-    assert PREFIX not in json.dumps(json.loads((tmp_path / "config.json").read_text()))
+    assert "longhand" not in (tmp_path / "config.json").read_text()
 
 
 def test_structure_of_another_model_and_damaged_files_are_refused(tmp_path):
@@ -325,3 +348,32 @@ def test_damaged_weights_are_refused_in_one_line(tmp_path):
     (tmp_path / "other" / "structure.safetensors").replace(tmp_path / "structure.safetensors")
     with pytest.raises(ValueError, match="must hold"):
         longhand.with_structure(plain(), tmp_path)
+
+
+def test_the_base_of_a_model_is_saved_with_its_structure(tmp_path):
+    model = structured("llama")
+    model.base_model.save_pretrained(tmp_path)
+    again = longhand.with_structure(AutoModel.from_pretrained(tmp_path, attn_implementation="eager"), tmp_path)
+    assert torch.equal(again(ids_of(), pair_map=map_of())[0], model.base_model(ids_of(), pair_map=map_of())[0])
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3", "bert"])
+def test_a_pickled_model_is_the_same_model(kind, tmp_path):
+    model = structured(kind)
+    expected = model(ids_of(), pair_map=map_of()).logits
+    torch.save(model, tmp_path / "model.pt")
+    for again in (pickle.loads(pickle.dumps(model)), torch.load(tmp_path / "model.pt", weights_only=False)):
+        assert type(again) is type(model)
+        assert torch.equal(again(ids_of(), pair_map=map_of()).logits, expected)
+        assert again.base_model.has_tables == [again]
+
+
+@pytest.mark.slow
+def test_a_pickled_model_is_the_same_where_no_model_has_structure_yet(tmp_path):
+    model = structured()
+    torch.save((model, ids_of(), map_of(), model(ids_of(), pair_map=map_of()).logits), tmp_path / "model.pt")
+    program = (
+        "import sys, torch; model, ids, given, expected = torch.load(sys.argv[1], weights_only=False); "
+        "assert torch.equal(model(ids, pair_map=given).logits, expected)"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "model.pt")], check=True)

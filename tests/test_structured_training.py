@@ -1,5 +1,6 @@
 """Models of others learn structure by the ways that their users know: Trainer, PEFT, TRL, Accelerate, torch.compile, DDP."""
 
+import inspect
 import os
 import subprocess
 import sys
@@ -93,6 +94,66 @@ def test_lora_beside_tables_is_saved_and_loaded_by_peft(tmp_path):
     assert torch.equal(alone.structure.table, table)
     merged = adapted.merge_and_unload()
     torch.testing.assert_close(merged(ids_of(), pair_map=map_of()).logits, output, atol=1e-4, rtol=1e-4)
+
+
+def test_the_structure_that_is_saved_is_what_a_call_reads(tmp_path):
+    model = structured()
+    adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"], modules_to_save=["structure"])).eval()
+    adapted.add_adapter("without tables", peft.LoraConfig(target_modules=["q_proj"]))
+    before = model.structure.original_module.table.clone()
+    with torch.no_grad():
+        model.structure.modules_to_save["default"].table.add_(1.0)
+
+    def saved():
+        model.save_structure(tmp_path)
+        return longhand.with_structure(plain(), tmp_path).structure.table
+
+    assert torch.equal(saved(), before + 1)
+    with adapted.disable_adapter():
+        assert torch.equal(saved(), before)
+    adapted.set_adapter("without tables")
+    assert torch.equal(saved(), before)
+    assert torch.equal(adapted(ids_of(), pair_map=map_of()).logits, structured()(ids_of(), pair_map=map_of()).logits)
+    adapted.set_adapter("default")
+    names = ["default", "without tables"]
+    assert adapted(ids_of(), adapter_names=names).logits.isfinite().all()
+    for rows in (1, 2):
+        with pytest.raises(ValueError, match="adapter_names") as refusal:
+            adapted(ids_of(), pair_map=map_of(rows), adapter_names=names)
+        assert "\n" not in str(refusal.value)
+
+
+def hooked(model):
+    from accelerate.hooks import ModelHook, add_hook_to_module
+
+    return add_hook_to_module(model, ModelHook())
+
+
+def dispatched(model):
+    from accelerate import dispatch_model
+
+    return dispatch_model(model, {"": "cpu"}, main_device="cpu", force_hooks=True)
+
+
+def offloaded(model):
+    from accelerate import cpu_offload
+
+    return cpu_offload(model, execution_device="cpu")
+
+
+@pytest.mark.parametrize("place", [hooked, dispatched, offloaded])
+@pytest.mark.parametrize("kind", ["llama", "bert"])
+def test_a_model_that_accelerate_dispatched_carries_structure(kind, place):
+    expected = structured(kind)
+    model = longhand.with_structure(place(plain(kind)), num_relations=RELATIONS)
+    assert "pair_map" in inspect.signature(model.forward).parameters
+    with torch.no_grad():
+        model.structure.table.copy_(expected.structure.table)
+    for changed, own in ((model, expected), (model.base_model, expected.base_model)):
+        assert torch.equal(changed(ids_of(), pair_map=map_of())[0], own(ids_of(), pair_map=map_of())[0])
+    for changed in (model, expected):
+        changed(ids_of(), pair_map=map_of())[0].square().mean().backward()
+    assert torch.equal(model.structure.table.grad, expected.structure.table.grad)
 
 
 @pytest.mark.slow
