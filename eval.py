@@ -35,7 +35,15 @@ from longhand.hub_cards.checkpoints.checkpoint import (
 )
 from longhand.hub_cards.checkpoints.load import OtherModel, describe_zoo, is_in_zoo, load_checkpoint, locate
 from longhand.hub_cards.checkpoints.solver import answers_of
-from longhand.hub_cards.commands import OneLineParser, holding, interruptible, read_numbers, refusing_in_one_line
+from longhand.hub_cards.commands import (
+    OneLineParser,
+    command_of,
+    holding,
+    interruptible,
+    read_numbers,
+    refusing_in_one_line,
+    with_commands,
+)
 from longhand.hub_cards.recipes import RECIPE_FILE
 from longhand.hub_cards.result_rows import CERTIFICATES_FILE, LARGEST, RESULTS_FILE, Row, read_results, write_results
 from longhand.modeling.checks import check_integer
@@ -129,11 +137,11 @@ def parse_arguments(arguments: list[str] | None) -> Options:
         ValueError: lengths are not legal.
     """
     parser = OneLineParser(
-        prog="python eval.py",
+        prog=command_of("eval"),
         description=__doc__.splitlines()[0],
-        epilog=EXAMPLES,
+        epilog=with_commands(EXAMPLES),
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="python eval.py MODEL [MODEL ...] [OPTIONS]",
+        usage=f"{command_of('eval')} MODEL [MODEL ...] [OPTIONS]",
     )
     described = (
         "a folder, a Hub id, or a name of --list; several are compared by name, and those whose recipes differ in their "

@@ -25,12 +25,14 @@ from longhand.data.proofs.check import Check
 from longhand.data.tasks.column_task import ColumnTask
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, Checkpoint, is_certified
 from longhand.hub_cards.commands import (
+    command_of,
     holding,
     interruptible,
     one_line,
     read_object,
     refusing_in_one_line,
     shell_word,
+    with_commands,
     write_atomically,
 )
 from longhand.hub_cards.recipes import describe_recipes
@@ -115,7 +117,7 @@ def show_help(arguments: list[str]) -> None:
     """Print all recipes, or the arguments of one with its values."""
     with refusing_in_one_line():
         if not arguments:
-            print(f"{USAGE}\n{describe_recipes()}")
+            print(f"{with_commands(USAGE)}\n{describe_recipes()}")
             return
         given = read_arguments(arguments)
         given.parser.set_defaults(**given.values)
@@ -200,7 +202,7 @@ def write_task(found: "Learned", file: Path) -> str:
     if file.exists():
         raise ValueError(f"--write_plugin: {file} exists already")
     write_atomically(file, plugin_source(found))
-    return f"wrote {file}: read it, change it, and train it by python train.py columns --plugin {file}"
+    return f"wrote {file}: read it, change it, and train it by {command_of('train')} columns --plugin {shell_word(file)}"
 
 
 def dry_run(run: Run) -> str:
@@ -364,7 +366,7 @@ def what_next(run: Run) -> list[str]:
     plugins = "".join(
         f" --plugin {shell_word(run.folder / plugin.name)}" for plugin in run.plugins if task.transducer is None
     )
-    return [f"  python eval.py {shell_word(run.folder)} {option}{plugins}" for option in options]
+    return [f"  {command_of('eval')} {shell_word(run.folder)} {option}{plugins}" for option in options]
 
 
 def going_on(arguments: list[str], run: Run) -> str:
@@ -380,7 +382,7 @@ def going_on(arguments: list[str], run: Run) -> str:
                 next(words, None)
         elif name != "--resume":
             kept.append(word)
-    return shlex.join(["python", "train.py", *kept, *(word for pair in changed.items() for word in pair)])
+    return f"{command_of('train')} {shlex.join([*kept, *(word for pair in changed.items() for word in pair)])}"
 
 
 def publish(run: Run, repo_id: str, finished: Checkpoint | None) -> None:

@@ -10,8 +10,10 @@ import argparse
 import errno
 import json
 import os
+import re
 import secrets
 import shlex
+import shutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -24,7 +26,8 @@ from filelock import FileLock, Timeout
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
-CITATION_FILE = Path(__file__).parents[1] / "CITATION.cff"
+PACKAGE_FOLDER = Path(__file__).parents[1]
+CITATION_FILE = PACKAGE_FOLDER / "CITATION.cff"
 LOCK_FILE = ".longhand.lock"
 TEMPORARY_FILES = ".*.partial"
 """The names under which `write_atomically` writes; a kill may leave such a file."""
@@ -129,6 +132,34 @@ def read_text(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} cannot be read: {error}") from error
+
+
+def command_of(name: str) -> str:
+    """How `train` or `eval` is called where the user stands: `python eval.py` beside the file, and else as it is installed."""
+    file = Path(f"{name}.py")
+    if file.is_file() and file.samefile(PACKAGE_FOLDER / file):
+        return f"python {file}"
+    script = f"longhand-{name}"
+    return script if shutil.which(script) else f"python -m longhand.{name}"
+
+
+def launched_train(configuration: str, options: str = "") -> str:
+    """What stands behind `accelerate launch --config_file`: a configuration of the package, and how it finds `train.py`."""
+    is_here = command_of("train") == "python train.py"
+    folder = Path("hub_cards", "launch") if is_here else PACKAGE_FOLDER / "hub_cards" / "launch"
+    return f"{shell_word(folder / configuration)} {options}{'train.py' if is_here else '--module longhand.train'}"
+
+
+def with_commands(text: str) -> str:
+    """A text in which `python train.py` and `python eval.py` are called as by `command_of`; columns of remarks stay aligned."""
+
+    def called(found: re.Match[str]) -> str:
+        new = command_of(found["name"]) + found["rest"]
+        return f"{new}  ".ljust(len(found[0])) if found["gap"] else new
+
+    for name in ("gpus.yaml", "cpus.yaml"):
+        text = text.replace(f"hub_cards/launch/{name} train.py", launched_train(name))
+    return re.sub(r"python (?P<name>train|eval)\.py(?P<rest>[^\n]*?)(?P<gap>   *(?=\S)|(?=\n|$))", called, text)
 
 
 def read_citation() -> dict[str, Any]:

@@ -27,7 +27,14 @@ from longhand.data.tasks.plugins import add_plugin_option, load_plugin
 from longhand.data.tasks.registry import TASKS, find_task
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.load import load_checkpoint, locate
-from longhand.hub_cards.commands import OneLineParser, check_repo_id, interruptible, refusing_in_one_line, write_atomically
+from longhand.hub_cards.commands import (
+    OneLineParser,
+    check_repo_id,
+    command_of,
+    interruptible,
+    refusing_in_one_line,
+    write_atomically,
+)
 from longhand.hub_cards.evaluation import reading
 from longhand.hub_cards.evaluation.other_models import SPARE_TOKENS, problem_texts
 from longhand.modeling.checks import check_integer
@@ -133,7 +140,7 @@ def task_of(source: str) -> Task:
     """
     checkpoint = load_checkpoint(locate(source))
     if not checkpoint.task.family.writes:
-        raise ValueError(f"--model {source} writes no text: lm-evaluation-harness measures models that do, take eval.py")
+        raise ValueError(f"--model {source} writes no text: lm-evaluation-harness measures models that do, take {command_of('eval')}")
     return checkpoint.task
 
 

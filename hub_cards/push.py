@@ -32,7 +32,7 @@ from longhand.data.splits import SPLITS
 from longhand.data.tasks.plugins import add_plugin_option, load_plugin
 from longhand.data.tasks.registry import TASKS, build_task
 from longhand.hub_cards.checkpoints.load import lacks_code, locate, read_checkpoint, unpack
-from longhand.hub_cards.commands import OneLineParser, holding, interruptible, refusing_in_one_line
+from longhand.hub_cards.commands import OneLineParser, command_of, holding, interruptible, refusing_in_one_line
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.dataset import (
     GeneratedDataset,
@@ -67,7 +67,8 @@ def add_model(content) -> None:
       python -m longhand.hub_cards.push model outputs/addition user/addition --yes    pushes them
       python -m longhand.hub_cards.push model outputs/addition user/addition --private --revision trial --yes
     """
-    described = f"folder of a checkpoint, as train.py writes it ({CHECKPOINTS_FOLDER}/ stays), or a name of eval.py --list"
+    listed = f"{command_of('eval')} --list"
+    described = f"folder of a checkpoint, as train.py writes it ({CHECKPOINTS_FOLDER}/ stays), or a name of {listed}"
     content.add_argument("folder", type=Path, help=described)
     content.add_argument("--dataset", metavar="USER/NAME", help="dataset of its task on the Hub, named on the card")
     described = "also push Python files that longhand did not write for this model, changed or additional; read them first"

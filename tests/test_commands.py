@@ -18,6 +18,7 @@ from test_train import SMALL, refusal
 
 from longhand import eval as evaluation
 from longhand import train
+from longhand.data import TASKS
 from longhand.hub_cards import commands
 from longhand.hub_cards import push as push_cli
 from longhand.hub_cards.commands import LOCK_FILE, holding, interruptible, write_atomically
@@ -229,3 +230,35 @@ def test_commands_refuse_a_folder_that_another_process_holds_and_write_nothing(m
         evaluation.main([str(run), "--ask", "1+2"])
     assert {path: path.stat().st_mtime_ns for path in main_job.rglob("*")} == before
     assert not list((tmp_path / "empty").iterdir())
+
+
+@pytest.mark.parametrize("name", ["train", "eval"])
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_command_is_told_as_it_works_where_the_user_stands(name, installed, tmp_path, monkeypatch):
+    monkeypatch.chdir(Path(train.__file__).parent)
+    text = f"python {name}.py outputs/mine"
+    assert commands.with_commands(text) == text
+    monkeypatch.chdir(tmp_path)
+    Path(f"{name}.py").write_text("another file of this name")
+    monkeypatch.setattr(commands.shutil, "which", lambda script: f"/bin/{script}" if installed else None)
+    told = shlex.split(commands.with_commands(text))
+    assert told == [*([f"longhand-{name}"] if installed else ["python", "-m", f"longhand.{name}"]), "outputs/mine"]
+    assert f"{name}.py" not in commands.with_commands(train.USAGE + evaluation.EXAMPLES)
+
+
+@pytest.mark.slow
+def test_commands_of_a_run_of_a_machine_that_was_found_work_where_they_say(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "larger"
+    few = [*"--max_steps 1 --eval_steps 1 --validation_samples 2 --test_lengths 2 --test_samples 2".split()]
+    function = ["--function", "lambda a, b: max(a, b)", "--base", "2", "--name", "larger_of_bits"]
+    train.main(["columns", *function, *few, "--until_certified", "False", "--use_cpu", "True", "--output_dir", str(folder)])
+    told = [shlex.split(line) for line in capsys.readouterr().out.partition("what next:")[2].splitlines() if line.strip()]
+    ask = next(words for words in told if "--ask" in words)
+    evaluation.main(ask[ask.index(str(folder)) :])
+    card = (folder / "README.md").read_text()
+    command = next(line for line in card.partition("## Reproduce")[2].splitlines() if line.startswith("python"))
+    TASKS.pop("larger_of_bits")
+    monkeypatch.chdir(folder)
+    assert parse_run(shlex.split(command)[3:]).task.name == "larger_of_bits"
+    TASKS.pop("larger_of_bits")

@@ -41,7 +41,7 @@ from longhand.hub_cards.checkpoints.checkpoint import (
     is_certified,
 )
 from longhand.hub_cards.checkpoints.covered_files import check_covered
-from longhand.hub_cards.commands import one_line, read_object, shell_word, write_atomically
+from longhand.hub_cards.commands import command_of, one_line, read_object, shell_word, write_atomically
 from longhand.hub_cards.result_rows import Row, hardware
 
 VERIFIER = Path(check.__file__).with_name(VERIFIER_FILE)
@@ -60,7 +60,7 @@ def fitting_certificate(folder: Path, weights: str, task: Task) -> dict[str, obj
     file = folder / CERTIFICATE_FILE
     if not file.is_file():
         return None
-    advice = f"run eval.py {folder} --certify again"
+    advice = f"run {command_of('eval')} {shell_word(folder)} --certify again"
     try:
         certificate = read_stated(file)
     except ValueError as reason:
@@ -129,7 +129,7 @@ def read_certificate(checkpoint: Checkpoint) -> dict[str, object] | None:
     if proves(checkpoint.certificate):
         check_certifiable(checkpoint)
     file, model, task = checkpoint.folder / CERTIFICATE_FILE, checkpoint.model, checkpoint.task
-    again = f"run eval.py {checkpoint.folder} --certify again"
+    again = f"run {command_of('eval')} {shell_word(checkpoint.folder)} --certify again"
     try:
         if checkpoint.certificate["kind"] == SINGLE_LENGTHS:
             return _prove_lengths_again(checkpoint.certificate, checkpoint)
@@ -152,7 +152,7 @@ def _prove_lengths_again(stated: Row, checkpoint: Checkpoint) -> Row:
     except ValueError as error:
         file = checkpoint.folder / CERTIFICATE_FILE
         # The command keeps what the file says of other lengths, as long as there is one.
-        again = f"remove it and run eval.py {checkpoint.folder} --certify --lengths ... again"
+        again = f"remove it and run {command_of('eval')} {shell_word(checkpoint.folder)} --certify --lengths ... again"
         raise ValueError(f"{file}, {error}: {again}") from error
 
 

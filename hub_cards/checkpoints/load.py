@@ -41,7 +41,7 @@ from longhand.hub_cards.checkpoints.checkpoint import (
     save_code,
 )
 from longhand.hub_cards.checkpoints.covered_files import imported_files
-from longhand.hub_cards.commands import one_line, read_object, write_atomically
+from longhand.hub_cards.commands import command_of, one_line, read_object, write_atomically
 from longhand.hub_cards.recipes import RECIPE_FILE, learned_facts, list_recipes, read_recipe
 from longhand.hub_cards.result_rows import RESULTS_FILE, read_results
 from longhand.modeling import CoupledGPTConfig, PairwiseBertConfig
@@ -233,7 +233,7 @@ def complete_checkpoint(last: Checkpoint, best: Checkpoint | None) -> Checkpoint
         if any(row.get("weights") != weights for row in own):
             raise ValueError(
                 f"{file} is of another checkpoint: {name} has other weights or another configuration; remove the file, or "
-                "take that of a new evaluation by eval.py"
+                "take that of a new evaluation"
             )
     task = last.own_task
     assert task is not None, "a checkpoint whose recipe and configuration name no task was not loaded above"
@@ -350,9 +350,9 @@ def _snapshot(source: str, revision: str | None, patterns: list[str]) -> Path:
         if any(isinstance(one, RevisionNotFoundError) for one in (error, error.__cause__)):
             raise ValueError(f"--revision {revision}: the repository {source} has no such branch, tag or commit") from error
         close = get_close_matches(source, list_zoo(), n=3)
-        meant = f"did you mean {' or '.join(close)} of eval.py --list? " if close else ""
+        meant = f"did you mean {' or '.join(close)} of {command_of('eval')} --list? " if close else ""
         if source in list_recipes():
-            meant = f"it is a recipe, train it first: python train.py {source}. "
+            meant = f"it is a recipe, train it first: {command_of('train')} {source}. "
         answers = [getattr(one, "response", None) for one in (error, error.__cause__)]
         answered = any(answer is not None and answer.status_code < 500 for answer in answers)
         missing = answered or isinstance(error, HFValidationError)

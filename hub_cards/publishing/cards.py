@@ -127,6 +127,8 @@ def render_card(checkpoint: Checkpoint, repo_id: str | None = None, dataset: str
         _metadata(checkpoint, title, dataset),
         title=plain(title),
         source=source,
+        # The table of a machine that was found is beside the recipe, or in the repository.
+        retrained=source if learned and (repo_id or shipped) else RECIPE_FILE,
         # With a capital at its beginning, without a full stop.
         description=description[:1].upper() + description[1:].rstrip("."),
         ideas=family_card(task).ideas(task, config),

@@ -6,8 +6,9 @@ Trainer would take it without a word. Here it becomes arguments of the run, whic
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-LAUNCH_FILES = "hub_cards/launch"
-CPUS_FILE, GPUS_FILE = f"{LAUNCH_FILES}/cpus.yaml", f"{LAUNCH_FILES}/gpus.yaml"
+from longhand.hub_cards.commands import launched_train
+
+CPUS_FILE, GPUS_FILE = "cpus.yaml", "gpus.yaml"
 CONFIGURATIONS = Path(__file__).parents[1] / "launch"
 """Configurations for `accelerate launch --config_file`: several GPUs, several nodes, CPUs."""
 
@@ -39,7 +40,7 @@ def refuse_dividing(name: str) -> None:
     raise ValueError(
         f"{name} is not supported: it divides a model among processes, and every recipe's fits into each of them (the "
         f"largest has {LARGEST_MODEL // 10**6} million parameters, 1 GB with its optimizer); a run divides batches: "
-        f"leave it out, or take accelerate launch --config_file {GPUS_FILE}"
+        f"leave it out, or take accelerate launch --config_file {launched_train(GPUS_FILE)} ..."
     )
 
 
@@ -100,7 +101,7 @@ def lacking_processes(environment: Mapping[str, str]) -> str | None:
         return None
     return (
         "note: accelerate launch was asked for several processes and started one, since it does not see several GPUs; "
-        f"two on CPUs are: accelerate launch --config_file {CPUS_FILE} train.py ... --use_cpu True"
+        f"two on CPUs are: accelerate launch --config_file {launched_train(CPUS_FILE)} ... --use_cpu True"
     )
 
 
@@ -109,8 +110,8 @@ def idle_gpus(environment: Mapping[str, str], gpus: int) -> str | None:
     if gpus < 2 or "WORLD_SIZE" in environment:
         return None
     return (
-        f"note: trains on one of {gpus} GPUs; a process for each: accelerate launch --config_file {GPUS_FILE} "
-        f"--num_processes {gpus} train.py ..."
+        f"note: trains on one of {gpus} GPUs; a process for each: accelerate launch --config_file "
+        f"{launched_train(GPUS_FILE, f'--num_processes {gpus} ')} ..."
     )
 
 

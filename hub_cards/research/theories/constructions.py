@@ -36,6 +36,7 @@ from pathlib import Path
 import torch
 
 from longhand.data.tasks.registry import task_from_recipe
+from longhand.hub_cards.commands import command_of
 from longhand.hub_cards.recipes import RECIPE_FILE, write_recipe
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.checks import check_integer
@@ -417,4 +418,4 @@ def run(name: str, max_length: int, folder: Path | None = None) -> None:
     command = f"python -m longhand.hub_cards.research constructions {name} --max_length {capacity}"
     recipe = {"recipe": folder.name, "description": description, "command": command, **task.describe()}
     write_recipe(recipe, folder / RECIPE_FILE)
-    print(f"wrote {folder}: {description}\nnext: python eval.py {folder} --lengths {max_length}")
+    print(f"wrote {folder}: {description}\nnext: {command_of('eval')} {folder} --lengths {max_length}")
