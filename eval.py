@@ -3,6 +3,10 @@
 The story, from top to bottom: options, loading, then one of three acts: answer a question, prove, or measure.
 """
 
+# First of all: imports take seconds.
+from longhand.hub_cards.starting import all_is_imported
+
+# isort: split
 import argparse
 import math
 import re
@@ -13,7 +17,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import chain, product
 from pathlib import Path
 
-# First of all: torch reads once how threads wait.
+# Before what imports torch, which reads once how threads wait.
 from longhand.hub_cards.threads import use_helpful_threads
 
 # isort: split
@@ -47,6 +51,8 @@ from longhand.hub_cards.commands import (
 from longhand.hub_cards.recipes import RECIPE_FILE
 from longhand.hub_cards.result_rows import CERTIFICATES_FILE, LARGEST, RESULTS_FILE, Row, read_results, write_results
 from longhand.modeling.checks import check_integer
+
+all_is_imported()
 
 EXAMPLES = """examples
   python eval.py addition --ask "653+49"

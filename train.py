@@ -1,5 +1,9 @@
 """Train a model by a recipe, certify and evaluate it, write its folder and its card, and push it."""
 
+# First of all: imports take seconds.
+from longhand.hub_cards.starting import all_is_imported
+
+# isort: split
 import os
 import shlex
 import sys
@@ -9,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-# First of all: torch reads once how threads wait.
+# Before what imports torch, which reads once how threads wait.
 from longhand.hub_cards.threads import use_helpful_threads
 
 # isort: split
@@ -68,6 +72,8 @@ from longhand.hub_cards.training.trainer import (
 
 if TYPE_CHECKING:
     from longhand.data.learning.report import Learned
+
+all_is_imported()
 
 CHECKPOINTS_PLOT = "checkpoints.png"
 FEWEST_DRAWN = 3

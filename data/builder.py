@@ -223,6 +223,9 @@ class TaskDatasetConfig(datasets.BuilderConfig):
         made_of = [self.task_fields, self.min_length, self.max_length, dict(self.num_samples), self.seed, self.messages]
         made_of += [asdict(self.structure)] if self.structure != NO_STRUCTURE else []
         made_of += [self.made] if self.rows else []
+        if plugin_hashes(find_task(self.task)):
+            # A plugin may open a table of its own not before its first problem.
+            _longest_rows(build_task(self.task, **self.task_fields), self.max_length, self.structure)
         made_of += plugin_hashes(find_task(self.task))
         return f"{self.name}-{hashlib.sha256(json.dumps(made_of, sort_keys=True, default=int).encode()).hexdigest()[:16]}"
 
@@ -425,6 +428,8 @@ def load_task_dataset(
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise ValueError(f"{name} must be True or False, got {flag!r}")
+    if isinstance(split, (list, tuple)):
+        raise ValueError(f"split must be one text, such as 'train', or None for all splits, got {split!r}")
     split = None if split is None else str(split)
     names = SPLITS if split is None else [part.partition("[")[0] for part in split.split("+")]
     if not isinstance(num_samples, Mapping):

@@ -85,7 +85,15 @@ def refusing_in_one_line(*more: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def interruptible(advice: str) -> Iterator[None]:
-    """End the program with one line on Ctrl-C (exit status 130), if nobody reads its output (141) or memory ends (1)."""
+    """End the program with one line on Ctrl-C (exit status 130), if nobody reads its output (141) or memory ends (1).
+
+    Without a standard output, as by `>&-`, it ends at once (2). Without a standard error, nobody wants its lines.
+    """
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:
+        print("error: standard output is closed, and nothing could be written to it: take > /dev/null", file=sys.stderr)
+        raise SystemExit(2)
     before = sys.unraisablehook
 
     def interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:
@@ -135,7 +143,7 @@ def read_text(file: Path) -> str:
 
 
 def command_of(name: str) -> str:
-    """How `train` or `eval` is called where the user stands: `python eval.py` beside the file, and else as it is installed."""
+    """How `train` or `eval` is called where the user stands: `python eval.py` beside the file, else as it is installed."""
     file = Path(f"{name}.py")
     if file.is_file() and file.samefile(PACKAGE_FOLDER / file):
         return f"python {file}"
@@ -151,7 +159,7 @@ def launched_train(configuration: str, options: str = "") -> str:
 
 
 def with_commands(text: str) -> str:
-    """A text in which `python train.py` and `python eval.py` are called as by `command_of`; columns of remarks stay aligned."""
+    """A text in which `python train.py` and `python eval.py` are called as by `command_of`; remarks stay aligned."""
 
     def called(found: re.Match[str]) -> str:
         new = command_of(found["name"]) + found["rest"]

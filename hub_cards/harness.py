@@ -140,7 +140,9 @@ def task_of(source: str) -> Task:
     """
     checkpoint = load_checkpoint(locate(source))
     if not checkpoint.task.family.writes:
-        raise ValueError(f"--model {source} writes no text: lm-evaluation-harness measures models that do, take {command_of('eval')}")
+        raise ValueError(
+            f"--model {source} writes no text: lm-evaluation-harness measures models that do, take {command_of('eval')}"
+        )
     return checkpoint.task
 
 

@@ -1,5 +1,6 @@
 """How commands end, files that are written whole or not at all, and folders that one process at a time writes into."""
 
+import ast
 import errno
 import os
 import shlex
@@ -13,6 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+from cases import drawn
 from refusals import refusal as refused
 from test_train import SMALL, refusal
 
@@ -250,7 +252,18 @@ def test_a_command_is_told_as_it_works_where_the_user_stands(name, installed, tm
 def test_commands_of_a_run_of_a_machine_that_was_found_work_where_they_say(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "larger"
-    few = [*"--max_steps 1 --eval_steps 1 --validation_samples 2 --test_lengths 2 --test_samples 2".split()]
+    few = [
+        "--max_steps",
+        "1",
+        "--eval_steps",
+        "1",
+        "--validation_samples",
+        "2",
+        "--test_lengths",
+        "2",
+        "--test_samples",
+        "2",
+    ]
     function = ["--function", "lambda a, b: max(a, b)", "--base", "2", "--name", "larger_of_bits"]
     train.main(["columns", *function, *few, "--until_certified", "False", "--use_cpu", "True", "--output_dir", str(folder)])
     told = [shlex.split(line) for line in capsys.readouterr().out.partition("what next:")[2].splitlines() if line.strip()]
@@ -262,3 +275,32 @@ def test_commands_of_a_run_of_a_machine_that_was_found_work_where_they_say(tmp_p
     monkeypatch.chdir(folder)
     assert parse_run(shlex.split(command)[3:]).task.name == "larger_of_bits"
     TASKS.pop("larger_of_bits")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", drawn(["eval", "train", "hub_cards.push", "hub_cards.page", "hub_cards.harness"], 1))
+def test_a_command_without_an_output_ends_in_one_line(module, tmp_path):
+    words = {"train": ["--list"], "eval": ["addition", "--ask", "1+2"], "hub_cards.harness": ["--tasks", "copy", "out"]}
+    code = f"import sys; sys.stdout = None; from longhand.{module}{'.__main__' * (module == 'hub_cards.page')} import main; "
+    code += f"main({words.get(module, ['--help'])})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "standard output is closed" in done.stderr
+
+
+@pytest.mark.slow
+def test_ctrl_c_during_imports_ends_a_command_in_one_line(tmp_path):
+    (tmp_path / "torch.py").write_text("raise KeyboardInterrupt")
+    for file in (train.__file__, evaluation.__file__):
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+        done = subprocess.run([sys.executable, file], env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode in (-signal.SIGINT, 130) and done.stderr.strip().count("\n") == 0
+        assert done.stderr.strip().startswith("interrupted")
+
+
+def test_no_progress_bar_reaches_a_file():
+    for file in Path(train.__file__).parent.rglob("*.py"):
+        if "tests" in file.parts:
+            continue
+        for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and getattr(call.func, "id", getattr(call.func, "attr", "")) == "tqdm":
+                assert "disable" in [option.arg for option in call.keywords], f"{file}:{call.lineno}"

@@ -227,3 +227,15 @@ def test_a_rule_in_a_home_folder_is_published_and_made_again_from_its_card(rule,
         (made,) = (empty / "outputs").iterdir()
         assert (made / "certificate.json").is_file()
         assert ask(empty, "-m", "longhand.eval", str(made), "--ask", "13").split()[-1] == str(int(is_right("13")))
+
+
+def test_a_function_that_changes_is_refused_for_that():
+    calls = 0
+
+    def changing(number: int) -> int:
+        nonlocal calls
+        calls += 1
+        return calls // 7 % 2 if number > 1000 else number % 2
+
+    with pytest.raises(Refused, match="when it is asked again"):
+        learn_task(changing, seconds=20)

@@ -199,6 +199,42 @@ def test_rows_are_made_anew_if_a_module_changes_that_a_plugin_imports(kind, tmp_
     assert {Path(path).name for path in HELPERS} == {Path(name).name for name in files}
 
 
+READING = {
+    "when it is loaded": "CAP = int(open(FILE).read())",
+    "when it solves": "class _Late:\n    def __index__(self):\n        return int(FILE.read_text())\n\n\nCAP = _Late()",
+    "by a library": "CAP = int(np.loadtxt(FILE))",
+}
+"""How a plugin may read a number from a file of its own."""
+
+CAPPED = """
+from pathlib import Path
+import numpy as np
+from longhand.data import ColumnTask, register_task
+
+FILE = Path(__file__).with_name("cap.txt")
+{reading}
+
+@register_task
+class Capped(ColumnTask):
+    name, operands, alphabet, flush = "capped", 1, "0123456789", 0
+
+    def step(self, carry, symbols):
+        return min(symbols[0], range(10)[CAP]), 0
+"""
+
+
+@pytest.mark.parametrize("kind", READING)
+def test_rows_are_made_anew_if_a_file_changes_that_a_plugin_reads(kind, tmp_path):
+    (tmp_path / "capped.py").write_text(CAPPED.format(reading=READING[kind]))
+    for cap in (1, 2, 1):
+        forget_plugins()
+        (tmp_path / "cap.txt").write_text(f"{cap}")
+        options = {"max_length": 4, "min_length": 4, "num_samples": 30, "plugin": tmp_path / "capped.py"}
+        rows = load_task_dataset("capped", **options, cache_dir=str(tmp_path / "cache"))
+        assert max(max(answer) for answer in rows["answer"]) == str(cap)
+    assert {Path(path).name for path in HELPERS} == {"cap.txt"}
+
+
 def test_the_source_of_a_plugin_is_what_was_loaded(tmp_path):
     code = MAXIMUM.read_text() + "# as it was loaded: \N{DEGREE SIGN}\n"
     (tmp_path / "maximum.py").write_text(code, encoding="utf-8")

@@ -98,7 +98,7 @@ def learn_task(
         words = operands.words
         asked = AskedFunction(operands.function, words, seconds)
         known.append(asked)
-        finding = find(asked)
+        finding = find_unless_changing(asked)
         task, found = task_of(finding, words, name, source, write_states)
         compared = compare_answers(task, finding, asked)
     checked = f"{finding.tests.sentence}; {compared:,} whole answers agree"
@@ -120,6 +120,19 @@ def task_of(finding: Finding, words: Words, name: str, source: str, write_states
         return build(name, words, sign, finding.answer, passes, f"{source}: {found}.")
 
     return layout_of_passes(finding.passes, finding.found, task_with, words.operands, write_states)
+
+
+def find_unless_changing(asked: AskedFunction) -> Finding:
+    """As `find`; whatever ends the search, the reason is that the function answers otherwise now, if it does.
+
+    Raises:
+        Refused: it does, or as `find`.
+    """
+    try:
+        return find(asked)
+    except Exception:
+        asked.check_again()
+        raise
 
 
 def find(asked: AskedFunction) -> Finding:

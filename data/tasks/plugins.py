@@ -9,6 +9,7 @@ import argparse
 import ast
 import hashlib
 import linecache
+import os
 import re
 import sys
 import sysconfig
@@ -16,11 +17,12 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib.machinery import PathFinder
 from importlib.util import decode_source, resolve_name
 from os import PathLike
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 
 from longhand.modeling.registry import PLUGIN
 
@@ -56,7 +58,7 @@ PLUGINS: dict[str, Plugin] = {}
 """All loaded plugins by name."""
 
 HELPERS: dict[str, str] = {}
-"""SHA-256 of every file of a user's own that loaded plugins import, when they did, by its path."""
+"""SHA-256 of every file of a user's own that loaded plugins import or read, when they did, by its path."""
 
 _INSTALLED = ("site-packages", "dist-packages")
 """Names of folders whose modules are no user's own."""
@@ -114,6 +116,7 @@ def _load(name: str, code: bytes, file: Path) -> Plugin:
 
 def _run(plugin: Plugin, file: Path) -> None:
     """Run exactly the bytes that were read, in a new module."""
+    _watch_reading()
     parent = sys.modules.setdefault(PACKAGE, ModuleType(PACKAGE, "Plugins that are loaded."))
     # A package has a path. With an empty one, nothing is imported that `load_plugin` did not load.
     parent.__path__ = []
@@ -132,6 +135,46 @@ def _run(plugin: Plugin, file: Path) -> None:
         place = f" at line {lines[-1]}" if lines else ""
         raise ValueError(f"plugin {file} fails{place}: {type(error).__name__}: {' '.join(str(error).split())}") from error
     _record_helpers(text)
+
+
+@lru_cache(maxsize=1)
+def _watch_reading() -> None:
+    """From now on, add to `HELPERS` each file of data that the code of a plugin opens: tables that decide rows.
+
+    Python's audit events name what is opened, whoever opens it. Such a hook stays as long as the process.
+    """
+    is_noting = False
+
+    def note(event: str, arguments: tuple[object, ...]) -> None:
+        nonlocal is_noting
+        if event != "open" or is_noting or not isinstance(arguments[0], str | bytes | PathLike):
+            return
+        if not isinstance(arguments[2], int) or arguments[2] & (os.O_WRONLY | os.O_RDWR):
+            return
+        is_noting = True
+        try:
+            path = os.path.abspath(os.fsdecode(arguments[0]))
+            if _is_data(path) and _is_in_plugin(sys._getframe(1)):
+                HELPERS[path] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        finally:
+            is_noting = False
+
+    sys.addaudithook(note)
+
+
+def _is_data(path: str) -> bool:
+    """Whether a file may be a user's data, and is no part of Python, of a package or of the system."""
+    is_code = path.endswith((".py", ".pyc")) or set(_INSTALLED) & {*Path(path).parts}
+    return not is_code and not path.startswith((_STANDARD_LIBRARY, "/proc/", "/sys/", "/dev/")) and os.path.isfile(path)
+
+
+def _is_in_plugin(frame: FrameType | None) -> bool:
+    """Whether a call was made by the code of a plugin, however far away."""
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith(f"{PACKAGE}."):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _record_helpers(text: str, package: str = "") -> None:
@@ -181,7 +224,8 @@ def _file_of(name: str) -> str | None:
 def plugin_hashes(defined: type) -> list[str]:
     """The hashes of all loaded plugins if a plugin defines this class, since plugins may use each other; else nothing.
 
-    With them are those of a user's own modules that plugins import, as they were then.
+    With them are those of a user's own modules that plugins import, and of the files of data that they have read by now, as
+    they were then.
     """
     if not defined.__module__.startswith(f"{PACKAGE}."):
         return []

@@ -135,7 +135,7 @@ class Checkpoint:
     def answers(self, questions: Sequence[str]) -> list[str]:
         """Return the model's answers to questions of any lengths, those of one layout in one batch.
 
-        A progress bar appears on stderr if it takes long. The time is linear in the tokens of questions and responses, and
+        A progress bar appears on a terminal if it takes long. The time is linear in the tokens of questions and responses, and
         quadratic in a question's tokens without a window.
 
         Raises:
@@ -147,7 +147,7 @@ class Checkpoint:
         family, layouts = self.task.family, dict[tuple[object, ...], tuple[Task, list[int], list[Question]]]()
         # A question is read, and answered: two steps.
         steps, many = 2 * len(questions), f"{len(questions):,} questions"
-        with tqdm(total=steps, desc=many, bar_format=BAR, delay=PATIENCE, leave=False) as bar:
+        with tqdm(total=steps, desc=many, bar_format=BAR, delay=PATIENCE, disable=None, leave=False) as bar:
             for place, text in enumerate(questions):
                 try:
                     part = self.task.part_of(text)

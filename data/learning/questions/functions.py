@@ -33,6 +33,9 @@ MOST_MEMORY = 2 * 2**30
 ASKED_TWICE = 50
 """One call in so many is made twice, and so are as many calls at the beginning."""
 
+MOST_ASKED_AGAIN = 2_000
+"""Words that are asked once more when a search fails."""
+
 
 class Refused(ValueError):
     """The function, or the examples, give no column task; the message says why in one line."""
@@ -115,6 +118,19 @@ class AskedFunction:
             return str.__str__(answer)
         advice = ": write // for whole numbers" if isinstance(answer, float) else ""
         raise Refused(f"{self.shown(word)} is {shown(answer)}, and neither a whole number nor a text{advice}")
+
+    def check_again(self) -> None:
+        """Ask words once more that were answered, for a second at most.
+
+        Raises:
+            Refused: an answer is another one now.
+        """
+        began = time.monotonic()
+        for word, answer in self.some_answers(MOST_ASKED_AGAIN).items():
+            if (again := self._once(word)) != answer:
+                raise Refused(f"{self.shown(word)} is {shown(answer)}, and {shown(again)} when it is asked again")
+            if time.monotonic() - began > 1:
+                return
 
     def rare_words(self, longest: int) -> list[Word]:
         """The words of up to so many columns that were asked and have another answer than most, some of each answer."""
