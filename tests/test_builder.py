@@ -285,6 +285,7 @@ def test_parts_of_a_stream_and_its_loaders_are_the_whole(small_shards, recwarn):
         ({"task": "divide"}, "task 'divide' is unknown: choose one of addition, "),
         ({"padding": False}, "the task 'addition' has no field 'padding': choose one of separate_eos, zero_padding, order"),
         ({"split": "dev"}, "split 'dev' is unknown: choose one of train, validation, test"),
+        ({"split": ["train", "test"]}, "split must be one text, such as .train."),
         ({"split": None, "num_samples": {}}, "num_samples must name"),
         ({"num_samples": {"train": 1}}, "num_samples must be an integer with split='train'"),
         ({"num_samples": 0}, "num_samples must be an integer of at least 1, got 0"),

@@ -135,7 +135,7 @@ class Checkpoint:
     def answers(self, questions: Sequence[str]) -> list[str]:
         """Return the model's answers to questions of any lengths, those of one layout in one batch.
 
-        A progress bar appears on a terminal if it takes long. The time is linear in the tokens of questions and responses, and
+        A terminal shows a progress bar if it takes long. The time is linear in the tokens of questions and responses, and
         quadratic in a question's tokens without a window.
 
         Raises:
