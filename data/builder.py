@@ -361,6 +361,15 @@ def _check_rows(rows: Mapping[str, tuple[int, int]], num_samples: Mapping[str, i
             raise ValueError(f"rows must lie in 0 to {held:,} of {split}, got {first:,} to {end:,}")
 
 
+def _read_split(split: object) -> tuple[str | None, Sequence[str]]:
+    """A split as text, and the names of the splits in it; None stands for all."""
+    if isinstance(split, (list, tuple)):
+        raise ValueError(f"split must be one text, such as 'train', or None for all splits, got {split!r}")
+    if split is None:
+        return None, SPLITS
+    return str(split), [part.partition("[")[0] for part in str(split).split("+")]
+
+
 def load_task_dataset(
     task: str,
     *,
@@ -428,10 +437,7 @@ def load_task_dataset(
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise ValueError(f"{name} must be True or False, got {flag!r}")
-    if isinstance(split, (list, tuple)):
-        raise ValueError(f"split must be one text, such as 'train', or None for all splits, got {split!r}")
-    split = None if split is None else str(split)
-    names = SPLITS if split is None else [part.partition("[")[0] for part in split.split("+")]
+    split, names = _read_split(split)
     if not isinstance(num_samples, Mapping):
         num_samples = dict.fromkeys(names, num_samples)
     elif split is not None:
