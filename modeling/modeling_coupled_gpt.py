@@ -14,7 +14,7 @@
 """CoupledGPT: a decoder-only transformer over coupled position ids (position coupling, Cho et al., NeurIPS 2024)."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -42,14 +42,11 @@ from .relations import (
     Neighbourhoods,
     Neighbours,
     Step,
-    as_scores,
     attend_to_columns,
     attend_to_rows,
     attend_to_same_columns,
-    distinct_neighbourhoods,
     distinct_rows,
     expand_rows,
-    hiding_bias,
     mapped_neighbours,
     with_levels,
 )
@@ -72,6 +69,17 @@ from .structure import (
     split_scores,
 )
 from .values import on_host, reads_values, require, send
+from .who_sees_whom import (
+    AllPairs,
+    DistinctRows,
+    FewKeys,
+    Given,
+    Records,
+    Tokens,
+    count_keys,
+    relation_bias,
+    see_few_keys,
+)
 from .windowed_cache import WindowedCache
 
 
@@ -96,9 +104,6 @@ logger = logging.get_logger(__name__)
 
 MOST_SCORED_KEYS = 2048
 """Up to so many keys, a step of training on CUDA scores all pairs under a window too: to find neighbours, the host waits."""
-
-Tokens = slice | Tensor
-"""A choice of tokens: a range of columns, or the columns (tokens,)."""
 
 
 def kept_tokens(logits_to_keep: int | Tensor) -> Tokens:
@@ -422,38 +427,6 @@ class CoupledGPTPreTrainedModel(LonghandPreTrainedModel):
             super()._init_weights(module)
 
 
-class Pairs(NamedTuple):
-    """Who sees whom, for attention to all keys.
-
-    Attributes:
-        visible: (batch or 1, heads or 1, queries, keys), whether a query sees a key.
-        pair_map: of this shape, or None for an encoding that reads none.
-        bias: (batch or 1, heads or 1, queries, keys), what a caller adds to scores, or None.
-        is_given: whether the map is a caller's.
-    """
-
-    visible: Tensor
-    pair_map: Tensor | None
-    bias: Tensor | None
-    is_given: bool
-
-    def select(self, queries: Tokens) -> "Pairs":
-        """Keep only the given queries."""
-        pair_map = None if self.pair_map is None else self.pair_map[:, :, queries]
-        bias = None if self.bias is None else self.bias[:, :, queries]
-        return Pairs(self.visible[:, :, queries], pair_map, bias, self.is_given)
-
-
-def _count_keys(visible_keys: Tensor, is_given: bool) -> dict[str, Tensor]:
-    """Return the arguments of a layer that say how many keys a query sees (..., heads or 1).
-
-    By a rule every token sees one. By a caller's structure, and as padding, a token may see none, and reads nothing then.
-    """
-    if not is_given:
-        return {"visible_keys": visible_keys}
-    return {"visible_keys": visible_keys, "sees_none": visible_keys == 0}
-
-
 def hide_unplanned(text: Tensor, position_ids: Tensor, attention_mask: Tensor | None, device: torch.device) -> Tensor | None:
     """Return a mask (batch, tokens) that hides `unplanned` tokens too, or the mask as it is if there are none.
 
@@ -532,52 +505,93 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         check_arguments(kwargs, "CoupledGPT")
         if use_cache and cache is None:
             cache = DynamicCache(config=self.config)
-        every_token = kwargs.get("output_hidden_states", self.config.output_hidden_states)
-        every_pair = kwargs.get("output_attentions", self.config.output_attentions)
+        records = Records(
+            states=kwargs.get("output_hidden_states", self.config.output_hidden_states),
+            weights=kwargs.get("output_attentions", self.config.output_attentions),
+        )
+        given = self._read_given(
+            input_ids, inputs_embeds, attention_mask, position_ids, pair_map, position_bias, neighbours, cache
+        )
+        check_kept(logits_to_keep, given.shape.queries)
+        kept = kept_tokens(logits_to_keep)
+        hidden_states, rows = self._embed(given.inputs, given.own_ids, self._shares_rows(given, records))
+        seen = self._who_sees_whom(given, kept, rows, cache, records)
+        kwargs |= {"position_encoding": self.position_encoding, "coupled_ids": given.own_ids, "cache": cache}
+        hidden_states = seen.start(hidden_states)
+        for index, layer in enumerate(self.layers):
+            if index == len(self.layers) - 1:
+                # The plan of a single layer is of the kept tokens alone.
+                seen = seen.keep(kept, kept if index else slice(None))
+            else:
+                seen = seen.keep(slice(None), slice(None))
+            hidden_states = layer(hidden_states, **seen.arguments(index, hidden_states.dtype), **kwargs)
+        states = seen.expand(self._norm_output(hidden_states))
+        return BaseModelOutputWithPast(last_hidden_state=states, cache=cache)
+
+    def _read_given(
+        self, input_ids, inputs_embeds, attention_mask, position_ids, pair_map, position_bias, neighbours, cache
+    ) -> Given:
+        """Return what a forward pass is given, after a check of all of it.
+
+        Raises:
+            ValueError: as `CoupledGPTForCausalLM.forward`.
+        """
         past_length = self._check_cache(cache)
         check_one_input(input_ids, inputs_embeds, self.embed_tokens.weight)
         if input_ids is not None:
             input_ids = check_input_ids(input_ids, self.config.vocab_size)
         inputs: Any = input_ids if inputs_embeds is None else inputs_embeds
         batch, tokens = inputs.shape[:2]
-        check_kept(logits_to_keep, tokens)
-        keys = past_length + tokens
-        shape = PairShape(batch, self.config.num_attention_heads, tokens, keys)
+        shape = PairShape(batch, self.config.num_attention_heads, tokens, past_length + tokens)
         self._check_who_sees_whom(neighbours, cache, pair_map, position_bias, attention_mask, shape)
-        is_given_map = pair_map is not None
-        text = self._read_text(input_ids, attention_mask, position_ids, is_given_map, neighbours is not None, past_length)
-        pair_map = self._read_pair_map(pair_map, shape) if neighbours is None else None
-        key_ids = self._resolve_position_ids(text, position_ids, shape, is_given_map, neighbours is not None)
-        if self.position_encoding.windowed and position_ids is None and key_ids is not None and text is not None:
+        has_map, has_neighbours = pair_map is not None, neighbours is not None
+        text = self._read_text(input_ids, attention_mask, position_ids, has_map, has_neighbours, past_length)
+        if has_neighbours:
+            neighbours = Neighbours(*neighbours)
+        else:
+            pair_map = self._read_pair_map(pair_map, shape)
+        is_derived = position_ids is None and text is not None
+        key_ids = self._resolve_position_ids(text, position_ids, shape, has_map, has_neighbours)
+        if self.position_encoding.windowed and is_derived and key_ids is not None:
             attention_mask = hide_unplanned(text, key_ids, attention_mask, inputs.device)
-        # A bias, a mask of pairs and a map for each head are for all pairs, so that all are computed.
-        has_maps = pair_map is not None and pair_map.shape[1] > 1
-        per_pair = has_maps or position_bias is not None or is_pair_mask(attention_mask)
-        is_given = any(given is not None for given in (pair_map, neighbours, attention_mask, position_bias))
         key_ids = None if key_ids is None else key_ids.to(inputs.device)
-        own_ids = None if key_ids is None else key_ids[..., -tokens:]
-        finds_neighbours = self._finds_neighbours(inputs, keys)
-        each_token = every_token or past_length > 0 or not (finds_neighbours or reads_values(inputs))
-        hidden_states, row_index = self._embed(input_ids, inputs_embeds, own_ids, each_token)
+        return Given(inputs, shape, key_ids, pair_map, position_bias, attention_mask, neighbours)
 
-        kept = kept_tokens(logits_to_keep)
+    def _shares_rows(self, given: Given, records: Records) -> bool:
+        """Return whether tokens of one input share a row in the first layer. The number of rows depends on values."""
+        if records.states or given.shape.keys > given.shape.queries:
+            return False
+        return self._finds_neighbours(given) or reads_values(given.inputs)
+
+    def _who_sees_whom(
+        self, given: Given, kept: Tokens, rows: Tensor | None, cache: Cache | None, records: Records
+    ) -> AllPairs | FewKeys | DistinctRows:
+        """Return who sees whom, the one place where this is decided.
+
+        Args:
+            rows: of `_embed`.
+            cache, records: what further tokens, or the caller, read of each token or each pair.
+        """
+        shape, encoding = given.shape, self.position_encoding
         # Below the last layer, every token attends: it is needed as a key of the next layer.
         queries = kept if len(self.layers) == 1 else slice(None)
-        columns = torch.arange(past_length, keys, device=hidden_states.device)[queries]
+        columns = torch.arange(shape.keys - shape.queries, shape.keys, device=given.inputs.device)[queries]
+        neighbours = given.neighbours
         if neighbours is not None:
-            neighbours = Neighbours(*neighbours).select(queries)
-        elif finds_neighbours and not (every_token or every_pair or per_pair):
-            neighbours = self._find_neighbours(pair_map, key_ids, columns, attention_mask)
-        if neighbours is not None and cache is None and not every_token:
-            states = self._forward_distinct(hidden_states, row_index, kept, neighbours, is_given)
-            return BaseModelOutputWithPast(last_hidden_state=states)
-        pairs = None
+            neighbours = neighbours.select(queries)
+        elif self._finds_neighbours(given) and not (records.states or records.weights or given.is_for_pairs):
+            neighbours = self._find_neighbours(given.pair_map, given.key_ids, columns, given.attention_mask)
         if neighbours is None:
-            mask = self._read_mask(attention_mask, position_bias, shape, columns, queries)
-            pairs = self._describe_pairs(mask, pair_map, key_ids, columns, queries)
-        kwargs |= {"position_encoding": self.position_encoding, "coupled_ids": own_ids, "cache": cache}
-        hidden_states = self._forward_tokens(hidden_states, row_index, kept, pairs, neighbours, is_given, **kwargs)
-        return BaseModelOutputWithPast(last_hidden_state=hidden_states, cache=cache)
+            visible, bias = self._read_mask(given.attention_mask, given.position_bias, shape, columns, queries)
+            pair_map = given.pair_map
+            if encoding.uses_pair_map:
+                pair_map = self._map_pairs(pair_map, given.key_ids, columns, queries, shape.keys)
+            if pair_map is not None and encoding.windowed:
+                visible = visible & (pair_map >= 0)
+            is_given = given.pair_map is not None
+            return AllPairs(encoding, visible, pair_map, bias, is_given, given.may_hide_all, rows)
+        seen = FewKeys(encoding, neighbours, given.may_hide_all, rows)
+        return DistinctRows.of(seen, shape) if cache is None and not records.states else seen
 
     def _read_text(
         self,
@@ -605,14 +619,14 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             self._compare_with_rule(read, attention_mask, position_ids)
         return read
 
-    def _finds_neighbours(self, inputs: Tensor, keys: int) -> bool:
+    def _finds_neighbours(self, given: Given) -> bool:
         """Return whether to find the few keys of each query, rather than to hide the others; both give the same output."""
         if not self.position_encoding.windowed:
             return False
         if torch.compiler.is_compiling():
             # In training on the processor, distinct neighbourhoods save more than a graph without breaks.
-            return self.training and inputs.device.type == "cpu"
-        return reads_values(inputs) or keys > MOST_SCORED_KEYS
+            return self.training and given.inputs.device.type == "cpu"
+        return reads_values(given.inputs) or given.shape.keys > MOST_SCORED_KEYS
 
     def _check_prompts(
         self, input_ids: Tensor, text: Tensor, attention_mask: Tensor | None, derives: bool, is_whole: bool
@@ -679,45 +693,6 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             raise ValueError("layers with gradient checkpointing drop the cache in training: call model.eval() first")
         return cache.get_seq_length()
 
-    def _steps(self, kept: Tokens) -> list[tuple[int, Tokens, Tokens]]:
-        """Return for every layer its number, the tokens that it keeps, and the choice of these among the queries so far."""
-        *others, last = range(len(self.layers))
-        every = slice(None)
-        return [*((index, every, every) for index in others), (last, kept, kept if others else every)]
-
-    def _forward_tokens(
-        self,
-        hidden_states,
-        row_index,
-        kept: Tokens,
-        pairs: Pairs | None,
-        neighbours: Neighbours | None,
-        is_given: bool,
-        **arguments,
-    ) -> Tensor:
-        """Apply all layers to every token; return the kept states for the output matrix (batch, kept, hidden).
-
-        Args:
-            hidden_states, row_index: of `_embed`.
-            pairs: who sees whom, or None with `neighbours`.
-            neighbours: the neighbours of the queries, or None.
-            is_given: whether a caller says who sees whom, or what is padding, so that a token may see none.
-            arguments: further arguments of every layer.
-        """
-        seen: dict[str, Any]
-        for index, own, queries in self._steps(kept):
-            if pairs is not None:
-                pairs = pairs.select(queries)
-                seen = self._all_keys(index, pairs, hidden_states.dtype, is_given)
-            elif neighbours is not None:
-                neighbours = neighbours.select(queries)
-                seen = self._few_keys(index, neighbours.relations, hidden_states.dtype, is_given)
-            hidden_states = self.layers[index](
-                hidden_states, kept=own, row_index=row_index, neighbours=neighbours, **seen, **arguments
-            )
-            row_index = None
-        return self._norm_output(hidden_states)
-
     def step(self, input_ids: Tensor, cache: Cache, step: Step) -> Tensor:
         """Return the states (batch, 1, hidden) of the tokens (batch, 1) behind those in a cache, for the output matrix.
 
@@ -726,7 +701,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         position_ids, attention_mask, neighbours, seen, same_columns = step
         encoding, keys = self.position_encoding, cache.get_seq_length() + 1
         own_ids = None if position_ids is None else position_ids[..., keys - 1 :]
-        hidden_states = self._embed(input_ids, None, own_ids, every_token=True)[0]
+        hidden_states = self._embed(input_ids, own_ids, shares_rows=False)[0]
         if same_columns is not None and seen is not None:
             rows = hidden_states.squeeze(1)
             for layer, own in zip(cast(Any, self.layers), seen, strict=True):
@@ -758,16 +733,17 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
 
     def _see_all(self, layer: int, pair_map: Tensor | None, attention_mask: Tensor | None, keys: int) -> dict[str, Any]:
         """Return the arguments by which the last token attends to all `keys`, but to padding."""
-        bias = None if pair_map is None else self._relation_bias(layer, pair_map, False)
+        bias = None if pair_map is None else relation_bias(self.position_encoding, layer, pair_map, False)
         if attention_mask is None:
             return {"position_bias": bias, "visible_keys": self.embed_tokens.weight.new_full((1, 1, 1), keys)}
         visible = attention_mask[:, None, None, :].bool()
-        return {"attention_mask": visible, "position_bias": bias, **_count_keys(visible.sum(-1).transpose(1, 2), True)}
+        return {"attention_mask": visible, "position_bias": bias, **count_keys(visible.sum(-1).transpose(1, 2), True)}
 
     def see_neighbours(self, neighbours: Neighbours) -> list[dict[str, Tensor]]:
         """Return the arguments by which each layer attends to these neighbours."""
         dtype = self.embed_tokens.weight.dtype
-        seen = [self._few_keys(layer, neighbours.relations, dtype, True) for layer in range(len(self.layers))]
+        encoding, relations = self.position_encoding, neighbours.relations
+        seen = [see_few_keys(encoding, layer, relations, dtype, True) for layer in range(len(self.layers))]
         if not seen[0]["sees_none"].any():
             seen = [{name: own for name, own in each.items() if name != "sees_none"} for each in seen]
         return seen
@@ -776,23 +752,6 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         """Return the states (..., hidden) that the output matrix multiplies, scaled down if that is the embedding."""
         normed = self.norm(hidden_states)
         return normed * self.config.hidden_size**-0.5 if self.config.tie_word_embeddings else normed
-
-    def _forward_distinct(self, hidden_states, row_index, kept: Tokens, neighbours: Neighbours, is_given: bool) -> Tensor:
-        """Apply all layers to distinct neighbourhoods; return the kept states for the output matrix.
-
-        They are (batch, kept, hidden). The output of a layer at a token depends on its neighbourhood alone.
-        """
-        if row_index is None:
-            batch, tokens, _ = hidden_states.shape
-            row_index = torch.arange(batch * tokens, device=hidden_states.device).view(batch, tokens)
-            hidden_states = hidden_states.flatten(0, 1)
-        for index, own, queries in self._steps(kept):
-            neighbours = neighbours.select(queries)
-            neighbourhoods = distinct_neighbourhoods(row_index, own, neighbours)
-            row_index = neighbourhoods.index
-            seen = self._few_keys(index, neighbourhoods.relations, hidden_states.dtype, is_given)
-            hidden_states = self.layers[index](hidden_states, neighbourhoods=neighbourhoods, **seen)
-        return expand_rows(self._norm_output(hidden_states), row_index)
 
     def neighbours(self, position_ids: Tensor, query_columns: Tensor, attention_mask: Tensor | None) -> Neighbours:
         """Return the neighbours of the queries in some columns, for an encoding with a window; padding is no neighbour.
@@ -923,35 +882,35 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             raise ValueError(f"position_ids must be those of the cached tokens too, {keys} in all, got {given}")
         return key_ids
 
-    def _embed(self, input_ids, inputs_embeds, position_ids, every_token: bool) -> tuple[Tensor, Tensor | None]:
+    def _embed(self, inputs: Tensor, position_ids: Any, shares_rows: bool) -> tuple[Tensor, Tensor | None]:
         """Return the input of the first layer.
 
         A token's input depends only on the token and its ids. A batch holds few such pairs (at most vocabulary times
         largest id), so the first layer projects each pair once, whatever the number of tokens.
 
         Args:
+            inputs: tokens (batch, tokens), or embeddings (batch, tokens, hidden).
             position_ids: (batch or 1, levels, tokens), or None.
-            every_token: whether every token needs a row of its own, as where no number of rows may depend on values.
+            shares_rows: whether equal tokens may share a row, so that the number of rows depends on values.
 
         Returns:
             (batch, tokens, hidden) and None; or distinct rows (distinct, hidden) and the row of every token (batch, tokens).
         """
+        is_text, rows = not inputs.is_floating_point(), None
         # A hook, such as that of NEFTune, may change each token's embedding on its own.
-        every_token = every_token or inputs_embeds is not None or bool(self.embed_tokens._forward_hooks)
-        row_index = None
-        if not every_token:
-            columns, sizes = [input_ids], [self.config.vocab_size]
+        if shares_rows and is_text and not self.embed_tokens._forward_hooks:
+            columns, sizes = [inputs], [self.config.vocab_size]
             if self.position_encoding.embeds_position_ids:
                 levels = position_ids.unbind(1)
-                columns += [ids.expand_as(input_ids) for ids in levels]
+                columns += [ids.expand_as(inputs) for ids in levels]
                 sizes += [int(position_ids.max()) + 1] * len(levels)
-            example, row_index = distinct_rows(columns, sizes)
-            input_ids, *ids = (column.flatten()[example].unsqueeze(0) for column in columns)
+            example, rows = distinct_rows(columns, sizes)
+            inputs, *ids = (column.flatten()[example].unsqueeze(0) for column in columns)
             position_ids = torch.stack(ids, dim=1) if ids else None
-        hidden_states = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        hidden_states = self.embed_tokens(inputs) if is_text else inputs
         if position_ids is not None:
             hidden_states = self.position_encoding.embed(hidden_states, position_ids)
-        return hidden_states if row_index is None else hidden_states.squeeze(0), row_index
+        return hidden_states if rows is None else hidden_states.squeeze(0), rows
 
     def _read_mask(
         self,
@@ -979,51 +938,6 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         given: Any = split_scores(read_position_bias(position_bias, shape))
         allowed, bias = (part[:, :, queries] for part in given)
         return PairMask(visible & allowed, bias if added is None else bias + added)
-
-    def _describe_pairs(
-        self, mask: PairMask, pair_map: Tensor | None, key_ids: Tensor | None, columns: Tensor, queries: Tokens
-    ) -> Pairs:
-        """Return who sees whom, by a given map or by ids; under a window, no key that is not related."""
-        visible, is_given = mask.visible, pair_map is not None
-        if self.position_encoding.uses_pair_map:
-            pair_map = self._map_pairs(pair_map, key_ids, columns, queries, visible.shape[-1])
-        if pair_map is not None and self.position_encoding.windowed:
-            visible = visible & (pair_map >= 0)
-        return Pairs(visible, pair_map, mask.bias, is_given)
-
-    def _all_keys(self, layer: int, pairs: Pairs, dtype: torch.dtype, is_given: bool) -> dict[str, Tensor | None]:
-        """Return the arguments of a layer that attends to all keys."""
-        bias = None if pairs.pair_map is None else self._relation_bias(layer, pairs.pair_map, pairs.is_given)
-        if pairs.bias is not None:
-            given = as_scores(pairs.bias, dtype)
-            bias = given if bias is None else bias.to(dtype) + given
-        seen = _count_keys(pairs.visible.sum(-1).transpose(1, 2), is_given)
-        return {"attention_mask": pairs.visible, "position_bias": bias, **seen}
-
-    def _relation_bias(self, layer: int, pair_map: Tensor, is_given: bool) -> Tensor | None:
-        """Return the encoding's bias (batch or 1, heads, queries, keys) for a map (batch or 1, heads or 1, queries, keys).
-
-        A pair that is not related in a given map has no bias.
-        """
-        encoding, heads = self.position_encoding, self.config.num_attention_heads
-        read = pair_map.clamp(min=0) if is_given else pair_map
-        if pair_map.shape[1] == 1:
-            bias = encoding.bias(read.squeeze(1), layer)
-            bias = None if bias is None else bias.permute(0, 3, 1, 2)
-        else:
-            own: list[Any] = [encoding.bias(read[:, head], layer) for head in range(heads)]
-            bias = torch.stack([each[..., head] for head, each in enumerate(own)], dim=1)
-        return bias.masked_fill(pair_map < 0, 0.0) if is_given and bias is not None else bias
-
-    def _few_keys(self, layer: int, relations: Tensor, dtype: torch.dtype, is_given: bool) -> dict[str, Tensor]:
-        """Return the arguments of a layer that attends to the neighbours of these relations (..., queries, neighbours).
-
-        Missing neighbours have `hiding_bias`, whose weight after softmax is exactly zero.
-        """
-        visible = relations >= 0
-        bias: Any = self.position_encoding.bias(relations, layer)
-        bias = torch.where(visible.unsqueeze(-1), bias.to(dtype), hiding_bias(dtype))
-        return {"position_bias": bias, **_count_keys(visible.sum(-1, keepdim=True), is_given)}
 
 
 class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin):

@@ -13,7 +13,6 @@ from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import cached_file, logging
@@ -53,10 +52,12 @@ def reduced_precision(model: nn.Module) -> str | None:
     Settings count on any device, also those that act on another one: `torch.backends` and the two environment variables by
     which cuBLAS and oneDNN multiply float32 matrices in a shorter format.
     """
-    for name, weights in model.named_parameters():
-        if weights.dtype not in (torch.float32, torch.float64):
-            return f"{name} is {str(weights.dtype).removeprefix('torch.')}"
-    kind = next(model.parameters()).device.type
+    precise = (torch.float32, torch.float64)
+    first, *others = model.parameters()
+    if first.dtype not in precise or any(weights.dtype not in precise for weights in others):
+        name, weights = next(pair for pair in model.named_parameters() if pair[1].dtype not in precise)
+        return f"{name} is {str(weights.dtype).removeprefix('torch.')}"
+    kind = first.device.type
     # Weights that are offloaded are on no device, until a layer needs them on one or the other.
     for device in ("cpu", "cuda") if kind == "meta" else (kind,):
         if torch.is_autocast_enabled(device):
@@ -79,20 +80,6 @@ def is_step(named: dict[str, object]) -> bool:
     return isinstance(named.get("step"), Step)
 
 
-def _warn_of_other_numbers(model: "LonghandPreTrainedModel", _: tuple, named: dict[str, object]) -> None:
-    """Say once, before a forward pass in evaluation, that the model's certificate is about other weights or arithmetic."""
-    if is_step(named) or model.training or torch.compiler.is_compiling() or getattr(model, "_is_replica", False):
-        # The replicas of `nn.DataParallel` have copies of the weights, and no parameters.
-        return
-    certified: Any = model.certified_weights
-    if setting := reduced_precision(model) or certified.find_change(model):
-        model.precision_warning.remove()
-        logger.warning(
-            f"The certificate of {model.config.name_or_path} is a proof about its own weights in float32 and does not hold "
-            f"here, because {setting}: answers may be wrong."
-        )
-
-
 def _hash_numbers(weights: Tensor) -> str | None:
     """Return a hash of the numbers of weights as float32; None if these are not what the tensor holds as they are."""
     # Quantized tensors are of classes of their own, which give the type that they stand for as their own.
@@ -107,10 +94,14 @@ NOT_READ = "not read"
 """In place of a hash: the weights were on no device, as before offloaded ones are fetched."""
 
 
-class CertifiedWeights:
-    """The weights of a model as a checkpoint with a certificate has them.
+class Certified:
+    """What the certificate of a loaded model is about, and which of its two warnings is still to be said.
 
-    They are compared whenever a weight is another tensor than before or was changed in place, and after `forget`.
+    The weights are compared whenever one is another tensor than before or was changed in place, and after `forget`.
+
+    Attributes:
+        warns_of_numbers: whether other weights or arithmetic, by which the certificate does not hold, are to be said.
+        warns_of_structure: whether structure of the caller's, which it does not cover, is to be said.
     """
 
     def __init__(self, model: nn.Module):
@@ -118,10 +109,28 @@ class CertifiedWeights:
             name: NOT_READ if weights.is_meta else _hash_numbers(weights) for name, weights in model.named_parameters()
         }
         self.seen: list[tuple[ReferenceType[Tensor], int]] = []
+        self.warns_of_numbers = self.warns_of_structure = True
 
     def __getstate__(self):
         # References to tensors are of this process.
-        return {"hashes": self.hashes, "seen": []}
+        return {**vars(self), "seen": []}
+
+    def check_numbers(self, model: "LonghandPreTrainedModel") -> None:
+        """Say once, before a forward pass, that the certificate is about other weights or arithmetic, if it is."""
+        if not self.warns_of_numbers or getattr(model, "_is_replica", False):
+            # The replicas of `nn.DataParallel` have copies of the weights, and no parameters.
+            return
+        if setting := reduced_precision(model) or self.find_change(model):
+            self.warns_of_numbers = False
+            logger.warning(
+                f"The certificate of {model.config.name_or_path} is a proof about its own weights in float32 and does not "
+                f"hold here, because {setting}: answers may be wrong."
+            )
+
+    def check_structure(self, model: "LonghandPreTrainedModel", arguments: tuple, named: dict[str, object]) -> None:
+        """Say once, before a forward pass that is given structure, that the certificate is about the model's own rule."""
+        if self.warns_of_structure and (names := _given_structure(model, arguments, named)):
+            model.warn_of_structure(names)
 
     def forget(self) -> None:
         """Compare the weights again."""
@@ -154,19 +163,16 @@ def _signature(kind: Any) -> inspect.Signature:
     return inspect.signature(kind.forward)
 
 
-def _warn_of_given_structure(model: "LonghandPreTrainedModel", arguments: tuple, named: dict[str, object]) -> None:
-    """Say once, before a forward pass in evaluation, that the model's certificate is about what its own rule derives."""
-    if model.training or torch.compiler.is_compiling():
-        return
-    if is_step(named) or named.get("neighbours") is not None:
+def _given_structure(model: "LonghandPreTrainedModel", arguments: tuple, named: dict[str, object]) -> list[str]:
+    """Return the names of what a caller gives to a forward pass in the place of what the model's rule derives."""
+    if named.get("neighbours") is not None:
         # A step of decoding, of what was asked for before.
-        return
+        return []
     kind: Any = type(model)
     given = _signature(kind).bind_partial(model, *arguments, **named).arguments
     given = {**given, **given.get("kwargs", {})}
     if given.get("neighbours") is not None or (given.get("cache") is not None and given["cache"].get_seq_length()):
-        # A step of decoding, of what was asked for before.
-        return
+        return []
     names = [name for name in ("pair_map", "position_bias", "inputs_embeds") if given.get(name) is not None]
     if is_pair_mask(given.get("attention_mask")):
         names.append("attention_mask")
@@ -174,28 +180,27 @@ def _warn_of_given_structure(model: "LonghandPreTrainedModel", arguments: tuple,
     base: Any = model.base_model
     if position_ids is not None and not base.are_derived(given.get("input_ids"), position_ids):
         names.append("position_ids")
-    if names:
-        model.warn_of_structure(names)
+    return names
 
 
-def _refuse_changed_structure(model: "LonghandPreTrainedModel", _: tuple, named: dict[str, object]) -> None:
-    """A hook before the forward pass, see `LonghandPreTrainedModel.check_unchanged`; not before a step of decoding."""
-    if not is_step(named) and not torch.compiler.is_compiling():
-        model.check_unchanged()
+def _guard(model: "LonghandPreTrainedModel", arguments: tuple, named: dict[str, object]) -> None:
+    """The hook before every forward pass, which refuses what changed since the model was made, or says that a proof is lost.
 
-
-def _has_meta(module: nn.Module) -> bool:
-    """Return whether a module has weights without values, faster than `parameters()` does, for every step of decoding."""
-    if any(weights is not None and weights.is_meta for weights in module._parameters.values()):
-        return True
-    return any(_has_meta(child) for child in module._modules.values() if child is not None)
-
-
-def _refuse_parts_elsewhere(model: "LonghandPreTrainedModel", _: tuple) -> None:
-    """Raise ValueError if the weights are offloaded part by part: encodings are used by more methods than `forward`."""
-    if torch.compiler.is_compiling() or model.base_model is not model:
+    A step of decoding begins behind a prompt that was guarded.
+    """
+    if torch.compiler.is_compiling() or is_step(named):
         return
-    if not _has_meta(model):
+    model.check_unchanged()
+    if model.base_model is model:
+        _refuse_parts_elsewhere(model)
+    if model.certified is not None and not model.training:
+        model.certified.check_numbers(model)
+        model.certified.check_structure(model, arguments, named)
+
+
+def _refuse_parts_elsewhere(model: "LonghandPreTrainedModel") -> None:
+    """Raise ValueError if the weights are offloaded part by part: encodings are used by more methods than `forward`."""
+    if not any(weights.is_meta for weights in model.parameters()):
         return
     # Hooks of accelerate fetch the weights of a module, or of all modules in it, before its forward pass.
     hooks = [hook for module in model.modules() if (hook := getattr(module, "_hf_hook", None)) is not None]
@@ -246,15 +251,10 @@ class Passes:
     count: int = 0
 
 
-_OWN_HOOKS = (_refuse_changed_structure, _refuse_parts_elsewhere, _warn_of_other_numbers, _warn_of_given_structure)
-
-
 class LonghandPreTrainedModel(PreTrainedModel):
     """`PreTrainedModel` for both families."""
 
-    precision_warning: RemovableHandle
-    certified_weights: CertifiedWeights | None = None
-    structure_warning: RemovableHandle | None = None
+    certified: Certified | None = None
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
@@ -269,8 +269,7 @@ class LonghandPreTrainedModel(PreTrainedModel):
         self.model_tags = ["longhand", "longhand-model"]
         self._passes = Passes()
         self._made_with = {name: deepcopy(getattr(config, name)) for name in config.structure_fields}
-        self.register_forward_pre_hook(_refuse_changed_structure, with_kwargs=True)
-        self.register_forward_pre_hook(_refuse_parts_elsewhere)
+        self.register_forward_pre_hook(_guard, with_kwargs=True)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *model_args, **kwargs):
@@ -309,21 +308,19 @@ class LonghandPreTrainedModel(PreTrainedModel):
         if pretrained_model_name_or_path is None:
             return loaded
         if _says_proved(read_object(pretrained_model_name_or_path, CERTIFICATE_FILE, kwargs)):
-            model.certified_weights = CertifiedWeights(model)
-            model.precision_warning = model.register_forward_pre_hook(_warn_of_other_numbers, with_kwargs=True)
-            model.structure_warning = model.register_forward_pre_hook(_warn_of_given_structure, with_kwargs=True)
+            model.certified = Certified(model)
         return loaded
 
     def _apply(self, fn, *args, **kwargs):
         # A change of type or device writes other numbers into the same parameters.
-        if self.certified_weights is not None:
-            self.certified_weights.forget()
+        if self.certified is not None:
+            self.certified.forget()
         return super()._apply(fn, *args, **kwargs)
 
     def train(self, mode=True):
         # An optimizer may write into weights without a trace; it does so between training and evaluation.
-        if self.certified_weights is not None:
-            self.certified_weights.forget()
+        if self.certified is not None:
+            self.certified.forget()
         return super().train(mode)
 
     def save_pretrained(self, save_directory, *args, **kwargs):
@@ -345,7 +342,7 @@ class LonghandPreTrainedModel(PreTrainedModel):
 
     def is_heard(self) -> bool:
         """Whether anyone else sees calls of this model: by a hook, or by a forward pass in the place of its own."""
-        others = [hook for hook in self._forward_pre_hooks.values() if hook not in _OWN_HOOKS]
+        others = [hook for hook in self._forward_pre_hooks.values() if hook is not _guard]
         return bool(self._forward_hooks or others) or "forward" in vars(self)
 
     def check_loss(self, loss: Tensor, labels: Tensor) -> Tensor:
@@ -386,10 +383,9 @@ class LonghandPreTrainedModel(PreTrainedModel):
 
     def warn_of_structure(self, names: list[str]) -> None:
         """Say once that the certificate of a model that has one does not cover these arguments of the caller's."""
-        if self.structure_warning is None:
+        if self.certified is None or not self.certified.warns_of_structure:
             return
-        self.structure_warning.remove()
-        self.structure_warning = None
+        self.certified.warns_of_structure = False
         logger.warning(
             f"The certificate of {self.config.name_or_path} is a proof about the ids that the model derives, and does not "
             f"cover the {', '.join(names)} given here: answers may be wrong."

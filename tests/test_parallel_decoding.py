@@ -166,14 +166,14 @@ def test_evaluation_in_parallel_counts_the_same_event(main_job):
     assert [row["decode"] for row in rows] == list(ways)
 
 
-def test_a_long_question_is_answered_in_few_passes(main_job, passes, capsys):
+def test_a_question_is_answered_in_few_passes(main_job, passes, capsys):
     first, second = "7" * 400, "8" * 399
     evaluation.main([str(main_job), "--ask", f"{first}+{second}"])
     assert capsys.readouterr().out.strip() == str(int(first) + int(second))
     assert len(passes) < 40
     passes.clear()
     evaluation.main([str(main_job), "--ask", "653+49"])
-    assert capsys.readouterr().out.strip() == "702" and passes == [1] * len(passes)
+    assert capsys.readouterr().out.strip() == "702" and len(passes) < 5
 
 
 def test_small_passes_give_the_same(monkeypatch):
