@@ -101,8 +101,8 @@ LOADED = (
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "e5c47cc32f7e499d9b62f07ed63e1ddf41b23f4d6f96565a69e5a5788ee8d992",
-    "pairwise_bert": "efb50d2ef0521f0e439895a94dfd23af69a8d9d83befa1ca258b7f12a58af3a0",
+    "coupled_gpt": "384e79fdb1b7c250857071f048bc6e1598835ca3dd82e4e7c0b20f804c7d1f84",
+    "pairwise_bert": "b6e4357bd77eb814ea0c707742cfd1fb87f26c2073b0a44cc711be2adb8bd34c",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it, or that these import. Where a program is
