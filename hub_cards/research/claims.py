@@ -396,7 +396,7 @@ def deciding_runs(claim: Claim) -> str:
 def next_runs(numbered: dict[int, tuple[Claim, Judgement]]) -> str:
     """Return a sentence: which runs of the papers decide most claims a minute of a GPU, and which claims.
 
-    A claim counts if a single run decides it and nothing has settled it yet.
+    A claim counts if one seed of one run decides it and nothing has settled it yet; those of abstracts need more seeds.
 
     Args:
         numbered: the claims of all papers by their row.
@@ -404,7 +404,7 @@ def next_runs(numbered: dict[int, tuple[Claim, Judgement]]) -> str:
     decided: dict[str, list[int]] = {}
     for number, (claim, judgement) in numbered.items():
         runs = {name for one in (claim, *claim.alternatives) if one.study == PAPER_RUNS for name in one.variants}
-        if len(runs) == 1 and judgement.verdict not in (REPRODUCED, CONTRADICTED):
+        if len(runs) == 1 and not claim.abstract and judgement.verdict not in (REPRODUCED, CONTRADICTED):
             decided.setdefault(runs.pop(), []).append(number)
     order = sorted(decided, key=lambda run: len(decided[run]) / gpu_minutes(run), reverse=True)
     first, *others = [f"`{run}` ({gpu_minutes(run):.0f} minutes) rows {', '.join(map(str, decided[run]))}" for run in order][
@@ -413,7 +413,8 @@ def next_runs(numbered: dict[int, tuple[Claim, Judgement]]) -> str:
     decide = "decide" if gpu_minutes(order[0]) <= GPU_MINUTES else "begin what decides"
     text = (
         f"**The next {GPU_MINUTES} minutes of a GPU** {decide} most by one seed of {first}; then, by rows a minute, "
-        f"{'; '.join(others)}. Minutes are those of the steps at the speed that RESULTS.md shows. "
+        f"{'; '.join(others)}. Claims of abstracts need {ENOUGH_SEEDS} seeds. Minutes are those of the steps at the speed "
+        "that RESULTS.md shows. "
         f"`python -m longhand.hub_cards.research {PAPER_RUNS} --only {order[0]}` trains the first."
     )
     return f"{textwrap.fill(text, 140)}\n"
