@@ -68,7 +68,8 @@ class NumbersInText:
     people read it: what asks for a digit of the copy sees this digit.
 
     Position ids of words count words; a number counts as one. Those of digits fall by place, so that the digits of the place
-    that is asked for stand one behind the token that asks. Here `top` is 30, `:` the marker and `=` the separator:
+    that is asked for stand one behind the token that asks. Here `top` is 30, with one start, `:` the marker and `=` the
+    separator:
 
         tokens   in room 3  7  , add 6  5  3  and 4  9  :  2  0  7  =  7  0  2  .
         ids      0  1    29 30 3 4   28 29 30 6   29 30 31 30 29 28 29 30 31 32 12
@@ -87,9 +88,9 @@ class NumbersInText:
         marker: tokens with which a question ends.
         separator: token between an answer and its copy; None for no copies.
         words_before: number of words before a number that its digits are related to.
-        top: position id of the ones. Digits of the place `top` and all before it have 0.
-        starts: number of positions, from `top` on, of which a question's tokens choose that of the ones. So training sees
-            digits at as many distances from the words.
+        top: smallest position id of the ones. Digits of far places, which would have ids below 0, have 0.
+        starts: number of ids, from `top` on, of which a question's tokens choose that of the ones, always the same for the
+            same question. So training sees digits at as many distances from the words, as those of longer numbers have.
         parts: what the rule says, to tell what each part does: any of `pair_map`, `attention_mask` and `position_ids`.
     """
 
@@ -97,8 +98,8 @@ class NumbersInText:
     marker: Sequence[int]
     separator: int | None = None
     words_before: int = 3
-    top: int = 300
-    starts: int = 1
+    top: int = 200
+    starts: int = 200
     parts: Sequence[str] = PARTS
 
     def __post_init__(self):
@@ -204,8 +205,8 @@ def numbers_in_text(
     marker: str | None = None,
     separator: str | None = None,
     words_before: int = 3,
-    top: int = 300,
-    starts: int = 1,
+    top: int = 200,
+    starts: int = 200,
     parts: Sequence[str] = PARTS,
 ) -> NumbersInText:
     """Return the rule `NumbersInText` for the texts of a tokenizer.

@@ -14,7 +14,7 @@ from longhand.modeling.structure_rules import STRUCTURE_RULES
 MARKER, SEPARATOR, END = ":", "=", "."
 WORDS = ["in", "room", ",", "add", "and", "what", "is", "the", "of", "to", "?", "books"]
 VOCABULARY = {text: token for token, text in enumerate([*"0123456789", MARKER, SEPARATOR, END, *WORDS])}
-RULE = NumbersInText(range(10), (VOCABULARY[MARKER],), VOCABULARY[SEPARATOR], top=30)
+RULE = NumbersInText(range(10), (VOCABULARY[MARKER],), VOCABULARY[SEPARATOR], top=30, starts=1)
 
 
 def tokens_of(*texts):
@@ -97,7 +97,7 @@ def test_questions_of_a_conversation_have_answers_of_their_own():
 @pytest.mark.parametrize("separator", [None, VOCABULARY[SEPARATOR]])
 @pytest.mark.parametrize("parts", [("pair_map", "attention_mask", "position_ids"), ("pair_map",), ("attention_mask",)])
 def test_the_rule_does_not_look_ahead_of_the_question(top, separator, parts):
-    rule = NumbersInText(range(10), (VOCABULARY[MARKER],), separator, top=top, parts=parts)
+    rule = NumbersInText(range(10), (VOCABULARY[MARKER],), separator, top=top, starts=5, parts=parts)
     texts = ["in 7 add 653 and 49 : 207=702 . in 5", "add 1 to 99999 : 000001 = 1000", "in the room : 1 room is"]
     for text in texts:
         ids = tokens_of(text)
@@ -234,7 +234,7 @@ def test_tokenizers_that_join_digits_are_refused_by_name(name):
 
 
 CHAT = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 

@@ -18,15 +18,14 @@ ANSWERS = ["3=3", "207=702", "25321=12352", "001=100"]
 
 @dataclass
 class Counted:
-    """Calls of a model's first attention, and those that had relations."""
+    """What the calls of a model's first attention were given: the number of related pairs, or None without structure."""
 
-    calls: int = 0
-    related: list[bool] = field(default_factory=list)
+    related: list[int | None] = field(default_factory=list)
 
     @property
     def all_had_structure(self) -> bool:
-        """Whether there were calls, and each had structure."""
-        return bool(self.related) and all(self.related)
+        """Whether each call had structure. A token that asks for no digit is related to none."""
+        return None not in self.related and sum(number or 0 for number in self.related) > 0
 
 
 def counted(model):
@@ -35,8 +34,8 @@ def counted(model):
     forward = attention.forward
 
     def count_and_call(*arguments, **kwargs):
-        structure = kwargs.get(STRUCTURE)
-        count.related.append(structure is not None and structure.relations is not None)
+        relations = getattr(kwargs.get(STRUCTURE), "relations", None)
+        count.related.append(None if relations is None else int((relations >= 0).sum()))
         return forward(*arguments, **kwargs)
 
     attention.forward = count_and_call
@@ -110,14 +109,18 @@ def test_preferences_of_trl(ruled, tmp_path):
         }
         for text, answer in zip(TEXTS, ANSWERS, strict=True)
     ]
+    # By itself, TRL loads the reference by the model's name, without structure; an adapter of PEFT needs no other one.
+    reference = small(tokenizer, rule=model.structure_rule)
+    reference_count = counted(reference)
     trainer = trl.DPOTrainer(
         model,
+        ref_model=reference,
         args=trl_settings("DPOConfig", tmp_path),
         train_dataset=datasets.Dataset.from_list(rows),
         processing_class=tokenizer,
     )
     trainer.train()
-    assert count.all_had_structure and learned(model, before)
+    assert count.all_had_structure and reference_count.all_had_structure and learned(model, before)
 
 
 @pytest.mark.slow
@@ -161,9 +164,9 @@ def test_lm_evaluation_harness(ruled):
     scored = [Instance("loglikelihood", {}, pair, place) for place, pair in enumerate(zip(prompts, ANSWERS, strict=True))]
     scores = harness.loglikelihood(scored)
     assert len(written) == len(scores) == len(TEXTS) and count.all_had_structure
-    ids, answer = (
-        tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"] for text in (prompts[1], ANSWERS[1])
-    )
+    # The harness counts the end of the marker, which is white space, among the tokens that it scores.
+    ids = tokenizer(prompts[1] + ANSWERS[1], add_special_tokens=False, return_tensors="pt")["input_ids"]
+    scored_tokens = 1 + len(tokenizer(ANSWERS[1], add_special_tokens=False)["input_ids"])
     with torch.no_grad():
-        logits = model(torch.cat([ids, answer], dim=1)).logits[0, ids.shape[1] - 1 : -1].log_softmax(-1)
-    assert scores[1][0] == pytest.approx(float(logits.gather(1, answer.T).sum()), abs=1e-3)
+        logits = model(ids).logits[0, -scored_tokens - 1 : -1].log_softmax(-1)
+    assert scores[1][0] == pytest.approx(float(logits.gather(1, ids[:, -scored_tokens:].T).sum()), abs=1e-3)

@@ -27,7 +27,7 @@ THEORIES = (
 )
 """Studies in `theories`."""
 
-STRUCTURED = ("families", "pretrained", "table_cells")
+STRUCTURED = ("families", "pretrained", "sentences", "table_cells")
 """Studies in `structured`, of models of others."""
 
 ARITHMETIC = "arithmetic"
