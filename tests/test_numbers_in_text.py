@@ -155,14 +155,16 @@ def test_generate_is_a_loop_of_forward_passes(starts, implementation):
     model = longhand.with_structure(LlamaForCausalLM(config).eval(), rule=rule)
     torch.nn.init.normal_(model.structure.table)
     texts = ["in 7 add 653 and 49 :", "add 12 and 3 :"]
-    options = {"max_new_tokens": 9, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    # With a marker, what was written before it would be a question.
+    options = {"max_new_tokens": 9, "do_sample": False, "eos_token_id": None, "suppress_tokens": [*RULE.marker]}
     written = []
     for text in texts:
         ids = tokens_of(text)
         for _ in range(options["max_new_tokens"]):
             with torch.no_grad():
-                best = model(ids, use_cache=False).logits[:, -1:].argmax(-1)
-            ids = torch.cat([ids, best], dim=1)
+                logits = model(ids, use_cache=False).logits[:, -1:]
+            logits[..., [*RULE.marker]] = -torch.inf
+            ids = torch.cat([ids, logits.argmax(-1)], dim=1)
         prompt = tokens_of(text)
         written.append(ids[0, prompt.shape[1] :].tolist())
         assert torch.equal(model.generate(prompt, **options), ids)

@@ -1,74 +1,60 @@
-"""A language model learns sums in sentences, from rows of text alone: it derives structure from its own tokens, by a rule.
+"""A small Llama learns sums in sentences, from rows of text alone: a rule derives structure from the text.
 
-A small Llama, trained on numbers of 1 to 5 digits by a plain Trainer, writes longer sums by a plain generate().
+It is trained on numbers of 1 to 5 digits by a plain Trainer, and asked for longer ones by a plain generate().
 """
 
 import random
+from typing import Any
 
 import torch
+import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import (
-    DataCollatorForSeq2Seq,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedTokenizerFast,
-    Trainer,
-    TrainingArguments,
-)
 
 import longhand
 
-SENTENCES = [
-    "What is {a} + {b}?",
-    "On page {c}, what is {a} + {b}?",
-    "In {c} weeks we add {a} to {b}.",
-    "At {c} I have {a} apples and get {b} more; how many in all?",
-    "{a} plus {b} equals what? It is question {c}.",
-]
-MARKER, SEPARATOR, END = "<answer>", "=", "<end>"
+SENTENCES = ["What is {a} + {b}?", "On page {c}, what is {a} + {b}?", "In {c} weeks we add {a} to {b}."]
+END, ANSWER, FOLDER, STEPS = "<end>", "<answer>", "outputs/sentences", 1000
+random.seed(0)
+torch.manual_seed(0)
 
-splits = [pre_tokenizers.Whitespace(), pre_tokenizers.Digits(individual_digits=True)]
-split = pre_tokenizers.Sequence(splits)
-words = {word for sentence in SENTENCES for word, _ in split.pre_tokenize_str(sentence)}
-vocabulary = [END, MARKER, SEPARATOR, *"0123456789", *sorted(words - {SEPARATOR})]
-table = Tokenizer(models.WordLevel({word: token for token, word in enumerate(vocabulary)}, unk_token=END))
+# A token is a word or a digit.
+split = pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), pre_tokenizers.Digits(individual_digits=True)])
+words = sorted({word for sentence in SENTENCES for word, _ in split.pre_tokenize_str(sentence)})
+vocabulary = {word: token for token, word in enumerate([END, ANSWER, "=", *"0123456789", *words])}
+table = Tokenizer(models.WordLevel(vocabulary, unk_token=END))
 table.pre_tokenizer = split
-tokenizer = PreTrainedTokenizerFast(tokenizer_object=table, additional_special_tokens=[MARKER], eos_token=END, pad_token=END)
+tokenizer = transformers.PreTrainedTokenizerFast(
+    tokenizer_object=table, eos_token=END, pad_token=END, additional_special_tokens=[ANSWER]
+)
 
 
-def problem(first: int, second: int) -> tuple[str, str]:
-    """A question of numbers with so many digits, and its answer: ones first, then as people read it."""
-    a, b, c = (random.randrange(10**digits) for digits in (first, second, random.randint(1, 4)))
-    return random.choice(SENTENCES).format(a=a, b=b, c=c), f"{str(a + b)[::-1]}{SEPARATOR}{a + b}"
+def problem(digits: int) -> tuple[str, int]:
+    """A question of two numbers of at most so many digits, and of another number, and its answer."""
+    a, b, c = (random.randrange(10**length) for length in (random.randint(1, digits), digits, random.randint(1, 4)))
+    return random.choice(SENTENCES).format(a=a, b=b, c=c), a + b
 
 
-def row(index: int) -> dict[str, list[int]]:
-    """A row of the training: tokens and labels, and nothing else."""
-    question, answer = problem(random.randint(1, 5), random.randint(1, 5))
-    prompt, reply = (tokenizer(text)["input_ids"] for text in (question + MARKER, answer + END))
+def row() -> dict[str, list[int]]:
+    """Tokens and labels: an answer is written ones first, and then as people read it."""
+    question, answer = problem(random.randint(1, 5))
+    prompt, reply = (tokenizer(text)["input_ids"] for text in (question + ANSWER, f"{str(answer)[::-1]}={answer}{END}"))
     return {"input_ids": prompt + reply, "labels": [-100] * len(prompt) + reply}
 
 
-random.seed(0)
-torch.manual_seed(0)
-sizes = {"hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2, "num_attention_heads": 4}
-base = LlamaForCausalLM(LlamaConfig(vocab_size=len(vocabulary), eos_token_id=0, pad_token_id=0, bos_token_id=None, **sizes))
-rule = longhand.numbers_in_text(tokenizer, marker=MARKER, separator=SEPARATOR)
-model = longhand.with_structure(base, rule=rule, trainable="all")
+sizes: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2, "num_attention_heads": 4}
+config = transformers.LlamaConfig(vocab_size=len(vocabulary), eos_token_id=0, pad_token_id=0, bos_token_id=None, **sizes)
+rule = longhand.numbers_in_text(tokenizer, marker=ANSWER, separator="=")
+model = longhand.with_structure(transformers.LlamaForCausalLM(config), rule=rule, trainable="all")
 
 optimizer = torch.optim.AdamW(longhand.structure_parameters(model, learning_rate=3e-3))
-arguments = TrainingArguments(
-    "outputs/sentences", max_steps=800, per_device_train_batch_size=64, warmup_steps=50, report_to="none"
-)
-rows, collator = [row(index) for index in range(800 * 64)], DataCollatorForSeq2Seq(tokenizer)
-Trainer(model, arguments, train_dataset=rows, data_collator=collator, optimizers=(optimizer, None)).train()
+options = transformers.TrainingArguments(FOLDER, max_steps=STEPS, per_device_train_batch_size=64, warmup_steps=50)
+rows, collator = [row() for _ in range(STEPS * 64)], transformers.DataCollatorForSeq2Seq(tokenizer)
+transformers.Trainer(model, options, train_dataset=rows, data_collator=collator, optimizers=(optimizer, None)).train()
+model.save_pretrained(FOLDER)  # with tables and rule
+tokenizer.save_pretrained(FOLDER)
 
-model.eval().save_pretrained("outputs/sentences")  # with tables and rule
-tokenizer.save_pretrained("outputs/sentences")
-solver = longhand.load("outputs/sentences")
+solver = longhand.load(FOLDER)
 print(solver("What is 653 + 49?"))  # 702
-print(solver("On page 37, what is 123456789 + 987654321?"))  # 1111111110
-problems = [problem(10, 10) for _ in range(50)]
-answers = solver([question for question, _ in problems])
-right = sum(written == answer.split(SEPARATOR)[1] for written, (_, answer) in zip(answers, problems, strict=True))
-print(f"{right} of {len(problems)} sums of 10 digits are right")
+questions, sums = zip(*[problem(10) for _ in range(50)], strict=True)
+right = sum(written == str(answer) for written, answer in zip(solver(questions), sums, strict=True))
+print(f"{right} of {len(questions)} sums of 10 digits are right")

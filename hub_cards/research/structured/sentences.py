@@ -148,7 +148,12 @@ def build_model(settings: Settings, condition: str, folder: Path) -> tuple[Any, 
     is_llama = settings.model == LLAMA
     if is_llama:
         tokenizer: Any = word_tokenizer()
-        sizes = {"hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2, "num_attention_heads": 4}
+        sizes: dict[str, Any] = {
+            "hidden_size": 64,
+            "intermediate_size": 192,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+        }
         ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
         config = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=4096, **sizes, **ends)
         model: Any = LlamaForCausalLM(config)
@@ -159,7 +164,7 @@ def build_model(settings: Settings, condition: str, folder: Path) -> tuple[Any, 
         model = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32)
     parts = CONDITIONS[condition]
     if parts:
-        marks = {"marker": settings.marker, "separator": SEPARATOR}
+        marks: dict[str, Any] = {"marker": settings.marker, "separator": SEPARATOR}
         rule = longhand.numbers_in_text(tokenizer, **marks, parts=parts)
         model = longhand.with_structure(model, rule=rule, trainable="all" if is_llama else "structure")
     if not is_llama:
