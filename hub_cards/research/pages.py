@@ -59,6 +59,7 @@ PAGES = [
         "FUNCTIONS",
         "RULES",
         "STRUCTURE",
+        "FAMILIES",
         "OWN_ENCODING",
         "PROOF",
     )

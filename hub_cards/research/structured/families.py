@@ -1,11 +1,11 @@
 """Structure in families of transformers: which carry it, how far implementations of attention agree, and who is refused.
 
 A small model of each family with random weights is given a pair map (`longhand.with_structure`). Each number is a largest
-difference of logits or derivatives; STRUCTURE.md says what is compared. Minutes on two cores:
+difference of logits or derivatives; FAMILIES.md says what is compared. Minutes on two cores:
 
 python -m longhand.hub_cards.research families
 
-Rows are written to families.jsonl, or to `--output`; `python -m longhand.hub_cards.research.pages` fills STRUCTURE.md with
+Rows are written to families.jsonl, or to `--output`; `python -m longhand.hub_cards.research.pages` fills FAMILIES.md with
 them.
 """
 
