@@ -410,7 +410,8 @@ def ask(checkpoints: list[Checkpoint], questions: list[str]) -> None:
             except ValueError as error:
                 print(f"warning: its certificate does not hold: {error}", file=sys.stderr)
             else:
-                print("its certificate says: exact at every length; --certify checks that", file=sys.stderr)
+                machine = ", for the machine that was found" if checkpoint.task.learned else ""
+                print(f"its certificate says: exact{machine} at every length; --certify checks that", file=sys.stderr)
 
 
 def certify(checkpoints: list[Checkpoint], options: Options, folder: Path | None = None) -> None:

@@ -49,6 +49,7 @@ from longhand.hub_cards.training.run_folder import (
     claim_folder,
     give_up,
     is_complete,
+    keep_as_best,
     read_given_up,
     relocate_best,
     remove_checkpoints,
@@ -320,6 +321,10 @@ def finish(run: Run, check: Check | None, began: float) -> Checkpoint:
         last = with_check(last, check)
         certify_checkpoint(last, run.folder / CERTIFICATE_FILE, run.folder, show_proof=False)
         last = with_certificate(last)
+        if best is not None and is_certified(last):
+            # No checkpoint is better than one that is certified.
+            keep_as_best(run.folder)
+            last, best = load_both(run.folder)
     evaluate(run, [last] if best is None else [last, best], began)
     finished = complete_checkpoint(last, best)
     write_card(finished)

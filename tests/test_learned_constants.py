@@ -401,7 +401,7 @@ def test_more_columns_than_states_are_refused_by_what_is_needed():
     ],
 )
 def test_what_cannot_be_tried_is_said_with_what_was_checked(function, named):
-    assert named in learn_task(function).report.checked
+    assert named in learn_task(function).report.facts["checked"]
 
 
 def test_constants_end_where_the_library_of_python_begins_and_are_bounded():

@@ -19,9 +19,10 @@ from longhand.data.learning.machine_task import (
 from longhand.data.learning.machines import MachineLearner, Tests, exhaustive_words, minimised
 from longhand.data.learning.passes import TwoPassLearner
 from longhand.data.learning.proof import Linear, linear_function, proved_of
+from longhand.data.learning.questions.branches import Branches, sentence_of
 from longhand.data.learning.questions.constants import constants_of
 from longhand.data.learning.questions.functions import SECONDS, AskedFunction, Refused, budget, shown
-from longhand.data.learning.questions.mutants import unseen_constants
+from longhand.data.learning.questions.mutants import WORDS_ASKED, unseen_constants
 from longhand.data.learning.questions.operands import OUTSIDE, operands_of
 from longhand.data.learning.questions.readings import MOST_SYMBOLS, NotSequential, Reading
 from longhand.data.learning.questions.words import Word, Words
@@ -30,6 +31,9 @@ from longhand.data.tasks.column_task import ColumnTask
 
 ANSWERS_COMPARED = 300
 """Whole answers of the task, read as a person reads them, that are compared with the function at the end."""
+
+NO_QUESTIONS = ("", None, -1, 0.5)
+"""Arguments that are no question of any task."""
 
 
 @dataclass(frozen=True)
@@ -92,20 +96,39 @@ def learn_task(
     """
     began = time.monotonic()
     source = str(source or getattr(function, "__name__", "a function"))
-    with budget(seconds) as known:
+    with budget(seconds) as search:
         held = constants_of(function)
         operands = operands_of(function, base, alphabet, domain, seconds)
         words = operands.words
         asked = AskedFunction(operands.function, words, seconds)
-        known.append(asked)
+        search.asked = asked
         finding = find_unless_changing(asked)
-        task, found = task_of(finding, words, name, source, write_states)
+    task, found = task_of(finding, words, name, source, write_states)
+    with budget(seconds) as search:
+        search.asked = asked
         compared = compare_answers(task, finding, asked)
     checked = f"{finding.tests.sentence}; {compared:,} whole answers agree"
-    checked = "; ".join(filter(None, [checked, unseen_constants(function, asked, held)]))
+    told = [unseen_constants(function, asked, held), sentence_of(not_gone(operands.branches, asked))]
     seconds, proved = time.monotonic() - began, proved_of(task)
     report = Report(source, found, checked, proved, finding.legend, asked.calls, seconds, task.one_length, finding.linear)
-    return Learned(task, replace(report, assumed=operands.assumed))
+    unseen = "; ".join(filter(None, told))
+    return Learned(
+        task, replace(report, assumed=operands.assumed, untried=words.untried, unseen=unseen, domain=domain or "")
+    )
+
+
+def not_gone(branches: Branches, asked: AskedFunction) -> tuple[str, ...]:
+    """The ways of the function's code that no question went, see `Branches`.
+
+    Some words are asked again; and arguments that are no questions of the task, since a branch may be for these.
+    """
+    rest = branches.not_gone
+    for word in asked.telling_answers(WORDS_ASKED) if rest else ():
+        if branches.is_new(asked.words.arguments(word)) and not (rest := branches.not_gone):
+            return ()
+    for argument in NO_QUESTIONS:
+        branches.is_new([argument] * asked.words.operands)
+    return branches.not_gone
 
 
 def task_of(finding: Finding, words: Words, name: str, source: str, write_states: bool | None) -> tuple[ColumnTask, str]:
@@ -177,8 +200,8 @@ def readings_of(asked: AskedFunction, generator: random.Random) -> list[Reading]
         samples += [] if other is None else [asked(other)]
     if len(set(samples)) == 1:
         raise Refused(
-            f"the function answers {shown(samples[0])} to all words that were tried: give it an alphabet or a base in which "
-            "answers differ"
+            f"the function answers {shown(samples[0])} to all words that were tried: say by --domain, a regular expression, "
+            "which texts it takes, or by --alphabet or --base over which symbols answers differ"
         )
     if not has_few:
         for word in asked_words:

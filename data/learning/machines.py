@@ -202,7 +202,6 @@ class Tests:
         random: how many random words were asked.
         further: how many words were asked that are made of the words of the machine.
         singled_out: how many words were asked that hold the constants of the function's code.
-        untried: what the code holds and no word can show, in words; empty if there is nothing.
         states: if a machine of at most so many states computes the function, it is the machine that was found. None if the
             words of the W-method were too many.
     """
@@ -212,7 +211,6 @@ class Tests:
     random: int = 0
     further: int = 0
     singled_out: int = 0
-    untried: str = ""
     states: int | None = None
 
     @property
@@ -227,8 +225,6 @@ class Tests:
         if self.further:
             compared += f", and {self.further:,} words in which parts of the machine's own words are repeated or joined"
         compared += " agree"
-        if self.untried:
-            compared += f" ({self.untried})"
         if self.states is None:
             return compared
         return f"{compared}; if a machine of at most {self.states} states computes the function, it is this one (W-method)"
@@ -246,7 +242,7 @@ def exhaustive_words(words: Words, most: int = EXHAUSTIVE_WORDS) -> tuple[int, I
 def compared_words(words: Words, columns: int) -> Tests:
     """The words that every machine is compared on: all of up to so many columns, random ones, those that hold constants."""
     exhaustive = sum(words.count**length for length in range(1, columns + 1))
-    return Tests(columns, exhaustive, RANDOM_WORDS, singled_out=len(words.singled_out), untried=words.untried)
+    return Tests(columns, exhaustive, RANDOM_WORDS, singled_out=len(words.singled_out))
 
 
 def random_words(words: Words, generator: random.Random, columns: int, count: int = RANDOM_WORDS) -> Iterator[Word]:

@@ -1,17 +1,20 @@
 """Reports of a machine that was found: three statements that are kept apart."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from longhand.data.learning.proof import Linear
 from longhand.data.learning.questions.words import Words
-from longhand.data.tasks.column_task import OPERANDS, PROVED, ColumnTask
+from longhand.data.tasks.column_task import DOMAIN, OPERANDS, PROVED, ColumnTask
 
 NETWORK = "a certificate proves that the network computes this machine at every length; without one, nothing is proved of it"
 """The statement about the network before there is a certificate."""
 
 ONE_LENGTH = "texts of one length: others are refused"
 """What is said of operands that are texts, since padding would change them."""
+
+UNSEEN = "no question was found for all branches and constants of its code"
+"""What is said of a private function in place of these."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,9 @@ class Report:
         one_length: whether operands must have one length.
         linear: the linear function that the machine is proved to compute; None if it is none.
         assumed: what was assumed of the operands, with the argument that changes it; empty if nothing was.
+        untried: what the code holds and no word can show; empty if there is nothing.
+        unseen: what of the function no question showed; empty if nothing is known to be missing.
+        domain: the regular expression of the texts that the function takes; empty if there is none.
         told: what a card tells of the function, see `MEANING` and `CODE`.
     """
 
@@ -42,13 +48,22 @@ class Report:
     one_length: bool = False
     linear: Linear | None = None
     assumed: str = ""
+    untried: str = ""
+    unseen: str = ""
+    domain: str = ""
     told: dict[str, str] = field(default_factory=dict)
+
+    def without_source(self) -> "Report":
+        """The report without what shows the source of the function, or the texts that it takes."""
+        return replace(self, untried="", unseen=UNSEEN if self.unseen else "", domain="")
 
     @property
     def facts(self) -> dict[str, str]:
         """The facts for recipes, cards and certificates: those that are the same whenever the machine is found again."""
-        facts = {"source": self.source, "machine": self.found, "checked": self.checked, PROVED: self.proved}
+        checked = "; ".join(filter(None, [self.checked, self.untried, self.unseen]))
+        facts = {"source": self.source, "machine": self.found, "checked": checked, PROVED: self.proved}
         facts |= {"symbols": self.symbols} if self.legend else {}
+        facts |= {DOMAIN: self.domain} if self.domain else {}
         facts |= self.told
         return facts | ({OPERANDS: ONE_LENGTH} if self.one_length else {})
 
@@ -76,10 +91,12 @@ class Report:
         lines = [
             self.source,
             f"  the machine            {self.found} ({called}{self.seconds:.1f} s)",
-            f"  checked of the machine {self.checked}",
+            f"  checked of the machine {'; '.join(filter(None, [self.checked, self.untried]))}",
             f"  proved of the machine  {self.proved}",
             f"  the network            {NETWORK}",
         ]
+        if self.unseen:
+            lines.insert(3, f"  not seen of it         {self.unseen}")
         if self.assumed:
             lines.insert(1, f"  assumed                {self.assumed}")
         if self.legend:

@@ -33,8 +33,9 @@ from longhand.data.machines.covering import SEARCHED
 from longhand.data.machines.sights import Sight, sights_of
 from longhand.data.machines.table import step_of, tabulate
 from longhand.data.machines.windows import columns_needed, guessed_passes, rows_of, runs_of, with_windows, words_over
-from longhand.data.splits import PARTITIONED_DIGITS, make_generator
+from longhand.data.splits import PARTITIONED_DIGITS, SPLITS, make_generator
 from longhand.data.tasks.decoder_task import DecoderTask, texts_of
+from longhand.data.tasks.domain import lengths_of_domain, near_domain, texts_of_domain
 from longhand.data.tasks.reader import AnswerReader
 from longhand.modeling.transducer import Pass, Transducer, read_transducer, table_of
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER
@@ -53,6 +54,12 @@ derived from the table (`data/learning/proof.py`)."""
 
 OPERANDS = "operands"
 """The fact of a machine that was found which says that its operands have one length; see `ColumnTask.one_length`."""
+
+DOMAIN = "domain"
+"""The fact of a machine that was found which is the regular expression of the texts that its function takes."""
+
+DOMAIN_LENGTHS, BEYOND_DOMAIN = 6, 100
+"""So many lengths of such texts are tested, and one that is longer than most."""
 
 LEAST_TRAINED = 5
 SPARE_COLUMNS = 2
@@ -161,6 +168,8 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
 
     @property
     def example_question(self) -> str:
+        if self.domain and (texts := texts_of_domain(self.domain, self.alphabet)):
+            return self.sign.join([texts[0]] * self.operands)
         generator = make_generator("question", self.name)
         lengths = np.full((1, self.operands), 2)
         return self.sign.join(self.words(np.maximum(self.draw_operands(generator, lengths), [0, 1]))[0])
@@ -183,8 +192,23 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         """The operands (count, operands, width) of problems as text, with all their columns."""
         return words_over(self.alphabet, digits)
 
+    @property
+    def domain(self) -> str:
+        """The regular expression of the texts that a function takes whose machine was found; empty if there is none."""
+        return (self.learned or {}).get(DOMAIN, "")
+
     def draw_operands(self, generator, lengths):
         return uniform_words(generator, lengths, len(self.alphabet))
+
+    def draw(self, generator, lengths, split):
+        """As `Task.draw`; what tests a rule is mostly drawn from its domain, or close to that."""
+        digits = super().draw(generator, lengths, split)
+        if split == "train" or not self.domain:
+            return digits
+        near = near_domain(generator, digits, self.domain, self.alphabet)
+        assigned = self.split_of(near, lengths)
+        is_of_split = (assigned < 0) | (assigned == SPLITS.index(split))
+        return np.where(is_of_split[:, None, None], near, digits)
 
     def problem_keys(self, digits, lengths):
         # Symbols that pad a word look like symbols that were drawn.
@@ -331,7 +355,12 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
     @property
     def suggested_arguments(self) -> dict[str, object]:  # type: ignore[override]
         # A head for each relation, and one for the `$` at the beginning.
-        return {"max_length": self.trained_length, "num_attention_heads": len(self.rule.relations) + 1}
+        suggested = {"max_length": self.trained_length, "num_attention_heads": len(self.rule.relations) + 1}
+        if not self.domain:
+            return suggested
+        lengths = lengths_of_domain(self.domain, self.alphabet, DOMAIN_LENGTHS)
+        tested = sorted({*lengths, BEYOND_DOMAIN})
+        return suggested | {"validation_lengths": sorted({*lengths[-1:], BEYOND_DOMAIN}), "test_lengths": tested}
 
     @property
     def ones_come_first(self) -> bool:  # type: ignore[override]

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 DEFAULT_RECIPE = "addition"
 CHECKPOINTS_FOLDER = "checkpoints"
+LENGTHS = {"validation_lengths", "test_lengths"}
 BEST = "eval_generalization"
 """The metric of the best checkpoint: exact match beyond the trained sizes, among equals the share of right tokens; or the
 loss, negative, see `metric_for_best_model`."""
@@ -285,9 +286,10 @@ def _read_values(asked: Asked, source: Source, subject: Subject) -> Given:
         parser.set_defaults(**parser.read(_words(recipe)))
     except ValueError as error:
         raise ValueError(f"the recipe {source.file}: {error}") from error
-    # Values of the recipe win over those that the task's search suggests.
+    # Values of the recipe win over those that the task's search suggests; a recipe for any rule knows no rule's lengths.
     suggested = parser.make(task, parser.read(words)).suggested_arguments
-    parser.set_defaults(**{name: value for name, value in suggested.items() if name not in recipe})
+    stated = recipe.keys() - LENGTHS if subject.found else recipe.keys()
+    parser.set_defaults(**{name: value for name, value in suggested.items() if name not in stated})
     if asked.encoding is not None:
         parser.set_defaults(**_fitting_encoding(asked.encoding, subject, parser, task, words))
     values = join_launched(parser.read(words), launched_arguments(os.environ), recipe, words) | {"task": task.name}

@@ -203,12 +203,7 @@ class Learning:
     domain: str | None = argument(
         None, "regular expression of the texts that the function takes, such as [0-9]{8,19}", private=True
     )
-    seconds: float = argument(
-        60.0,
-        "seconds of processor time in which the task must be found, or twice as many by the clock",
-        private=True,
-        above=0,
-    )
+    seconds: float = argument(60.0, "seconds of processor time in which the task must be found", private=True, above=0)
     complete: bool = argument(
         False, "fill entries that no example reaches, if all others fit a linear function", private=True
     )

@@ -4,6 +4,7 @@ A function is code of the user's own, as a plugin is. A checkpoint holds the tab
 """
 
 import inspect
+import linecache
 import math
 import re
 import sys
@@ -71,7 +72,8 @@ def find_asked(asked: Asked, write_states: bool | None) -> Learned:
         told = {} if asked.private_source else told_of(function, source)
         source = f"the private function {name}" if asked.private_source else source
         learned = learn_task(function, name=asked.name or name, source=source, domain=asked.domain, **options)
-        learned = learned._replace(report=replace(learned.report, told=told))
+        report = replace(learned.report, told=told)
+        learned = learned._replace(report=report.without_source() if asked.private_source else report)
         test_by_examples(type(learned.task), asked)
     kind = type(learned.task)
     kind.learned = learned.report.facts
@@ -131,8 +133,11 @@ def read_function(text: str) -> tuple[Callable[..., object], str, str]:
         if not callable(function):
             raise ValueError(f"--function {file} has no function {name!r}: it holds {', '.join(public) or 'none'}")
         return function, name, f"{path.name}:{name}"
+    shown = text.strip()
+    # Its source is shown where a card names a part of it.
+    linecache.cache[shown] = (len(shown), None, [shown], shown)
     try:
-        function = eval(text, {"math": math, "re": re})
+        function = eval(compile(shown, shown, "eval"), {"math": math, "re": re})
     except Exception as error:
         raise ValueError(
             f"--function {text!r} is neither a lambda nor FILE.py:NAME: {type(error).__name__}: {one_line(error)}"

@@ -45,12 +45,14 @@ class Constants:
         texts: texts, patterns of regular expressions among them, and collections of symbols joined.
         untried: what was found and cannot be tried, in words.
         has_tables: whether there are sets or mappings among what the code reaches.
+        codes: of the functions that were entered, and of those within them.
     """
 
     numbers: tuple[int, ...] = ()
     texts: tuple[str, ...] = ()
     untried: tuple[str, ...] = ()
     has_tables: bool = False
+    codes: tuple[CodeType, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -71,7 +73,7 @@ def constants_of(function: Callable[..., object]) -> Constants:
     if walk.waiting:
         walk.untried.append(f"{len(walk.waiting):,} values beyond the first {MOST_VALUES:,}")
     numbers, texts = walk.kept(walk.numbers, "numbers"), walk.kept(walk.texts, "texts")
-    return Constants(numbers, texts, tuple(dict.fromkeys(walk.untried)), walk.has_tables)
+    return Constants(numbers, texts, tuple(dict.fromkeys(walk.untried)), walk.has_tables, tuple(walk.codes))
 
 
 @dataclass
@@ -89,6 +91,7 @@ class _Walk:
     texts: dict[str, None] = field(default_factory=dict)
     untried: list[str] = field(default_factory=list)
     has_tables: bool = False
+    codes: dict[CodeType, None] = field(default_factory=dict)
 
     def kept(self, found: Mapping[Any, None], kind: str) -> tuple:
         """The first constants of a kind."""
@@ -162,7 +165,7 @@ class _Walk:
             self.add_length(value, names)
             self.push(value.keys(), names)
             self.push((*value.values(), getattr(value, "default_factory", None)), names)
-        elif isinstance(value, range):
+        elif isinstance(value, range | slice):
             self.push((value.start, value.stop, value.step), names)
         elif isinstance(value, list | tuple | set | frozenset | deque):
             self.add_length(value, names)
@@ -184,6 +187,7 @@ class _Walk:
     def enter_function(self, function: FunctionType) -> None:
         """The constants of a function's code, what it names and imports, and what it was made with."""
         codes = list(nested_codes(function.__code__))
+        self.codes |= dict.fromkeys(codes)
         constants = [constant for code in codes for constant in _loaded(code)]
         # A text may be a name too, of `getattr` or `globals`.
         texts = {constant for constant in constants if isinstance(constant, str) and constant.isidentifier()}

@@ -11,18 +11,22 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import FrameType
 
 from longhand.data.learning.questions.words import Word, Words
 
 SECONDS = 60.0
-"""How long a function may take to be learned, or examples to be merged."""
+"""Seconds of processor time in which a function is learned, or examples are merged."""
 
 PATIENCE = 2
-"""How many times its processor time a search may take by the clock: a function may wait, or share its processor."""
+"""One call that takes so many times the seconds by the clock waits for something that may never come."""
 
 MOST_RARE = 2_000
 """Words of a rare answer that others are made of."""
+
+LONGEST_TELLING = 300
+"""Columns of the longest words of a rare answer that tell of a function."""
 
 RINGS_EVERY = 0.1
 """Seconds between two looks at the time and the memory that a function takes."""
@@ -49,6 +53,10 @@ class OutOfMemory(OutOfTime):
     """The function takes more memory than it may."""
 
 
+class Waits(OutOfTime):
+    """A call takes no processor time, and does not end."""
+
+
 class AskedFunction:
     """A function on words that remembers what it answered.
 
@@ -62,16 +70,17 @@ class AskedFunction:
         calls: how many calls were made.
         last_word: the word that was asked last.
         are_booleans: whether all answers were True or False.
+        call_began: when the call began, by the clock, that does not end yet; None if there is none.
     """
 
     def __init__(self, function: Callable[..., object], words: Words, seconds: float):
         self.function, self.words, self.seconds = function, words, seconds
         self.calls = 0
         self.are_booleans = True
+        self.call_began: float | None = None
         self._answers: dict[Word, int | str] = {}
         self.last_word: Word = ()
-        self._began, self._clock = time.process_time(), time.monotonic()
-        self._looked = self._clock
+        self._began, self._looked = time.process_time(), time.monotonic()
 
     def __call__(self, word: Word) -> int | str:
         """The answer to a word, whose top column is first.
@@ -95,11 +104,12 @@ class AskedFunction:
         now = time.monotonic()
         if now - self._looked > RINGS_EVERY:
             self._looked = now
-            if time.process_time() - self._began > self.seconds or now - self._clock > PATIENCE * self.seconds:
+            if time.process_time() - self._began > self.seconds:
                 raise OutOfTime
 
     def _once(self, word: Word) -> int | str:
         arguments = self.words.arguments(word)
+        self.call_began = time.monotonic()
         try:
             answer = self.function(*arguments)
         except (Exception, SystemExit) as error:
@@ -108,6 +118,8 @@ class AskedFunction:
                 f"{self.shown(word)} raises {reason}: a function must answer every question, so let it return what a model "
                 "should write there"
             ) from error
+        finally:
+            self.call_began = None
         if hasattr(answer, "item"):
             answer = answer.item()
         self.are_booleans &= isinstance(answer, bool)
@@ -142,12 +154,11 @@ class AskedFunction:
                 found.setdefault(answer, []).append(word)
         return [word for words in found.values() for word in words[:: 1 + len(words) // MOST_RARE]]
 
-    def some_answers(self, most: int) -> dict[Word, int | str]:
-        """So many of the words that were asked, those that hold constants first, and their answers."""
-        words = [word for word in self.words.singled_out if word in self._answers]
-        words = words[:: 1 + len(words) // most]
-        others = [*self._answers][:: 1 + len(self._answers) // most]
-        return {word: self._answers[word] for word in (*words, *others)}
+    def telling_answers(self, most: int) -> dict[Word, int | str]:
+        """Words that were asked, and their answers: rare ones, those that hold constants, others; so many of each kind."""
+        singled_out = [word for word in self.words.singled_out if word in self._answers]
+        kinds = (self.rare_words(LONGEST_TELLING), singled_out, [*self._answers])
+        return {word: self._answers[word] for words in kinds for word in words[:: 1 + len(words) // most]}
 
     def shown(self, word: Word) -> str:
         """A question as Python writes it, such as `f(12, 34)`."""
@@ -158,24 +169,41 @@ class AskedFunction:
         return f"{self.shown(word)} = {shown(self(word))}"
 
 
+@dataclass
+class Search:
+    """What is being asked.
+
+    Attributes:
+        asked: the function, once it is known what it takes.
+        began: when the search began, by the clock.
+    """
+
+    asked: AskedFunction | None = None
+    began: float = field(default_factory=time.monotonic)
+
+    def call_began(self) -> float | None:
+        """When the call began, by the clock, that does not end yet; None if there is none."""
+        return self.asked.call_began if self.asked else self.began
+
+
 @contextmanager
-def budget(seconds: float) -> Iterator[list[AskedFunction]]:
-    """Refuse a function whose answers do not come in time; the function, once it is known, is put into the list.
+def budget(seconds: float) -> Iterator[Search]:
+    """Refuse a function whose answers do not come in time; what is known of it is put into the search.
 
     A call that never ends is cut off in the main thread alone.
 
     Raises:
         Refused: the seconds are over, or the function takes too much memory.
     """
-    known: list[AskedFunction] = []
+    search = Search()
     # Words of any length are tried, and functions write numbers as texts.
     digits = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(0)
     try:
-        with alarm(seconds):
-            yield known
+        with alarm(seconds, search.call_began):
+            yield search
     except OutOfTime as error:
-        asked = known[0] if known else None
+        asked = search.asked
         last = f"the last one {asked.shown(asked.last_word)}" if asked and asked.calls else "the first one does not end"
         calls = max(1, asked.calls) if asked else 1
         called = "1 call" if calls == 1 else f"{calls:,} calls"
@@ -183,9 +211,11 @@ def budget(seconds: float) -> Iterator[list[AskedFunction]]:
             raise Refused(
                 f"the function takes more than {MOST_MEMORY / 2**30:g} GiB of memory after {called}, {last}"
             ) from None
+        if isinstance(error, Waits):
+            raise Refused(f"the function waits for something: its call does not end, after {called}, {last}") from None
         raise Refused(
-            f"the function is not learned after {seconds:g} seconds of processor time, or {PATIENCE * seconds:g} by the "
-            f"clock, and {called}, {last}: give it more seconds, or make it faster"
+            f"the function is not learned after {seconds:g} seconds of processor time and {called}, {last}: give it more by "
+            "--seconds, or make it faster"
         ) from None
     finally:
         sys.set_int_max_str_digits(digits)
@@ -197,17 +227,20 @@ def has_alarm() -> bool:
 
 
 @contextmanager
-def alarm(seconds: float) -> Iterator[None]:
-    """Raise `OutOfTime` after so many seconds of processor time, or `PATIENCE` times as many by the clock, or `OutOfMemory`.
+def alarm(seconds: float, call_began: Callable[[], float | None] | None = None) -> Iterator[None]:
+    """Raise `OutOfTime` after so many seconds of processor time, `Waits` in a call that waits, or `OutOfMemory`.
 
     It rings again until what it interrupts ends, so a function that catches everything ends too. One operation of Python's
     own, such as a huge power, is not interrupted. Other threads than the main one, and systems without this signal, have no
     alarm. An alarm within another one puts that off until it is left.
+
+    Args:
+        call_began: gives when a call began, by the clock, that does not end yet, or None; None if nothing is called.
     """
     if not has_alarm():
         yield
         return
-    clock, processor, memory = time.monotonic(), time.process_time(), most_memory_used()
+    began, memory = time.process_time(), most_memory_used()
 
     def ring(_: int, frame: FrameType | None) -> None:
         # What leaves the alarm is not interrupted: nobody would turn it off.
@@ -215,8 +248,11 @@ def alarm(seconds: float) -> Iterator[None]:
             return
         if most_memory_used() - memory > MOST_MEMORY:
             raise OutOfMemory
-        if time.process_time() - processor > seconds or time.monotonic() - clock > PATIENCE * seconds:
+        if time.process_time() - began > seconds:
             raise OutOfTime
+        waits_since = call_began() if call_began else None
+        if waits_since is not None and time.monotonic() - waits_since > PATIENCE * seconds:
+            raise Waits
 
     before = signal.signal(signal.SIGALRM, ring)
     timer = signal.setitimer(signal.ITIMER_REAL, RINGS_EVERY, RINGS_EVERY)

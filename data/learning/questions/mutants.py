@@ -20,10 +20,7 @@ from longhand.data.learning.questions.constants import SHOWN, Constants, constan
 from longhand.data.learning.questions.functions import AskedFunction, OutOfTime, alarm, has_alarm
 from longhand.data.learning.questions.operands import WithinDomain
 
-LEAST_NUMBER, LEAST_TEXT = 100, 2
-"""Smaller numbers and shorter texts are not changed: loops may end by them, and answers are seen to turn on nearly all."""
-
-MOST_CHANGED = 40
+MOST_CHANGED = 100
 """So many constants are changed, each for itself."""
 
 WORDS_ASKED = 4_000
@@ -46,7 +43,7 @@ def unseen_constants(function: Callable[..., object], asked: AskedFunction, held
     # A changed function may never end.
     if not isinstance(function, FunctionType) or not has_alarm() or constants_of(function) != held:
         return ""
-    answers, began = asked.some_answers(WORDS_ASKED), time.process_time()
+    answers, began = asked.telling_answers(WORDS_ASKED), time.process_time()
     is_seen: dict[str, bool] = {}
     for constant, changed in islice(_changed_functions(function, ()), MOST_CHANGED):
         if time.process_time() - began > SECONDS_OF_ALL:
@@ -67,7 +64,7 @@ def unseen_constants(function: Callable[..., object], asked: AskedFunction, held
 def _answers_otherwise(changed: AskedFunction, answers: Mapping[Any, int | str]) -> bool:
     """Whether a changed function answers a word in another way, or fails, or does not come to an end."""
     try:
-        with alarm(SECONDS_OF_ONE):
+        with alarm(SECONDS_OF_ONE, lambda: changed.call_began):
             return any(changed(word) != answer for word, answer in answers.items())
     except (ValueError, OutOfTime):
         return True
@@ -112,8 +109,9 @@ def _changed_functions(function: FunctionType, within: tuple[FunctionType, ...])
 
 def _names_in(code: CodeType) -> set[str]:
     """The names in a code, which its instructions load as texts where it imports, annotates and makes classes."""
-    names = {"return"}
-    for each in nested_codes(code):
+    names = {"return", *code.co_names}
+    _, *within = nested_codes(code)
+    for each in within:
         names.update(each.co_names, each.co_varnames, each.co_cellvars, (each.co_name, each.co_qualname))
     return names
 
@@ -143,12 +141,12 @@ def _changed(value: Any, within: tuple[FunctionType, ...]) -> Iterator[tuple[Any
     """For each constant in a value, the constant and the value with another one."""
     if isinstance(value, FunctionType):
         yield from _changed_functions(value, within)
-    elif type(value) is int and abs(value) >= LEAST_NUMBER:
+    elif type(value) is int:
         yield value, value + 1
-    elif type(value) is float and LEAST_NUMBER <= abs(value) < math.inf:
+    elif type(value) is float and abs(value) < math.inf:
         # Among large floats, the next one is more than 1 away.
         yield value, value + max(1.0, math.ulp(value))
-    elif type(value) is str and len(value) >= LEAST_TEXT and any(map(str.isalnum, value)):
+    elif type(value) is str and any(map(str.isalnum, value)):
         last = max(place for place, symbol in enumerate(value) if symbol.isalnum())
         other = next(symbol for symbol in "34bcBC" if symbol != value[last] and _alike(symbol, value[last]))
         yield value, value[:last] + other + value[last + 1 :]
@@ -158,6 +156,9 @@ def _changed(value: Any, within: tuple[FunctionType, ...]) -> Iterator[tuple[Any
         for place, item in enumerate(items):
             for constant, changed in _changed(item, within):
                 yield constant, type(value)([*items[:place], changed, *items[place + 1 :]])
+    elif type(value) is slice:
+        for constant, (start, stop, step) in _changed((value.start, value.stop, value.step), within):
+            yield constant, slice(start, stop, step)
     elif type(value) is dict:
         for constant, changed in _changed(list(value.items()), within):
             yield constant, dict(changed)

@@ -1,19 +1,22 @@
 """What a function takes: numbers or texts, over which symbols. What is not said is tried, and what is assumed is told."""
 
 import inspect
+import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from reprlib import repr as shorten
 
+from longhand.data.learning.questions.branches import Branches
 from longhand.data.learning.questions.constants import Constants, constants_of
 from longhand.data.learning.questions.functions import SECONDS, Refused
 from longhand.data.learning.questions.meetings import with_what_operands_meet
-from longhand.data.learning.questions.patterns import PRINTABLE, symbols_of_pattern
+from longhand.data.learning.questions.probes import Search, related_numbers
 from longhand.data.learning.questions.readings import is_written
-from longhand.data.learning.questions.strewn import strewn_of, strewn_words
-from longhand.data.learning.questions.words import DIGITS, LETTERS, MOST_LETTERS, Words
+from longhand.data.learning.questions.strewn import Strewn, strewn_of, strewn_words
+from longhand.data.learning.questions.words import DIGITS, LETTERS, MOST_LETTERS, Word, Words, number_as_text
+from longhand.data.tasks.patterns import PRINTABLE, symbols_of_pattern
 
 OUTSIDE = "outside"
 """What is answered to a text that is not of the domain, if the function raises for it."""
@@ -51,11 +54,13 @@ class Operands:
         function: the function, which answers to all words.
         words: how its arguments are words.
         assumed: what was assumed of them, with the argument that changes it.
+        branches: the ways that the function's code has gone.
     """
 
     function: Callable[..., object]
     words: Words
     assumed: str
+    branches: Branches
 
 
 def operands_of(
@@ -96,8 +101,21 @@ def operands_of(
     held = replace(words, fragments=strewn_of(constants, words).drawn)
     strewn = strewn_of(with_what_operands_meet(constants, function, held, seconds), words)
     words = replace(words, fragments=strewn.drawn, untried=strewn.untried)
-    words = replace(words, single_out=partial(strewn_words, strewn, words))
-    return Operands(function, words, "; ".join([_assumed(words, reason), *kept]))
+    branches = Branches(function, constants.codes)
+    words = replace(words, single_out=partial(single_out, strewn, words, branches))
+    return Operands(function, words, "; ".join([_assumed(words, reason), *kept]), branches)
+
+
+def single_out(strewn: Strewn, words: Words, branches: Branches) -> list[Word]:
+    """The words that a function may turn on; the same ones whenever they are asked for."""
+    generator = random.Random(0)
+    found = strewn_words(strewn, words)
+    found += [
+        words.columns([number_as_text(number, words.alphabet) for number in row])
+        for row in related_numbers(strewn.values, words, generator)
+    ]
+    search = Search(branches, words, strewn, [words.texts(word) for word in found])
+    return list(dict.fromkeys([*found, *map(words.columns, search.questions())]))
 
 
 def _defaults(function: Callable[..., object]) -> list[str]:
@@ -120,8 +138,10 @@ def _assumed(words: Words, reason: str) -> str:
 
 def check_alphabet(alphabet: str) -> None:
     """Raise `Refused` unless an alphabet is legal."""
-    if not alphabet or len(set(alphabet)) < len(alphabet):
-        raise Refused(f"alphabet must be one symbol or more, each once, got {alphabet!r}")
+    is_expression = re.match(r"\[.*\w-\w.*\]", alphabet)
+    if not alphabet or is_expression or len(set(alphabet)) < len(alphabet):
+        texts = "a regular expression of texts" + (f", such as {alphabet + '+'!r}," if is_expression else "")
+        raise Refused(f"--alphabet must be one symbol or more, each once, got {alphabet!r}: {texts} is for --domain")
     if illegal := [symbol for symbol in alphabet if not is_written(symbol)]:
         raise Refused(f"the alphabet {alphabet!r} has the reserved symbol {illegal[0]!r}: let another stand for it")
 

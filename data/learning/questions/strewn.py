@@ -13,8 +13,8 @@ from itertools import product
 from typing import NamedTuple
 
 from longhand.data.learning.questions.constants import LONGEST_CONSTANT, Constants
-from longhand.data.learning.questions.patterns import read_pattern, readings_of_pattern, text_of_pattern
 from longhand.data.learning.questions.words import Word, Words, number_as_text
+from longhand.data.tasks.patterns import read_pattern, readings_of_pattern, text_of_pattern
 
 MOST_FRAGMENTS = 300
 """Texts over the alphabet of which all is tried, the short ones first; of others, each is tried alone and changed."""

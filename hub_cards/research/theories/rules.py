@@ -24,9 +24,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from longhand.data.learning.questions.patterns import read_pattern, text_of_pattern
 from longhand.data.proofs import verify_certificate
 from longhand.data.tasks.column_task import ColumnTask
+from longhand.data.tasks.patterns import read_pattern, text_of_pattern
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint
 from longhand.hub_cards.checkpoints.load import read_checkpoint
 from longhand.hub_cards.checkpoints.solver import Solver

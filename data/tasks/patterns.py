@@ -55,23 +55,27 @@ def _symbols_of(tree: Any) -> Iterator[str]:
             yield from _symbols_of(value)
 
 
-def text_of_pattern(tree: Any, generator: random.Random) -> str:
-    """A text that a regular expression, as its parts, is likely to fit: what it looks ahead to or refers to is left out."""
+def text_of_pattern(tree: Any, generator: random.Random, more: int = MORE_REPEATS) -> str:
+    """A text that a regular expression, as its parts, is likely to fit: what it looks ahead to or refers to is left out.
+
+    Args:
+        more: as `MORE_REPEATS`.
+    """
     text = ""
     for operation, value in tree:
         name = str(operation)
         if name in _SYMBOLS:
             text += generator.choice(_class_of(name, value) or [""])
         elif name == "BRANCH":
-            text += text_of_pattern(generator.choice(value[1]), generator)
+            text += text_of_pattern(generator.choice(value[1]), generator, more)
         elif name == "SUBPATTERN":
-            text += text_of_pattern(value[-1], generator)
+            text += text_of_pattern(value[-1], generator, more)
         elif name == "ATOMIC_GROUP":
-            text += text_of_pattern(value, generator)
+            text += text_of_pattern(value, generator, more)
         elif name in _REPEATS:
             least, most, part = value
-            times = generator.randint(least, max(least, min(int(most), least + MORE_REPEATS)))
-            text += "".join(text_of_pattern(part, generator) for _ in range(times))
+            times = generator.randint(least, max(least, min(int(most), least + more)))
+            text += "".join(text_of_pattern(part, generator, more) for _ in range(times))
     return text
 
 
