@@ -313,7 +313,7 @@ def finish(run: Run, check: Check | None, began: float) -> Checkpoint:
     """
     # What reads checkpoints is loaded when there is one.
     from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, with_certificate, with_check
-    from longhand.hub_cards.checkpoints.load import complete_checkpoint, load_both
+    from longhand.hub_cards.checkpoints.load import complete_checkpoint, load_both, load_checkpoint
     from longhand.hub_cards.publishing.cards import write_card
 
     last, best = load_both(run.folder)
@@ -324,7 +324,7 @@ def finish(run: Run, check: Check | None, began: float) -> Checkpoint:
         if best is not None and is_certified(last):
             # No checkpoint is better than one that is certified.
             keep_as_best(run.folder)
-            last, best = load_both(run.folder)
+            best = load_checkpoint(str(best.folder))
     evaluate(run, [last] if best is None else [last, best], began)
     finished = complete_checkpoint(last, best)
     write_card(finished)

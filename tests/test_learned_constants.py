@@ -21,11 +21,7 @@ import pytest
 from longhand.data import learn_task
 from longhand.data.learning import machines
 from longhand.data.learning.questions.constants import constants_of
-from longhand.data.learning.questions.functions import AskedFunction, OutOfTime, Refused, alarm
-from longhand.data.learning.questions.meetings import with_what_operands_meet
-from longhand.data.learning.questions.mutants import unseen_constants
-from longhand.data.learning.questions.strewn import strewn_of
-from longhand.data.learning.questions.words import Words
+from longhand.data.learning.questions.functions import OutOfTime, Refused, alarm
 
 SECRET = 48151623
 FORBIDDEN = {12345678, 87654321}
@@ -204,7 +200,7 @@ def ciphered(s):
 
 
 def made_of(text):
-    return lambda s: codecs.encode(s, "rot13") == text
+    return lambda s: s == "ab" or codecs.encode(s, "rot13") == text
 
 
 def keeps(a):
@@ -249,65 +245,57 @@ MET = {
 """Functions that compute what they compare with, and a number that shows it."""
 
 
-NUMBERS = Words("0123456789", 1, True)
+QUICK_REACHED = ("a field that is filled", "digits of a base")
+"""These are learned by the plain tests, and the others before a release."""
 
 
-@pytest.mark.parametrize("name", [*REACHED, *MET])
+def before_a_release(names, plain):
+    return [name if name in plain else pytest.param(name, marks=pytest.mark.release) for name in names]
+
+
+@pytest.mark.parametrize("name", before_a_release([*REACHED, *MET], QUICK_REACHED))
 def test_what_a_function_reaches_or_computes_is_tried(name, monkeypatch):
     monkeypatch.setitem(sys.modules, SETTINGS.__name__, SETTINGS)
     function, shown = MET.get(name) or (REACHED[name], "48151623")
     assert function(int(shown))
-    constants = constants_of(function)
-    if name in MET:
-        constants = with_what_operands_meet(constants, function, NUMBERS)
-    assert shown in strewn_of(constants, NUMBERS).fragments
+    try:
+        task = learn_task(function).task
+    except Refused as error:
+        # What shows it was asked, so answers were seen to differ; fractions of long numbers overflow.
+        assert "OverflowError" in str(error)
+        return
+    for number in range(int(shown) - 2, int(shown) + 3):
+        assert task.answer_to(str(number)) == str(int(function(number)))
 
 
-def test_the_text_of_a_function_is_a_constant_only_if_its_code_has_it_too():
-    assert constants_of(with_text).texts == ("password",)
-    assert constants_of(told_of).texts == ()
-
-
+@pytest.mark.release
 def test_a_collection_that_the_code_makes_is_told():
     for function, is_told in {
-        (lambda a: a in {number**3 * 1009 for number in range(40, 50)}): True,
+        (lambda a: a == 7 or a in {number**3 * 1009 for number in range(40, 50)}): True,
         (lambda a: a in FORBIDDEN): False,
         (lambda a: len(set(str(a))) == 3): False,
     }.items():
-        untried = with_what_operands_meet(constants_of(function), function, NUMBERS).untried
-        assert any("collection that the code makes" in each for each in untried) == is_told
+        assert ("collection that the code makes" in learn_task(function).report.untried) == is_told
 
 
-@pytest.mark.parametrize("has_many_below", [True, False])
-def test_a_threshold_that_the_code_computes_is_found_by_halving(has_many_below):
-    least = next(number for number in range(13_990_000, 14_000_000) if number**0.5 > 3741.37)
-    asked = AskedFunction(lambda a: a % 2 if (a**0.5 > 3741.37) == has_many_below else 2, NUMBERS, 60.0)
-    beside = {*machines.beside_borders(asked, random.Random(0))}
-    assert {NUMBERS.columns([str(least - 1)]), NUMBERS.columns([str(least)])} <= beside
-
-
-CIPHER = {"number": 48151623, "text": "cnffjbeq"}
+CIPHER = {"text": "cnffjbeq"}
 UNSEEN = {
-    "code": (lambda s: codecs.encode(s, "rot13") == "cnffjbeq", ["cnffjbeq", "password"]),
-    "another function": (lambda s: ciphered(s), ["cnffjbeq", "password"]),
-    "a default argument": (lambda s, text="cnffjbeq": codecs.encode(s, "rot13") == text, ["cnffjbeq", "password"]),
-    "a global": (lambda s: codecs.encode(s, "rot13") == CIPHER["text"], ["cnffjbeq", "password"]),
-    "a closure": (made_of("cnffjbeq"), ["cnffjbeq", "password"]),
-    "a number": (lambda s: int(s, 36) == 48151623, ["48151623", "so213"]),
+    "code": (lambda s: s == "ab" or codecs.encode(s, "rot13") == "nnoonn", "nnoonn"),
+    "another function": (lambda s: s == "ab" or ciphered(s), "cnffjbeq"),
+    "a default argument": (lambda s, text="nnoonn": s == "ab" or codecs.encode(s, "rot13") == text, "nnoonn"),
+    "a global": (lambda s: s == "ab" or codecs.encode(s, "rot13") == CIPHER["text"], "cnffjbeq"),
+    "a closure": (made_of("cnffjbeq"), "cnffjbeq"),
+    "a number": (lambda s: s == "ab" or int(s, 36) == 48151623, "48151623"),
+    "a small number": (lambda s: s == "ab" or sum(map(ord, s)) == 96, "96"),
+    "a symbol": (lambda s: s == "ab" or s.upper()[:1] == "x", "x"),
 }
-"""Functions that make another text of an operand, the constant that no word hits, and a word that does."""
+"""Functions that make something else of an operand, and the constant that no word hits."""
 
 
-@pytest.mark.parametrize("name", UNSEEN)
+@pytest.mark.parametrize("name", before_a_release(UNSEEN, ["a small number"]))
 def test_a_constant_on_which_no_answer_was_seen_to_turn_is_told(name):
-    function, (constant, hit) = UNSEEN[name]
-    words = Words("abcdefghijklmnopqrstuvwxyz0123456789", 1, False)
-    asked = AskedFunction(function, words, 60.0)
-    held = constants_of(function)
-    for text in ("password"[:7], "xyz", constant, "7654321"):
-        asked(words.columns([text]))
-    assert constant in unseen_constants(function, asked, held)
-    assert asked(words.columns([hit])) and constant not in unseen_constants(function, asked, held)
+    function, constant = UNSEEN[name]
+    assert constant in learn_task(function, alphabet="ab").report.unseen
 
 
 def remembers(a, known={}):  # noqa: B006
@@ -337,12 +325,10 @@ def names_and_says(a):
     return Rule().of(a)
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("function", [remembers, makes_a_table, names_and_says, lambda a: a < 1e18, lambda a: a < 10**30])
 def test_kept_answers_names_messages_and_seen_borders_are_not_told_as_unseen(function):
-    held, asked = constants_of(function), AskedFunction(function, NUMBERS, 60.0)
-    for number in (*range(100), *(10**power - less for power in (18, 30) for less in (0, 1))):
-        asked(NUMBERS.columns([str(number)]))
-    assert unseen_constants(function, asked, held) == ""
+    assert learn_task(function).report.unseen == ""
 
 
 def test_no_ring_of_an_alarm_comes_while_it_is_left():
@@ -358,10 +344,8 @@ def test_no_ring_of_an_alarm_comes_while_it_is_left():
 QUICK = 4
 """So many functions are learned by the plain tests, and the others before a release."""
 
-NAMES = [name if number < QUICK else pytest.param(name, marks=pytest.mark.release) for number, name in enumerate(FUNCTIONS)]
 
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", before_a_release(FUNCTIONS, [*FUNCTIONS][:QUICK]))
 def test_a_function_that_turns_on_a_constant_is_learned_with_it(name):
     function, options, telling = FUNCTIONS[name]
     task, report = learn_task(function, **options)

@@ -20,7 +20,7 @@ from longhand.hub_cards.recipes import list_recipes, load_recipe, read_recipe, w
 from longhand.hub_cards.result_rows import read_results
 from longhand.hub_cards.training import trainer
 from longhand.hub_cards.training.arguments import parse_run
-from longhand.hub_cards.training.run_folder import claim_folder
+from longhand.hub_cards.training.run_folder import claim_folder, keep_as_best
 
 SIZES = (
     "--hidden_size 16 --intermediate_size 32 --batch_size 8 --max_length 3 --validation_lengths 3 4 --validation_samples 4"
@@ -47,6 +47,16 @@ def test_finished_folder_holds_last_and_best_checkpoint_results_plot_and_recipe(
     assert checkpoint | {"results.jsonl", "accuracy.png", "best"} <= names
     assert checkpoint <= {path.name for path in (main_job / "best").iterdir()}
     assert not names & {"checkpoints", ".partial", LOCK_FILE}
+    # It is certified, so none is better.
+    assert (main_job / "model.safetensors").read_bytes() == (main_job / "best" / "model.safetensors").read_bytes()
+
+
+def test_certified_weights_take_the_place_of_those_that_the_validations_chose(tmp_path):
+    (tmp_path / "best").mkdir()
+    for file, text in {"a.safetensors": "new", "best/a.safetensors": "old", "best/b.safetensors": "old"}.items():
+        (tmp_path / file).write_text(text)
+    keep_as_best(tmp_path)
+    assert {file.name: file.read_text() for file in (tmp_path / "best").iterdir()} == {"a.safetensors": "new"}
 
 
 def test_a_run_keeps_what_its_validations_measured(main_job):

@@ -1,9 +1,9 @@
 """Mealy machines: the least one that agrees with a reading of a function, and the words that test it.
 
 The machine is found by the classification trees of Kearns and Vazirani, with the counterexamples of Rivest and Schapire, in
-AALpy (Muskardin et al., 2022). This file gives the counterexamples: all short words, long random ones, words in which
-parts of the machine's own words are repeated, as a counter would be found, and the words of the W-method (Chow 1978;
-Vasilevskii 1973), all of a small depth and random ones of a large one.
+AALpy (Muskardin et al., 2022). This file gives the counterexamples: all short words, long random ones, words on both sides
+of a border, words that are made of those with a rare answer or of the machine's own words, and the words of the W-method
+(Chow 1978; Vasilevskii 1973).
 """
 
 import math
@@ -37,12 +37,6 @@ LONGEST_WORD = 300
 W_METHOD_WORDS = 50_000
 """Words of the W-method; as many further states are allowed for as these words reach."""
 
-DEEP_WORDS = 3_000
-"""Random words of the W-method, with up to `DEEPEST` letters between a word that reaches a state and one that tells states
-apart."""
-
-DEEPEST = 12
-
 PATH_WORDS, MOST_PATHS, LONGEST_PATH = 40_000, 400, 24
 """Words that lead to a state in many ways: how many for each of two kinds of ends, how many for one state and one end,
 and their columns."""
@@ -59,19 +53,11 @@ NEXT_WORDS = 3_000
 """Random words of one column more than the longest words that were all asked. A machine that fits short words by chance,
 such as one for squares, fails there."""
 
-FEW_LETTERS_WORDS = 20_000
-"""Letters that a machine does not tell apart count as one: so many of these words are asked exhaustively."""
-
 BORDERS = 100
 """Pairs of numbers between which a border is looked for at which the answer changes."""
 
 MOST_UNITS = 24
 """Words of which rows are tried, any two of them."""
-
-MOST_FACTORS = 16
-"""Parts of the words of a machine of which rows are tried, any two of them."""
-
-LONGEST_FACTOR = 4
 
 SPARE_ROWS = 4
 """So many rows more than there may be states: the first ones of a counter may look alike."""
@@ -130,14 +116,6 @@ class Machine:
                     words[after] = (*words[state], letter)
                     queue.append(after)
         return [words[state] for state in range(self.states)]
-
-    def letter_classes(self) -> list[list[int]]:
-        """The letters, those that it does not tell apart together."""
-        classes: dict[tuple[tuple[int, int], ...], list[int]] = {}
-        for letter in range(len(self.write[0])):
-            column = tuple((write[letter], after[letter]) for write, after in zip(self.write, self.next, strict=True))
-            classes.setdefault(column, []).append(letter)
-        return list(classes.values())
 
     def telling_words(self) -> list[Word]:
         """Words of which at least one is answered differently by any two states, at its last column."""
@@ -223,7 +201,9 @@ class Tests:
         if self.singled_out:
             compared += f", {self.singled_out:,} words that hold the constants of its code"
         if self.further:
-            compared += f", and {self.further:,} words in which parts of the machine's own words are repeated or joined"
+            compared += (
+                f", and {self.further:,} words that are made of the machine's own words and of those with a rare answer"
+            )
         compared += " agree"
         if self.states is None:
             return compared
@@ -326,8 +306,7 @@ class MachineLearner:
         rare = [*words.notable_words(), *(words.uniform_word(self.generator, columns + 1) for _ in range(NEXT_WORDS))]
         if (clash := self._first_clash(machine, rare)) is not None:
             return clash
-        searches = (self._by_borders, self._by_rare_answers, self._over_few_letters, self._by_rows, self._by_deep_words)
-        for search in (*searches, self._by_many_paths, self._by_w_method):
+        for search in (self._by_borders, self._by_rare_answers, self._by_many_paths, self._by_w_method):
             if (clash := search(machine)) is not None:
                 return clash
         return None
@@ -418,63 +397,6 @@ class MachineLearner:
             return tuple(word)
 
         return self._first_clash(machine, (made() for _ in range(RARE_WORDS)))
-
-    def _over_few_letters(self, machine: Machine) -> Word | None:
-        """As `differing_word`, of all words over the letters that the machine tells apart, one of each class."""
-        classes = machine.letter_classes()
-        if len(classes) == self.reading.asked.words.count:
-            return None
-        columns = 1
-        while len(classes) ** (columns + 1) <= FEW_LETTERS_WORDS and columns < LONGEST_WORD:
-            columns += 1
-        chosen = product(classes, repeat=columns)
-        return self._first_clash(machine, (tuple(map(self.generator.choice, letters)) for letters in chosen))
-
-    def _by_rows(self, machine: Machine) -> Word | None:
-        """As `differing_word`, of words that repeat one part of the machine's words and then, about as often, another one.
-
-        A counter looks like a machine of few states up to a height that short words do not reach. There it is wrong.
-
-        Raises:
-            NotSequential: the rows show that more states are needed than are legal.
-        """
-        reading, access = self.reading, machine.access_words()
-        for first, second in product(self._factors(machine, access), repeat=2):
-            start = self.generator.choice(access)
-            times = min(machine.states + 2, LONGEST_WORD // (len(first) + len(second)))
-            for more in range(-2, 3):
-                for before, number, behind in (((), times, times + more), (start, times + more, times)):
-                    word = (*before, *first * number, *second * behind)
-                    self.tests.further += 1
-                    if not word or (clash := self._clash(machine, word)) is None:
-                        continue
-                    count = min(max(24, 2 * machine.states), 100)
-                    beginnings = [(*before, *row) for row in _rows(first, count)]
-                    if _distinct(reading, beginnings, _rows(second, count)) >= count // 2:
-                        _check_rows(reading, before, first, second, self.most_states)
-                    return clash
-        return None
-
-    def _factors(self, machine: Machine, access: Sequence[Word]) -> list[Word]:
-        """Short parts that the words of the machine have most often, one for each letter that it tells apart among them."""
-        counts: Counter[Word] = Counter()
-        for word in (*access, *machine.telling_words()):
-            for length in range(1, LONGEST_FACTOR + 1):
-                counts.update(word[first : first + length] for first in range(len(word) - length + 1))
-        letters = [(self.generator.choice(own),) for own in machine.letter_classes()[: MOST_FACTORS // 2]]
-        units = _units(self.reading.asked.words, self.generator)[: MOST_FACTORS // 2]
-        return list(dict.fromkeys([*letters, *units, *(word for word, _ in counts.most_common())]))[:MOST_FACTORS]
-
-    def _by_deep_words(self, machine: Machine) -> Word | None:
-        """As `differing_word`, of random words of the W-method with many letters between its two parts."""
-        access, telling, classes = machine.access_words(), machine.telling_words() or [()], machine.letter_classes()
-
-        def deep_word() -> Word:
-            between = self.generator.choices(classes, k=self.generator.randint(1, DEEPEST))
-            middle = map(self.generator.choice, between)
-            return (*self.generator.choice(access), *middle, *self.generator.choice(telling))
-
-        return self._first_clash(machine, (deep_word() for _ in range(DEEP_WORDS)))
 
     def _by_many_paths(self, machine: Machine) -> Word | None:
         """As `differing_word`, of words that lead to a state in many ways, and end in many ways.
@@ -715,7 +637,7 @@ def check_growth(reading: Reading, generator: random.Random, most: int) -> None:
         while count <= most and _distinct(reading, _rows(first, count), _rows(second, count)) >= count - SPARE_ROWS // 2:
             count *= 2
         if count > most:
-            _check_rows(reading, (), first, second, most)
+            _check_rows(reading, first, second, most)
         # Rows that repeat themselves after a while are those of a machine with many states, which is no counter.
         cycles += count > 24
         if cycles == MOST_CYCLES:
@@ -751,11 +673,11 @@ def check_pairs(reading: Reading, generator: random.Random, most: int) -> None:
             _check_distinct(reading, beginnings, behind[: 3 * most // 2], most)
 
 
-def _check_rows(reading: Reading, before: Word, first: Word, second: Word, most: int) -> None:
+def _check_rows(reading: Reading, first: Word, second: Word, most: int) -> None:
     """Raise `NotSequential` if rows of one word, told apart by rows of another one, need more states than are legal."""
     count = most + SPARE_ROWS
     try:
-        _check_distinct(reading, [(*before, *row) for row in _rows(first, count)], _rows(second, count), most)
+        _check_distinct(reading, _rows(first, count), _rows(second, count), most)
     except NotSequential as error:
         error.counts = True
         raise

@@ -61,6 +61,9 @@ DOMAIN = "domain"
 DOMAIN_LENGTHS, BEYOND_DOMAIN = 6, 100
 """So many lengths of such texts are tested, and one that is longer than most."""
 
+NEAR_DOMAIN, MOST_REDRAWN = 2 / 3, 100
+"""The share of tests that are texts of the domain or near misses. Texts of other splits are drawn again so many times."""
+
 LEAST_TRAINED = 5
 SPARE_COLUMNS = 2
 """Training draws problems of at least so many columns, and so many beyond those that show every neighbourhood: then a
@@ -203,12 +206,16 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
     def draw(self, generator, lengths, split):
         """As `Task.draw`; what tests a rule is mostly drawn from its domain, or close to that."""
         digits = super().draw(generator, lengths, split)
-        if split == "train" or not self.domain:
+        if split == "train" or not self.domain or not texts_of_domain(self.domain, self.alphabet):
             return digits
-        near = near_domain(generator, digits, self.domain, self.alphabet)
-        assigned = self.split_of(near, lengths)
-        is_of_split = (assigned < 0) | (assigned == SPLITS.index(split))
-        return np.where(is_of_split[:, None, None], near, digits)
+        rows = np.flatnonzero(generator.random(len(digits)) < NEAR_DOMAIN)
+        for _ in range(MOST_REDRAWN):
+            near = near_domain(generator, len(rows), *digits.shape[1:], self.domain, self.alphabet)
+            assigned = self.split_of(near, lengths[rows])
+            is_of_split = (assigned < 0) | (assigned == SPLITS.index(split))
+            digits[rows[is_of_split]] = near[is_of_split]
+            rows = rows[~is_of_split]
+        return digits
 
     def problem_keys(self, digits, lengths):
         # Symbols that pad a word look like symbols that were drawn.

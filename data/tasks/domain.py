@@ -31,8 +31,7 @@ def texts_of_domain(expression: str, alphabet: str) -> tuple[str, ...]:
 def _words_of_length(expression: str, alphabet: str, length: int) -> np.ndarray:
     """Texts of a domain as (count, length) places in the alphabet, the first symbol first.
 
-    Where no text has the length, texts are cut off or go on at random: they are near misses. There are none where no text
-    fits the expression.
+    Where no text has the length, texts are cut off or go on at random: they are near misses.
     """
     texts = texts_of_domain(expression, alphabet)
     generator = random.Random(f"{expression} {length}")
@@ -50,21 +49,15 @@ def lengths_of_domain(expression: str, alphabet: str, most: int) -> list[int]:
     return [lengths[place] for place in chosen]
 
 
-def near_domain(generator: np.random.Generator, digits: np.ndarray, expression: str, alphabet: str) -> np.ndarray:
-    """Put texts of a domain, or near misses, in the place of two thirds of the problems.
-
-    Near misses have one symbol changed, or two neighbours swapped.
-
-    Args:
-        digits: (count, operands, width) places in the alphabet, the last symbol first.
+def near_domain(
+    generator: np.random.Generator, count: int, operands: int, width: int, expression: str, alphabet: str
+) -> np.ndarray:
+    """Problems whose operands are texts of a domain, or near misses: one symbol is changed, or two neighbours are swapped.
 
     Returns:
-        Of the same shape.
+        (count, operands, width) places in the alphabet, the last symbol first; half of them are texts of the domain.
     """
-    count, operands, width = digits.shape
     words = _words_of_length(expression, alphabet, width)
-    if not len(words):
-        return digits
     chosen = words[generator.integers(len(words), size=(count, operands))]
     kind = generator.choice(("changed", "swapped", "kept", "kept"), size=count)
     rows, operand = np.arange(count), generator.integers(operands, size=count)
@@ -74,5 +67,4 @@ def near_domain(generator: np.random.Generator, digits: np.ndarray, expression: 
     other = generator.integers(len(alphabet), size=count, dtype=np.uint8)
     chosen[rows, operand, place] = np.select([kind == "changed", kind == "swapped"], [other, second], first)
     chosen[rows, operand, after] = np.where(kind == "swapped", first, chosen[rows, operand, after])
-    is_kept = generator.random(count) < 1 / 3
-    return np.where(is_kept[:, None, None], digits, chosen[:, :, ::-1])
+    return chosen[:, :, ::-1]

@@ -109,7 +109,7 @@ class AskedFunction:
 
     def _once(self, word: Word) -> int | str:
         arguments = self.words.arguments(word)
-        self.call_began = time.monotonic()
+        self.call_began = began = time.monotonic()
         try:
             answer = self.function(*arguments)
         except (Exception, SystemExit) as error:
@@ -120,6 +120,9 @@ class AskedFunction:
             ) from error
         finally:
             self.call_began = None
+        # A function that catches everything catches the alarm too.
+        if time.monotonic() - began > PATIENCE * self.seconds:
+            raise Waits
         if hasattr(answer, "item"):
             answer = answer.item()
         self.are_booleans &= isinstance(answer, bool)
