@@ -22,7 +22,7 @@ HASHES_FILE = "hashes.json"
 """The SHA-256 of every other file of a checkpoint but trainer_state.json, which is written after it."""
 
 STATE_FILE = "trainer_state.json"
-WEIGHTS = "*.safetensors"
+TENSOR_FILES = "*.safetensors"
 
 REMOVED_FOLDER = ".checkpoints.partial"
 """Holds training states while they are removed."""
@@ -120,7 +120,7 @@ def save_final(run: Run, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
     model.save_pretrained(partial)
     tokenizer.save_pretrained(partial)
     if best is not None:
-        keep = (WEIGHTS, "*.py", "config.json", "generation_config.json", "tokenizer*", "special_tokens_map.json")
+        keep = (TENSOR_FILES, "*.py", "config.json", "generation_config.json", "tokenizer*", "special_tokens_map.json")
         (partial / BEST_FOLDER).mkdir()
         for file in (file for pattern in keep for file in best.glob(pattern)):
             shutil.copy2(file, partial / BEST_FOLDER / file.name)
@@ -135,8 +135,8 @@ def save_final(run: Run, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
 def keep_as_best(folder: Path) -> None:
     """Put the last weights of a run into `best`, in the place of those that its validations chose."""
     best = folder / BEST_FOLDER
-    others = [file for file in best.glob(WEIGHTS) if not (folder / file.name).is_file()]
-    for file in folder.glob(WEIGHTS):
+    others = [file for file in best.glob(TENSOR_FILES) if not (folder / file.name).is_file()]
+    for file in folder.glob(TENSOR_FILES):
         partial = best / f".{file.name}.partial"
         shutil.copy2(file, partial)
         os.replace(partial, best / file.name)
