@@ -141,7 +141,7 @@ class AskedFunction:
             Refused: an answer is another one now.
         """
         began = time.monotonic()
-        for word, answer in self.some_answers(MOST_ASKED_AGAIN).items():
+        for word, answer in self.telling_answers(MOST_ASKED_AGAIN).items():
             if (again := self._once(word)) != answer:
                 raise Refused(f"{self.shown(word)} is {shown(answer)}, and {shown(again)} when it is asked again")
             if time.monotonic() - began > 1:
@@ -149,8 +149,9 @@ class AskedFunction:
 
     def rare_words(self, longest: int) -> list[Word]:
         """The words of up to so many columns that were asked and have another answer than most, some of each answer."""
-        counts = Counter(self._answers.values())
-        usual, _ = counts.most_common(1)[0]
+        if not self._answers:
+            return []
+        usual, _ = Counter(self._answers.values()).most_common(1)[0]
         found: dict[int | str, list[Word]] = {}
         for word, answer in self._answers.items():
             if answer != usual and len(word) <= longest:
