@@ -417,7 +417,7 @@ def next_runs(numbered: dict[int, tuple[Claim, Judgement]]) -> str:
         "that RESULTS.md shows. "
         f"`python -m longhand.hub_cards.research {PAPER_RUNS} --only {order[0]}` trains the first."
     )
-    return f"{textwrap.fill(text, 140)}\n"
+    return f"{textwrap.fill(text, 140, break_on_hyphens=False)}\n"
 
 
 def claims_table(judged: dict[Claim, Judgement], first: int) -> str:

@@ -89,6 +89,7 @@ def language_row(name: str, folder: Path) -> Row:
     """The model of a recognizer: what was found, and whether it is verified."""
     checkpoint = read_checkpoint(folder)
     facts, table = model_facts(checkpoint), checkpoint.task.transducer
+    assert table is not None, f"{folder} is no model of a column task"
     return {
         "language": name,
         "states": max(len(table_pass.write) for table_pass in table.passes),
