@@ -40,6 +40,7 @@ from longhand.hub_cards.checkpoints.checkpoint import (
 from longhand.hub_cards.checkpoints.load import OtherModel, describe_zoo, is_in_zoo, load_checkpoint, locate
 from longhand.hub_cards.checkpoints.solver import answers_of
 from longhand.hub_cards.commands import (
+    NumbersAction,
     OneLineParser,
     command_of,
     holding,
@@ -177,8 +178,12 @@ def parse_arguments(arguments: list[str] | None) -> Options:
     add("--trust", action="store_true", help=described)
     add = parser.add_argument_group("what to evaluate on").add_argument
     described = f"digits, as START:STOP:STEP or a list (default: {LENGTHS}); with --certify, lengths to prove one by one"
-    add("--lengths", help=described)
-    add("--lengths_b", help="digits of the second operand, or class of sums: evaluate all pairs and plot a heatmap")
+    add("--lengths", action=NumbersAction, help=described)
+    add(
+        "--lengths_b",
+        action=NumbersAction,
+        help="digits of the second operand, or class of sums: evaluate all pairs and plot a heatmap",
+    )
     add("--num_samples", type=int, help="problems of each length (default: %(default)s)")
     add("--seed", type=int, help="seed of the test problems (default: %(default)s)")
     described = "smallest position id of every problem, as paper 1 fixes it in evaluation (default: 1, as models derive ids)"

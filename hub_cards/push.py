@@ -32,7 +32,15 @@ from longhand.data.splits import SPLITS
 from longhand.data.tasks.plugins import add_plugin_option, load_plugin
 from longhand.data.tasks.registry import TASKS, build_task
 from longhand.hub_cards.checkpoints.load import lacks_code, locate, read_checkpoint, unpack
-from longhand.hub_cards.commands import OneLineParser, command_of, holding, interruptible, refusing_in_one_line
+from longhand.hub_cards.commands import (
+    NumbersAction,
+    OneLineParser,
+    command_of,
+    holding,
+    interruptible,
+    numbers_of,
+    refusing_in_one_line,
+)
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.dataset import (
     GeneratedDataset,
@@ -97,7 +105,8 @@ def add_dataset(content) -> None:
     add, counted = content.add_argument, {"type": int, "metavar": "COUNT"}
     sized = {"type": int, "metavar": "LENGTH"}
     add("task", metavar="TASK", help=f"one of {', '.join(TASKS)}")
-    add("--max_length", **sized, nargs="+", default=[30], help="longest operands in digits or the task's unit (default: 30)")
+    listed = {"action": NumbersAction, "type": numbers_of, "metavar": "LENGTH", "default": [30]}
+    add("--max_length", **listed, help="longest operands in digits or the task's unit (default: 30)")
     add("--min_length", **sized, help="shortest operand (default: the shortest of which a split holds problems, mostly 1)")
     add("--num_samples", **counted, default=100_000, help="training examples of a configuration (default: %(default)s)")
     add("--num_test_samples", **counted, default=1000, help="examples of validation, and of test (default: %(default)s)")

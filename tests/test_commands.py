@@ -25,7 +25,7 @@ from longhand.hub_cards import commands
 from longhand.hub_cards import push as push_cli
 from longhand.hub_cards.commands import LOCK_FILE, holding, interruptible, write_atomically
 from longhand.hub_cards.recipes import read_recipe
-from longhand.hub_cards.training.arguments import parse_run
+from longhand.hub_cards.training.arguments import parse_run, read_arguments
 
 
 class Thing:
@@ -275,6 +275,50 @@ def test_commands_of_a_run_of_a_machine_that_was_found_work_where_they_say(tmp_p
     monkeypatch.chdir(folder)
     assert parse_run(shlex.split(command)[3:]).task.name == "larger_of_bits"
     TASKS.pop("larger_of_bits")
+
+
+@pytest.mark.parametrize(
+    ("words", "numbers"),
+    [
+        (["3"], [3]),
+        (["3", "5"], [3, 5]),
+        (["3,5"], [3, 5]),
+        (["3,", "5"], [3, 5]),
+        (["10:30:10"], [10, 20, 30]),
+        (["3:5", "9"], [3, 4, 5, 9]),
+        (["3,10:30:10", "40"], [3, 10, 20, 30, 40]),
+    ],
+)
+def test_every_command_takes_a_list_of_lengths_in_every_form(words, numbers):
+    first, *rest = words
+    for given in (["--lengths", *words], [f"--lengths={first}", *rest]):
+        assert evaluation.parse_arguments(["model", *given, "--lengths_b", *words]).lengths == numbers
+        options = evaluation.parse_arguments([*given, "model"])
+        assert (options.lengths, options.checkpoints) == (numbers, ["model"])
+    for name in ("test_lengths", "validation_lengths"):
+        for given in ([f"--{name}", *words], [f"--{name}={first}", *rest]):
+            assert read_arguments(["addition", *given, "--seed", "7"]).values[name] == numbers
+    parser = push_cli.make_parser()
+    assert parser.parse_args(["dataset", "addition", "--max_length", *words, "--seed", "1"]).max_length == numbers
+
+
+@pytest.mark.parametrize("text", ["x", "3;5", "5:3", "1:9:0", "", ":"])
+def test_a_list_of_lengths_that_is_none_is_refused_with_its_forms(text):
+    for read in (
+        lambda: evaluation.parse_arguments(["model", "--lengths", text]),
+        lambda: read_arguments(["addition", "--test_lengths", text]),
+        lambda: push_cli.make_parser().parse_args(["dataset", "addition", "--max_length", text]),
+    ):
+        with pytest.raises(ValueError, match="10:200:10"):
+            read()
+
+
+def test_a_log_shows_a_line_before_the_command_ends(tmp_path):
+    code = "import os; from longhand.hub_cards.commands import interruptible\nwith interruptible('again'):\n"
+    code += "    print('begins'); os.kill(os.getpid(), 9)"
+    with (tmp_path / "log").open("w") as log:
+        subprocess.run([sys.executable, "-c", code], stdout=log, check=False)
+    assert (tmp_path / "log").read_text() == "begins\n"
 
 
 @pytest.mark.slow

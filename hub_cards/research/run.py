@@ -28,10 +28,9 @@ from pathlib import Path
 from longhand.eval import check_options, parse_arguments
 from longhand.hub_cards.checkpoints.certificate_file import certificate_row
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, PLOT_FILE
-from longhand.hub_cards.commands import holding, one_line, read_numbers, write_atomically
+from longhand.hub_cards.commands import NumbersAction, holding, one_line, read_numbers, write_atomically
 from longhand.hub_cards.recipes import RECIPE_FILE, differences, read_recipe
 from longhand.hub_cards.research.study import RUNS_FILE, STUDY_RESULTS, Study, StudyRun, is_file, load_study
-from longhand.hub_cards.research.study_pages import CERTIFICATES, draw_study, study_block
 from longhand.hub_cards.result_rows import RESULTS_FILE, VALIDATION_FILE, Row, read_results, write_results
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.run_folder import is_complete
@@ -50,8 +49,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--output_dir", type=Path, default=Path("outputs", "studies"), help="folder of the runs (default: %(default)s)")
     described = "folder of runs, results, table and picture (default, for a file of one's own: OUTPUT_DIR/NAME)"
     add("--output", type=Path, metavar="FOLDER", help=described)
-    described = "seeds in place of the study's own, as START:STOP, both included, or a list; with --output or a file"
-    add("--seeds", help=described)
+    described = (
+        "seeds in place of the study's own, a list or START:STOP, both included: 0:2 are three; with --output or a file"
+    )
+    add("--seeds", action=NumbersAction, help=described)
     described = "print a command for each run, such as for a cluster, and train nothing; the same command without it gathers"
     add("--print", dest="is_printed", action="store_true", help=described)
 
@@ -136,6 +137,9 @@ def show(study: Study, results: Path, folder: Path) -> None:
     if not (results / RESULTS_FILE).is_file():
         print(f"no run of {study.name} has finished, so there is nothing to compare")
         return
+    # Tables and pictures take seconds to import, and a command that trains nothing needs none.
+    from longhand.hub_cards.research.study_pages import draw_study, study_block
+
     tables = [study_block(study, results)]
     for name in study.evaluate:
         if (results / name / RESULTS_FILE).is_file():
@@ -198,6 +202,8 @@ def read_run(one: StudyRun, folder: Path, validations: bool = False) -> dict[Pat
     Args:
         validations: whether what its validations measured is among them.
     """
+    from longhand.hub_cards.research.study_pages import CERTIFICATES
+
     rows = {Path(RESULTS_FILE): read_results(folder / RESULTS_FILE)}
     if validations:
         rows[Path(VALIDATION_FILE)] = read_results(folder / VALIDATION_FILE)

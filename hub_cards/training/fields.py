@@ -20,7 +20,7 @@ from transformers.utils.chat_template_utils import parse_google_format_docstring
 
 from longhand.data.proofs.check import LARGEST_RATIO, ROUNDING_FACTOR
 from longhand.data.tasks.task import Task
-from longhand.hub_cards.commands import OneLineParser
+from longhand.hub_cards.commands import NumbersAction, OneLineParser, numbers_of
 from longhand.hub_cards.training.launcher import DIVIDING_ARGUMENTS, refuse_dividing
 
 UNSET = "unset"
@@ -86,6 +86,10 @@ class DataArguments:
     validation_samples: int = argument(100, "problems of each validated length", least=1)
     test_lengths: list[int] = argument([30, 60, 100, 200], "digits of operands, tested at the end", least=1)  # noqa: RUF009
     test_samples: int = argument(200, "problems of each tested length", least=1)
+
+
+LISTS_OF_LENGTHS = ("validation_lengths", "test_lengths")
+"""Arguments that are lists of lengths, in the form that all commands take, see `NumbersAction`."""
 
 
 @dataclass
@@ -285,6 +289,12 @@ class Parser(OneLineParser, HfArgumentParser):
     def _parse_dataclass_field(parser, field):
         if field is TrainingArguments.__dataclass_fields__.get(field.name):
             return
+        if field.name in LISTS_OF_LENGTHS:
+            meaning = field.metadata["help"].replace("%", "%%")
+            parser.add_argument(
+                f"--{field.name}", action=NumbersAction, type=numbers_of, default=default_of(field), help=meaning
+            )
+            return
         shown = copy(field)
         shown.metadata = {"help": field.metadata.get("help", "").replace("%", "%%")}
         if shown.type is dict:
@@ -327,14 +337,16 @@ class Parser(OneLineParser, HfArgumentParser):
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Shows the type or the legal values of an argument, and below them its meaning and its value."""
 
-    _types: ClassVar = {int: "INTEGER", float: "NUMBER", truth_value: "{True,False}", json.loads: "JSON"}
+    _types: ClassVar = {int: "INTEGER", float: "NUMBER", numbers_of: "INTEGER", truth_value: "{True,False}"}
+    _types |= {json.loads: "JSON"}
 
     def __init__(self, prog: str):
         super().__init__(prog, max_help_position=6, width=118)
 
     def _format_action_invocation(self, action):
         legal = f"{{{','.join(map(str, action.choices))}}}" if action.choices else self._types.get(action.type, "TEXT")
-        return f"{action.option_strings[0]} {legal}{' [...]' if action.nargs == '+' else ''}"
+        is_list = action.nargs == "+" or isinstance(action, NumbersAction)
+        return f"{action.option_strings[0]} {legal}{' [...]' if is_list else ''}"
 
     def _get_help_string(self, action):
         value = action.default
