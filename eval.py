@@ -179,11 +179,8 @@ def parse_arguments(arguments: list[str] | None) -> Options:
     add = parser.add_argument_group("what to evaluate on").add_argument
     described = f"digits, as START:STOP:STEP or a list (default: {LENGTHS}); with --certify, lengths to prove one by one"
     add("--lengths", action=NumbersAction, help=described)
-    add(
-        "--lengths_b",
-        action=NumbersAction,
-        help="digits of the second operand, or class of sums: evaluate all pairs and plot a heatmap",
-    )
+    described = "digits of the second operand, or class of sums: evaluate all pairs and plot a heatmap"
+    add("--lengths_b", action=NumbersAction, help=described)
     add("--num_samples", type=int, help="problems of each length (default: %(default)s)")
     add("--seed", type=int, help="seed of the test problems (default: %(default)s)")
     described = "smallest position id of every problem, as paper 1 fixes it in evaluation (default: 1, as models derive ids)"
@@ -209,9 +206,8 @@ def parse_arguments(arguments: list[str] | None) -> Options:
     group.add_argument("--revision", help="branch, tag or commit on the Hub (default: main)")
     group.add_argument("--task", help="task of a checkpoint that names none, or one of several tasks")
     add_plugin_option(group)
-    group.add_argument(
-        "--trust_remote_code", action="store_true", help="run the plugins beside the checkpoints; read them first"
-    )
+    described = "run the plugins beside the checkpoints; read them first"
+    group.add_argument("--trust_remote_code", action="store_true", help=described)
     parser.set_defaults(**{option.name: option.default for option in fields(Options) if option.default is not MISSING})
     given = vars(parser.parse_args(join_question(sys.argv[1:] if arguments is None else arguments)))
     for name, least in {"lengths": 1, "lengths_b": 0}.items():
