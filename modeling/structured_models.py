@@ -36,9 +36,9 @@ from transformers.modeling_utils import load_state_dict, safe_save_file
 from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES
 from transformers.utils import cached_file
 
-from . import numbers_in_text  # noqa: F401  # its rule is known by its name
 from .coupling import CouplingRule, find_rule, plan_position_ids
 from .generation_coupled_gpt import SUPPORTED_MODES
+from .numbers_in_text import NumbersInText
 from .pretrained import LonghandPreTrainedModel
 from .relations import coupled_pair_map, hiding_bias, level_ranges, num_coupled_relations
 from .structure import (
@@ -63,6 +63,9 @@ from .structured_attention import (
 from .vocabulary import PAD
 
 CONFIG_FILE, WEIGHTS_FILE = "structure_config.json", "structure.safetensors"
+
+SHIPPED_RULES = (NumbersInText,)
+"""Rules of this package, whose names are known wherever a model with structure is loaded."""
 
 CARD_TAGS = "tags:\n- longhand\n- structure"
 """What the card of a structure has, and no card of a whole model."""

@@ -10,6 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 import longhand
 from longhand.modeling.numbers_in_text import COPIED, ITSELF, NEXT, SAME, NumbersInText
 from longhand.modeling.structure_rules import STRUCTURE_RULES
+from longhand.modeling.structured_models import SHIPPED_RULES
 
 MARKER, SEPARATOR, END = ":", "=", "."
 WORDS = ["in", "room", ",", "add", "and", "what", "is", "the", "of", "to", "?", "books"]
@@ -277,4 +278,5 @@ def test_only_fast_tokenizers_are_read():
 
 
 def test_every_rule_that_ships_is_tested_here():
-    assert {rule for rule in STRUCTURE_RULES.values() if rule.__module__.startswith("longhand.")} == {NumbersInText}
+    shipped = {rule for rule in STRUCTURE_RULES.values() if rule.__module__.startswith("longhand.modeling")}
+    assert shipped == {NumbersInText} == {*SHIPPED_RULES}
