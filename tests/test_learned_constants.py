@@ -185,16 +185,6 @@ def with_attribute(a):
 with_attribute.limit = 48151623
 
 
-def with_text(s):
-    "password"
-    return s == "password"
-
-
-def told_of(a):
-    """The text of a function."""
-    return a
-
-
 def ciphered(s):
     return codecs.encode(s, "rot13") == "cnffjbeq"
 
@@ -286,7 +276,7 @@ UNSEEN = {
     "a global": (lambda s: s == "ab" or codecs.encode(s, "rot13") == CIPHER["text"], "cnffjbeq"),
     "a closure": (made_of("cnffjbeq"), "cnffjbeq"),
     "a number": (lambda s: s == "ab" or int(s, 36) == 48151623, "48151623"),
-    "a small number": (lambda s: s == "ab" or sum(map(ord, s)) == 96, "96"),
+    "a small number": (lambda s: s == "ab" or sum(map(ord, s)) == 42, "42"),
     "a symbol": (lambda s: s == "ab" or s.upper()[:1] == "x", "x"),
 }
 """Functions that make something else of an operand, and the constant that no word hits."""

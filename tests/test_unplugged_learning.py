@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 from learned_functions import FUNCTIONS, Outcome, Subject, outcome_of
 
-from longhand.data.learning import learn, machines
+from longhand.data.learning import learn
 from longhand.data.learning.questions import operands, probes
-
-CUBED = 12345678901234567890123
-ROOT = next(number for number in range(23_112_000, 23_113_000) if number**3 > CUBED)
 
 
 @dataclass(frozen=True)
@@ -57,10 +54,6 @@ MECHANISMS = {
     "what operands meet": Mechanism(
         operands, "with_what_operands_meet", lambda constants, *_: constants,
         Subject(lambda a: a == zlib.crc32(b"hello"), ((907060870,),)),
-    ),
-    "halving": Mechanism(
-        machines.MachineLearner, "_by_borders", lambda *_: None,
-        Subject(lambda a: a**3 > CUBED, ((ROOT,), (ROOT - 1,), (ROOT + 100,), (ROOT - 100,))),
     ),
     "changed constants": Mechanism(
         learn, "unseen_constants", lambda *_: "",
