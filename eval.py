@@ -38,7 +38,7 @@ from longhand.hub_cards.checkpoints.checkpoint import (
     is_certified,
 )
 from longhand.hub_cards.checkpoints.load import OtherModel, describe_zoo, is_in_zoo, load_checkpoint, locate
-from longhand.hub_cards.checkpoints.solver import answers_of
+from longhand.hub_cards.checkpoints.solver import answers_of, say_unproved
 from longhand.hub_cards.commands import (
     NumbersAction,
     OneLineParser,
@@ -50,7 +50,7 @@ from longhand.hub_cards.commands import (
     with_commands,
 )
 from longhand.hub_cards.recipes import RECIPE_FILE
-from longhand.hub_cards.result_rows import CERTIFICATES_FILE, LARGEST, RESULTS_FILE, Row, read_results, write_results
+from longhand.hub_cards.result_rows import CERTIFICATES_FILE, LARGEST, MIXED, RESULTS_FILE, Row, read_results, write_results
 from longhand.modeling.checks import check_integer
 
 all_is_imported()
@@ -101,6 +101,7 @@ class Options:
     start: int = field(default=1, metadata=MEASURES)
     sampling: str | None = field(default=None, metadata=MEASURES)
     decode: str = field(default="teacher_forced", metadata=MEASURES)
+    mixed: bool = field(default=False, metadata=MEASURES)
     worst: float | None = field(default=None, metadata=MEASURES)
     output_places: bool = field(default=False, metadata=MEASURES)
     attentions: bool = field(default=False, metadata=MEASURES)
@@ -189,6 +190,8 @@ def parse_arguments(arguments: list[str] | None) -> Options:
     add = parser.add_argument_group("what to measure").add_argument
     described = "one forward pass, token by token, or in a few passes; all count the same event (default: %(default)s)"
     add("--decode", choices=("teacher_forced", "generate", "parallel"), help=described)
+    described = "also ask problems whose operands have any sizes up to each length, as longhand.load asks them"
+    add("--mixed", action="store_true", help=described)
     described = (
         "also search each size for this many seconds (default %(const)s) for the worst problem: one that the model gets "
         "wrong, or the one with the lowest lead"
@@ -253,8 +256,10 @@ def check_options(options: Options) -> None:
         raise ValueError(f"--worst must be a number of seconds above 0 for each size, got {options.worst}")
     check_integer("--seed", options.seed, 0, LARGEST)
     check_integer("--start", options.start, 1, LARGEST)
-    if options.start != 1 and (options.output_places or options.attentions or options.worst is not None):
-        raise ValueError("--output_places, --attentions and --worst take the ids that models derive: leave out --start")
+    if options.start != 1 and (options.output_places or options.attentions or options.mixed or options.worst is not None):
+        raise ValueError(
+            "--output_places, --attentions, --mixed and --worst take the ids that models derive: leave out --start"
+        )
     given = {"--budget": options.budget is not None, "--jobs": options.jobs != 1, "--trust": options.trust}
     of_lengths = [name for name, is_given in given.items() if is_given]
     if of_lengths and not (options.certify and options.lengths is not None):
@@ -320,8 +325,11 @@ def is_of_other(folder: Path, options: Options, checkpoints: Sequence[Checkpoint
         return False
     tasks = [part.task for checkpoint in checkpoints for part in checkpoint.by_part()]
     sizes = {task.size(task.operand_lengths(*size)) for task in tasks for size in options.sizes}
-    how = (options.num_samples, options.seed, options.decode, options.worst is not None, options.start)
-    before = {(row["num_samples"], row["seed"], row["decode"], "worst_tried" in row, row.get("start", 1)) for row in rows}
+    how = (options.num_samples, options.seed, options.decode, options.worst is not None, options.start, options.mixed)
+    before = {
+        (row["num_samples"], row["seed"], row["decode"], "worst_tried" in row, row.get("start", 1), MIXED in row)
+        for row in rows
+    }
     same_sizes = {(row["length"], row["length_b"]) for row in rows} == sizes
     # Rows do not say how their problems were drawn, where a task has the choice.
     return before != {how} or not same_sizes or options.sampling is not None
@@ -403,6 +411,7 @@ def ask(checkpoints: list[Checkpoint], questions: list[str]) -> None:
         ValueError: see `answers_of`; nothing was printed of that checkpoint.
     """
     for checkpoint in checkpoints:
+        say_unproved(checkpoint)
         for answer in answers_of(checkpoint, questions):
             print(f"{checkpoint.name}\t{answer}" if len(checkpoints) > 1 else answer)
         if is_certified(checkpoint.certificate):
@@ -530,6 +539,7 @@ def evaluate(checkpoints: list[Checkpoint], options: Options, folder: Path | Non
             decode=options.decode,
             worst=options.worst,
             start=options.start,
+            mixed=lengths[checkpoint.task] if options.mixed else (),
         )
     # Models that were trained on other lengths have no shade in common.
     trained = {checkpoint.trained_lengths for checkpoint in checkpoints if checkpoint.trained_lengths}

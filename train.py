@@ -351,6 +351,7 @@ def evaluate(run: Run, checkpoints: list[Checkpoint], began: float) -> None:
 
     If both have the same weights, they are evaluated once.
     """
+    from longhand.hub_cards.checkpoints.certificate_file import proves
     from longhand.hub_cards.evaluation.measure import evaluate_lengths, report
 
     rows: list[Row] = []
@@ -360,7 +361,9 @@ def evaluate(run: Run, checkpoints: list[Checkpoint], began: float) -> None:
         if what not in measured:
             lengths = check_lengths(checkpoint.model, task, map(task.operand_lengths, run.data.test_lengths))
             samples, worst = run.data.test_samples, run.training.test_worst
-            measured[what] = evaluate_lengths(checkpoint, lengths, num_samples=samples, worst=worst)
+            # What is not proved says how often it is right where operands have different lengths.
+            mixed = [] if checkpoint.certificate and proves(checkpoint.certificate) else lengths[:1]
+            measured[what] = evaluate_lengths(checkpoint, lengths, num_samples=samples, worst=worst, mixed=mixed)
         rows += [{**row, "model": checkpoint.name} for row in measured[what]]
     seconds = round(time.perf_counter() - began, 1)
     report([{**row, "run_seconds": seconds} for row in rows], run.folder, (run.data.min_length, run.data.max_length))

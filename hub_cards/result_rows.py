@@ -36,7 +36,9 @@ TEXTS = ("model", "task", "decode", "hardware", "weights")
 WHOLE_NUMBERS: dict[str, int] = {"length": 0, "length_b": 0, "num_samples": 1, "seed": 0}
 """Fields of whole numbers, and the least that each may be."""
 ACCURACIES = tuple(metric.name for metric in METRICS)
-NUMBERS: dict[str, float] = {**dict.fromkeys(ACCURACIES, 1), "seconds": LARGEST, "run_seconds": LARGEST}
+MIXED = "mixed_exact_match"
+"""The share of right answers to problems whose operands have any sizes up to the row's length."""
+NUMBERS: dict[str, float] = {**dict.fromkeys((*ACCURACIES, MIXED), 1), "seconds": LARGEST, "run_seconds": LARGEST}
 """Fields of other numbers, from 0 on, and the most that each may be."""
 WORST_TEXTS = ("worst_problem", "worst_answer", "worst_right")
 """Fields of what a search for the worst problem found, text or None; see `Worst` in data/proofs/worst.py."""
@@ -44,7 +46,7 @@ WORST_VERDICTS = ("searched", "proved", "refuted")
 """What `worst_verdict` may say; rows of earlier versions lack it, see `worst_verdict`."""
 SHOWN = 48
 """Characters of a problem or an answer that tables and cards show; the rows have all of it."""
-OPTIONAL = ("hardware", "weights", "run_seconds", *(metric.name for metric in METRICS if metric.is_optional))
+OPTIONAL = ("hardware", "weights", "run_seconds", MIXED, *(metric.name for metric in METRICS if metric.is_optional))
 """Fields that a row of a `results.jsonl` may lack. All other fields are required. Unknown fields are ignored."""
 
 
@@ -126,6 +128,8 @@ def accuracy_columns(rows: list[Row]) -> dict[str, list[str]]:
         if metric is METRICS[0]:
             ends = [wilson_interval(row[metric.name] * row["num_samples"], row["num_samples"]) for row in rows]
             columns["95% interval"] = [f"{low:.4f} to {high:.4f}" for low, high in ends]
+    if any(MIXED in row for row in rows):
+        columns["mixed lengths"] = [f"{row[MIXED]:.4f}" if MIXED in row else "" for row in rows]
     return columns
 
 

@@ -2,6 +2,7 @@
 
 import io
 import random
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,8 +15,11 @@ import longhand
 from longhand import eval as evaluation
 from longhand.data.formatting import Examples
 from longhand.data.splits import make_generator
-from longhand.hub_cards.checkpoints.load import list_zoo
+from longhand.hub_cards.checkpoints.load import list_zoo, load_checkpoint, zoo
 from longhand.hub_cards.checkpoints.solver import shipped_for
+from longhand.hub_cards.evaluation.measure import evaluate_lengths, measure_mixed
+from longhand.hub_cards.page.build import LESSONS_FOLDER
+from longhand.hub_cards.result_rows import MIXED, write_results
 from longhand.modeling.vocabulary import decode
 
 
@@ -125,3 +129,27 @@ def test_a_question_a_line_has_an_answer_a_line(models, questions, answers, monk
     monkeypatch.setattr("sys.stdin", io.StringIO(questions))
     evaluation.main([*models, "--ask", "-"])
     assert capsys.readouterr().out.splitlines() == answers
+
+
+def test_a_model_without_a_certificate_says_so_once_with_its_accuracy_on_mixed_lengths(tmp_path, caplog, capsys):
+    folder = shutil.copytree(LESSONS_FOLDER / "addition-no-positions", tmp_path / "unproved")
+    checkpoint = load_checkpoint(str(folder))
+    (row,) = evaluate_lengths(checkpoint, [(4, 4)], num_samples=40, mixed=[(4, 4)])
+    questions = [f"{first}+{second}" for first, second in ((1, 2), (12, 345), (1234, 5))]
+    assert 0 < row[MIXED] < 1
+    for rows in ([], [row]):
+        caplog.clear()
+        write_results(rows, folder / "results.jsonl")
+        for _ in range(2):
+            longhand.load(folder)
+        (said,) = [record.message for record in caplog.records if "no certificate" in record.message]
+        assert ("not measured" in said) == (not rows) and (f"{100 * row[MIXED]:.1f} %" in said) == bool(rows)
+    longhand.load("addition-tiny")
+    assert len(caplog.records) == 1
+    evaluation.main([str(folder), "--ask", questions[0]])
+    assert capsys.readouterr().out.strip() == longhand.load(folder)(questions[0])
+
+
+def test_all_answers_of_a_proved_model_are_right_on_mixed_lengths():
+    checkpoint = load_checkpoint(zoo("encoder-addition-settling"))
+    assert measure_mixed(checkpoint, 9, 50, 0) == 1

@@ -16,6 +16,7 @@ from longhand.data.columns import example_columns
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.checkpoints.checkpoint import bare
+from longhand.hub_cards.evaluation.other_models import problem_texts
 from longhand.modeling.inputs import PromptFormats
 from longhand.modeling.vocabulary import EQUALS, FIRST_HINT, PAD
 
@@ -67,6 +68,20 @@ def test_rows_ask_questions_of_the_task_and_have_their_answers(task, split):
             question = question_of(drawn, row["prompt"])
             drawn.part_of(question).check_question(bare(question))
             assert row["answer"] == right_answer(drawn, question), question
+
+
+@every_task
+def test_problems_of_mixed_sizes_are_questions_of_many_sizes_and_of_their_split(task):
+    drawn, sizes, count = task.for_evaluation, set(), 0
+    for part, digits, lengths in drawn.draw_mixed(make_generator(0), 60, longest(task, 8), "test"):
+        assert set(part.split_of(digits, lengths).tolist()) <= {-1, SPLITS.index("test")}
+        questions, answers = problem_texts(part, digits, lengths)
+        for question, answer in zip(questions, answers, strict=True):
+            asked = question_of(part, part.prompt(question) if part.sign else question)
+            assert answer == right_answer(part, asked)
+            sizes.add(tuple(map(len, re.split("[-+*/>,?&=]", asked))))
+            count += 1
+    assert count == 60 and len(sizes) >= 5
 
 
 @every_decoder

@@ -197,6 +197,20 @@ class FieldTask(EncoderTask):
             return lengths
         return np.concatenate([lengths, generator.integers(0, max_length + 1, size=(count, 1))], axis=1)
 
+    def draw_mixed(self, generator, count, longest, split):
+        """As `Task.draw_mixed`. Numbers that are drawn below a bound are nearly all as long as it: here they are cut."""
+        bounds = self.sample_lengths(generator, count, 1, longest)
+        sizes = generator.integers(1, longest + 1, size=(count, 2, 1))
+        digits, missing = self.draw_operands(generator, bounds), np.arange(count)
+        while len(missing):
+            drawn = self.draw_operands(generator, bounds[missing])
+            is_kept = np.arange(drawn.shape[2]) < sizes[missing]
+            drawn[:, self.in_field] = (drawn * is_kept)[:, self.in_field]
+            digits[missing] = drawn
+            assigned = self.split_of(drawn, bounds[missing])
+            missing = missing[(assigned >= 0) & (assigned != SPLITS.index(split))]
+        return [(self, digits, bounds)]
+
     def group(self, lengths):
         return np.zeros(len(lengths), dtype=np.int64)
 

@@ -181,6 +181,10 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
             ),
         )
 
+    def asked_lengths(self, lengths):
+        # Without separators, a board of one line is read as a square.
+        return lengths if self.separators else np.repeat(lengths[:, :1], 2, axis=1)
+
     def prompt(self, question):
         """Rows may be separated by `>`, spaces or line breaks."""
         return (">" if self.separators else "").join(self.board_rows(question)) + "="

@@ -216,6 +216,22 @@ class Task(Lengths, ABC):
             f"the {split} split holds no problem of the task {self.name!r} of the sizes {size}: take longer ones"
         )
 
+    def draw_mixed(
+        self, generator: np.random.Generator, count: int, longest: int, split: str
+    ) -> list[tuple["Task", np.ndarray, np.ndarray]]:
+        """Problems of a split whose operands have any sizes up to one, in groups.
+
+        Returns:
+            Of each group the task that writes it, digits (count, operands, width), and lengths (count, operands).
+        """
+        lengths = self.asked_lengths(self.sample_lengths(generator, count, self.shortest_of(split, longest), longest))
+        layouts = self.layouts(generator, lengths)
+        return [(task, task.draw(generator, lengths[rows], split), lengths[rows]) for task, rows in layouts]
+
+    def asked_lengths(self, lengths: np.ndarray) -> np.ndarray:
+        """Lengths (count, operands) of which a question's text tells the sizes of its operands, from any lengths."""
+        return lengths
+
     def has_problems(self, split: str, min_length: int, max_length: int) -> bool:
         """Whether a split holds problems of each of the smallest sizes that are drawn from these lengths."""
         return all(

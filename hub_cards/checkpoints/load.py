@@ -315,7 +315,7 @@ def _fetch(source: str, revision: str | None) -> Path:
         if revision is not None:
             raise ValueError(f"--revision {revision} is for a repository on the Hub, but {source} is a folder")
     else:
-        small = [*(name for name in ANSWER_FILES if name != WEIGHTS), RECIPE_FILE, CERTIFICATE_FILE]
+        small = [*(name for name in ANSWER_FILES if name != WEIGHTS), RECIPE_FILE, CERTIFICATE_FILE, RESULTS_FILE]
         folder = _snapshot(source, revision, small)
     if (folder / ADAPTER_CONFIG).is_file():
         raise ValueError(

@@ -7,11 +7,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, overload
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from longhand.data.tasks.registry import task_from_recipe
-from longhand.hub_cards.checkpoints.checkpoint import Checkpoint, RefusedQuestion, bare
+from longhand.hub_cards.checkpoints.certificate_file import proves
+from longhand.hub_cards.checkpoints.checkpoint import Checkpoint, RefusedQuestion, bare, is_best
 from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo, load_checkpoint, locate
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
+from longhand.hub_cards.result_rows import MIXED, RESULTS_FILE, read_results
+
+logger = logging.get_logger(__name__)
 
 if TYPE_CHECKING:
     from longhand.hub_cards.checkpoints.language_model import LanguageModel
@@ -138,6 +143,33 @@ class LanguageSolver(Solver):
         return self.other.answers(texts)
 
 
+def say_unproved(checkpoint: Checkpoint) -> None:
+    """Warn, once for each model, that nothing proves its answers, and tell how often they were right on mixed lengths."""
+    if checkpoint.certificate is None or not proves(checkpoint.certificate):
+        told = mixed_accuracies(checkpoint) or [
+            "not measured on operands of mixed lengths (eval.py MODEL --mixed measures it)"
+        ]
+        logger.warning_once(f"{checkpoint.name} has no certificate, so its answers may be wrong: {'; '.join(told)}")
+
+
+def mixed_accuracies(checkpoint: Checkpoint) -> list[str]:
+    """How many answers were right where operands have mixed lengths, in words, from the results beside a checkpoint."""
+    folder = checkpoint.folder.parent if is_best(checkpoint.folder) else checkpoint.folder
+    try:
+        rows = read_results(folder / RESULTS_FILE) if (folder / RESULTS_FILE).is_file() else []
+    except ValueError:
+        return []
+    parts = {part.name: part for part in checkpoint.task.parts}
+    own = [row for row in rows if row["task"] in parts and row.get("weights") == checkpoint.weights and MIXED in row]
+    # The smallest size and the largest one tell enough.
+    return [
+        f"of {row['num_samples']:,} problems of mixed lengths, {parts[row['task']].describe_lengths(1, row['length'])}, "
+        f"{100 * row[MIXED]:.1f} % were right"
+        for row in own
+        if row in (own[0], own[-1])
+    ]
+
+
 def answers_of(checkpoint: Checkpoint, questions: list[str]) -> list[str]:
     """`Checkpoint.answers`; the refusal of a question names shipped models that would take it."""
     try:
@@ -202,4 +234,5 @@ def load(
         return LanguageSolver(other)
     if checkpoint.fault:
         warnings.warn(checkpoint.fault, stacklevel=2)
+    say_unproved(checkpoint)
     return Solver(checkpoint)

@@ -4,6 +4,7 @@ The functions measure accuracy by length and by output place, attention, and pai
 """
 
 import json
+import operator
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,21 +15,25 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
+from transformers.utils import logging
 
 from longhand.data.batches import EvaluationBatches, draw_batch
 from longhand.data.collator import IGNORED
 from longhand.data.families import to_device
 from longhand.data.formatting import Batch
 from longhand.data.metrics import generated_matches, measure, place_accuracy
+from longhand.data.splits import make_generator
 from longhand.data.tasks.registry import find_task
 from longhand.data.tasks.task import Task
-from longhand.hub_cards.checkpoints.checkpoint import PLOT_FILE, Checkpoint, file_name, is_best
+from longhand.hub_cards.checkpoints.checkpoint import PLOT_FILE, Checkpoint, RefusedQuestion, file_name, is_best
 from longhand.hub_cards.evaluation.budget import rows_at_once
+from longhand.hub_cards.evaluation.other_models import problem_texts
 from longhand.hub_cards.evaluation.plots import plot_attention, plot_attention_of_response, plot_position_maps, plot_results
 from longhand.hub_cards.result_rows import (
     ATTENTION_FILE,
     ATTENTION_KINDS,
     ATTENTION_MAPS_FILE,
+    MIXED,
     PLACES_FILE,
     POSITION_MAPS_FILE,
     RESULTS_FILE,
@@ -43,6 +48,8 @@ from longhand.hub_cards.result_rows import (
 )
 from longhand.modeling.modeling_pairwise_bert import RelationVectors
 from longhand.modeling.parallel_decoding import parallel_greedy
+
+logger = logging.get_logger(__name__)
 
 OF_ONE_RUN = ("recipe", "description", "seed", "data_seed")
 """Fields of a recipe in which seeds of one model may differ."""
@@ -118,6 +125,7 @@ def evaluate_lengths(
     decode: str = "teacher_forced",
     worst: float | None = None,
     start: int = 1,
+    mixed: Sequence[tuple[int, ...]] = (),
 ) -> list[Row]:
     """Measure every metric by operand lengths.
 
@@ -128,6 +136,7 @@ def evaluate_lengths(
             `"parallel"` (greedy decoding in few passes).
         worst: seconds to search each size for the worst problem; None not to.
         start: the smallest position id of every problem; a model derives 1.
+        mixed: those of `lengths` of which `measure_mixed` is a field of the row too.
 
     Returns:
         One row of results.jsonl for each of `lengths`.
@@ -153,8 +162,34 @@ def evaluate_lengths(
             from longhand.hub_cards.evaluation.worst import find_worst
 
             row |= find_worst(checkpoint, operands, worst, seed, split, num_samples).fields
+        if operands in mixed and task.answers_questions:
+            row[MIXED] = measure_mixed(checkpoint, row["length"], num_samples, seed, split)
         rows.append(row)
     return rows
+
+
+def measure_mixed(checkpoint: Checkpoint, longest: int, num_samples: int, seed: int, split: str = "test") -> float:
+    """The share of right answers to problems whose operands have any sizes up to one, asked as `load` asks them."""
+    task, right = checkpoint.task, 0
+    for part, digits, lengths in task.draw_mixed(
+        make_generator("mixed", task.name, longest, seed), num_samples, longest, split
+    ):
+        questions, answers = problem_texts(part, digits, lengths)
+        right += sum(map(operator.eq, _answers_or_none(checkpoint, questions), answers))
+    return right / num_samples
+
+
+def _answers_or_none(checkpoint: Checkpoint, questions: list[str]) -> list[str | None]:
+    """The answers to questions; None where a model has none, since its labels do not settle."""
+    try:
+        return list(checkpoint.answers(questions))
+    except RefusedQuestion:
+        raise
+    except ValueError as error:
+        if len(questions) == 1:
+            return [None]
+        logger.debug(f"{checkpoint.name} is asked one question at a time: {error}")
+    return [answer for question in questions for answer in _answers_or_none(checkpoint, [question])]
 
 
 def describe(name: str, task: Task, operands: tuple[int, ...], num_samples: int, seed: int) -> Row:
