@@ -181,9 +181,9 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
             ),
         )
 
-    def asked_lengths(self, lengths):
-        # Without separators, a board of one line is read as a square.
-        return lengths if self.separators else np.repeat(lengths[:, :1], 2, axis=1)
+    @property
+    def prompts_tell_sizes(self):
+        return self.separators
 
     def prompt(self, question):
         """Rows may be separated by `>`, spaces or line breaks."""

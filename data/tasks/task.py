@@ -130,6 +130,11 @@ class Task(Lengths, ABC):
         return True
 
     @property
+    def prompts_tell_sizes(self) -> bool:
+        """Whether a prompt, asked as a question, tells the sizes of its operands."""
+        return True
+
+    @property
     def for_evaluation(self) -> Self:
         """The task whose problems are used for validation and tests; it differs if training draws other problems."""
         return self
@@ -224,13 +229,9 @@ class Task(Lengths, ABC):
         Returns:
             Of each group the task that writes it, digits (count, operands, width), and lengths (count, operands).
         """
-        lengths = self.asked_lengths(self.sample_lengths(generator, count, self.shortest_of(split, longest), longest))
+        lengths = self.sample_lengths(generator, count, self.shortest_of(split, longest), longest)
         layouts = self.layouts(generator, lengths)
         return [(task, task.draw(generator, lengths[rows], split), lengths[rows]) for task, rows in layouts]
-
-    def asked_lengths(self, lengths: np.ndarray) -> np.ndarray:
-        """Lengths (count, operands) of which a question's text tells the sizes of its operands, from any lengths."""
-        return lengths
 
     def has_problems(self, split: str, min_length: int, max_length: int) -> bool:
         """Whether a split holds problems of each of the smallest sizes that are drawn from these lengths."""

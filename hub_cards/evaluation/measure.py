@@ -162,7 +162,7 @@ def evaluate_lengths(
             from longhand.hub_cards.evaluation.worst import find_worst
 
             row |= find_worst(checkpoint, operands, worst, seed, split, num_samples).fields
-        if operands in mixed and task.answers_questions:
+        if operands in mixed and task.answers_questions and task.prompts_tell_sizes:
             row[MIXED] = measure_mixed(checkpoint, row["length"], num_samples, seed, split)
         rows.append(row)
     return rows
