@@ -27,7 +27,6 @@ from longhand.data.tasks.registry import find_task
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.checkpoint import PLOT_FILE, Checkpoint, RefusedQuestion, file_name, is_best
 from longhand.hub_cards.evaluation.budget import rows_at_once
-from longhand.hub_cards.evaluation.other_models import problem_texts
 from longhand.hub_cards.evaluation.plots import plot_attention, plot_attention_of_response, plot_position_maps, plot_results
 from longhand.hub_cards.result_rows import (
     ATTENTION_FILE,
@@ -170,6 +169,8 @@ def evaluate_lengths(
 
 def measure_mixed(checkpoint: Checkpoint, longest: int, num_samples: int, seed: int, split: str = "test") -> float:
     """The share of right answers to problems whose operands have any sizes up to one, asked as `load` asks them."""
+    from longhand.hub_cards.evaluation.other_models import problem_texts
+
     task, right = checkpoint.task, 0
     for part, digits, lengths in task.draw_mixed(
         make_generator("mixed", task.name, longest, seed), num_samples, longest, split

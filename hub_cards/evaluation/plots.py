@@ -24,8 +24,10 @@ from longhand.hub_cards.metrics.exact_match_by_length.counting import wilson_int
 from longhand.hub_cards.result_rows import (
     Row,
     group_by,
+    last_rows,
     median_interval,
     name_parts,
+    read_results,
 )
 
 if TYPE_CHECKING:
@@ -235,6 +237,18 @@ def median_line(label: str, rows: list[Row]) -> Line:
     return Line(label, list(lengths), medians, [low for low, _ in bounds], [high for _, high in bounds])
 
 
+ORDINARY = Path(__file__).parents[1] / "results" / "studies" / "short-sums" / "results.jsonl"
+"""Results of ordinary transformers, without position ids, that were trained on sums of 1 to 4 digits."""
+
+
+def ordinary_line() -> Line | None:
+    """How an ordinary transformer does sums: the median of its runs; None if the results do not lie beside this package."""
+    if not ORDINARY.is_file():
+        return None
+    rows = [row for row in last_rows(read_results(ORDINARY)) if row["model"].startswith("nope-seed")]
+    return median_line("an ordinary transformer,\ntrained on 1 to 4 digits", rows)
+
+
 MOST_CHECKPOINTS = 8
 """Checkpoints of a run that a picture shows; their colours are told apart."""
 
@@ -285,6 +299,8 @@ def plot_results(
 ) -> None:
     """Draw exact match over one size; or the first model's over both, if problems of one length differ in the second.
 
+    Beside a single model of sums stands an ordinary transformer.
+
     Args:
         task: class of the task, which names the sizes.
         groups: from each model's name to what it is a seed of: draw the median of each group and its interval, the runs in
@@ -306,6 +322,8 @@ def plot_results(
         for (named, group), own in several.items():
             label = all_of_one if only else group
             lines.append(median_line(f"{named}: {label}" if len(tasks) > 1 else label, own))
+    if task.name == "addition" and len({model.removesuffix("/best") for model in models}) == 1:
+        lines += [line for line in [ordinary_line()] if line is not None]
     name = task.equal_size_name() if all(length == other for length, other in pairs) else task.size_names[0]
     plot_lines(lines, file, trained_lengths, name, ", ".join(tasks), behind)
 
