@@ -306,4 +306,5 @@ def hardware(device: torch.device) -> str:
     """Return what a number was measured on: the accelerator's name, or the processor's kind and the threads in use."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    return f"{platform.machine()} CPU, {threads} thread{'' if threads == 1 else 's'}"

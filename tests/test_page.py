@@ -489,6 +489,9 @@ def test_a_person_sees_it_at_both_widths(open_page, file, picture, width):
         page.wait_for_selector("#result .heat tbody tr")
         assert page.locator("#result .answer output").inner_text() == "702" and page.locator("#result .seen").count() == 6
         page.screenshot(path=PICTURES / picture, full_page=True, animations="disabled")
+        if width > 500:
+            top = {"x": 150, "y": 0, "width": 1290, "height": 990}
+            page.screenshot(path=PICTURES / "page-top.png", clip=top, animations="disabled")
         for tab in ("Certificate", "Break it", "Task", "Ask"):
             show(page, tab)
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tab

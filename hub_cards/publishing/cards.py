@@ -121,7 +121,7 @@ def render_card(checkpoint: Checkpoint, repo_id: str | None = None, dataset: str
     recipe_file = read_text(folder / RECIPE_FILE).strip() if checkpoint.recipe else ""
     checkpoint = replace(checkpoint, recipe={name: plain(value) for name, value in checkpoint.recipe.items()})
     description = str(checkpoint.recipe.get("description") or f"A model of the task {task.name}")
-    learned = task.learned or {}
+    learned, is_code = task.learned or {}, description.startswith("lambda ")
     return render(
         "model_card.md",
         _metadata(checkpoint, title, dataset),
@@ -129,8 +129,8 @@ def render_card(checkpoint: Checkpoint, repo_id: str | None = None, dataset: str
         source=source,
         # The table of a machine that was found is beside the recipe, or in the repository.
         retrained=source if learned and (repo_id or shipped) else RECIPE_FILE,
-        # With a capital at its beginning, without a full stop.
-        description=description[:1].upper() + description[1:].rstrip("."),
+        # With a capital at its beginning, unless that is code, and without a full stop.
+        description=(description[:1] if is_code else description[:1].upper()) + description[1:].rstrip("."),
         ideas=family_card(task).ideas(task, config),
         drawing=family_card(task).draw(task, config),
         rules=COUPLING_RULES,

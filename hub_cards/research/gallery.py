@@ -1,6 +1,7 @@
 """The gallery: every task, its tokens, what a model sees of them, its dataset, and how far its recipes reach."""
 
 import math
+import re
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -102,8 +103,9 @@ def shipped_table(names: Sequence[str]) -> str:
     """The table of these shipped models."""
     speeds = {row["model"]: row for row in read_results(ANSWERS)}
     machine = next(iter(speeds.values()))["hardware"]
-    sizes = "Sizes are digits, symbols, or rows and columns."
-    note = f"{sizes} Answers are to 1,000 questions, in processor seconds ({machine})."
+    sizes = "Sizes are digits, symbols, or rows and columns; every size ends at the limit that the certificate states."
+    # Rows of earlier versions count "1 threads".
+    note = f"{sizes} Answers are to 1,000 questions, in CPU seconds ({re.sub('(?<= 1) threads', ' thread', machine)})."
     return render_table([shipped_line(name, speeds.get(name)) for name in names], note)
 
 
