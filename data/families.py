@@ -331,10 +331,10 @@ class Decoder(Family):
 
     def check_greedy(self, task, model):
         """Raise ValueError if the settings in generation_config or config change what greedy decoding writes."""
-        ends = model.config.eos_token_id, model.generation_config.eos_token_id
-        if any(end not in (task.end_token, [task.end_token]) for end in ends):
+        ends, own = (model.config.eos_token_id, model.generation_config.eos_token_id), task.end_token
+        if any(end not in (own, [own]) for end in ends):
             raise ValueError(
-                f"the task ends with token {task.end_token}, but decoding stops at eos_token_id {ends[1]} "
+                f"the task ends with token {own}, but decoding stops at eos_token_id {ends[1]} "
                 f"(generation_config; {ends[0]} in config)"
             )
         # The model's own settings name more, for pipelines.
@@ -388,7 +388,7 @@ class Decoder(Family):
 
     def answers(self, task, model, tokenizer, questions):
         """Answers by greedy decoding."""
-        options = greedy_options(model)
+        options = greedy_options(model) | {"max_new_tokens": questions.tokens - questions.input_ids.shape[1]}
         if questions.position_ids is not None:
             options["position_ids"] = questions.position_ids.to(model.device)
         with torch.inference_mode():
@@ -402,7 +402,8 @@ def greedy_options(model: CoupledGPTForCausalLM) -> dict[str, Any]:
     """Options of `generate()` for greedy decoding, which is done in parallel under a window."""
     options: dict[str, Any] = {"do_sample": False}
     if model.model.position_encoding.windowed:
-        options |= {"custom_generate": parallel_greedy, **dict.fromkeys(OUTPUTS, False)}
+        # It predicts tokens again whose keys would be kept.
+        options |= {"custom_generate": parallel_greedy, "use_cache": False, **dict.fromkeys(OUTPUTS, False)}
     return options
 
 

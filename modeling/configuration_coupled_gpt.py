@@ -181,12 +181,14 @@ class CoupledGPTConfig(PluginConfig):
     @property
     def rule(self) -> CouplingRule:
         """The coupling rule that `coupling` names, for the table if there is one."""
-        if self.takes_structure:
+        coupling = self.coupling
+        if coupling == GIVEN:
             return given_rule(self.position_levels or 1)
         if self.transducer:
             return read_transducer(self.transducer).rule
-        self.check_known()
-        return COUPLING_RULES[self.coupling]
+        if coupling not in COUPLING_RULES:
+            self.check_known()
+        return COUPLING_RULES[coupling]
 
     @property
     def takes_structure(self) -> bool:

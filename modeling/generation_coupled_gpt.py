@@ -123,7 +123,7 @@ class CoupledGPTGenerationMixin(GenerationMixin):
 
     config: CoupledGPTConfig
     model: Any
-    check_unchanged: Callable[[], None]
+    guard: Callable[[], None]
     training: bool
     is_heard: Callable[[], bool]
 
@@ -149,7 +149,7 @@ class CoupledGPTGenerationMixin(GenerationMixin):
                 shape, cannot be read, or is shorter than the tokens that are asked for; or the way of decoding cannot have
                 coupled ids; or the model was trained with a part of the response given to it.
         """
-        self.check_unchanged()
+        self.guard()
         if self.config.prompt_format and read_format(self.config.prompt_format).hints_given:
             raise ValueError("this model cannot generate: it was trained with the index hints of the response given to it")
         prompt = kwargs.get("input_ids") if inputs is None else inputs
@@ -299,12 +299,12 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             plan.neighbours = self._plan_neighbours(plan, columns)
             # Offloaded weights are fetched for a forward pass alone.
             is_offloaded = any(weights.is_meta for weights in self.model.position_encoding.parameters())
-            if len(plan.neighbours.relations) == 1 and not is_offloaded:
+            if own and len(plan.neighbours.relations) == 1 and not is_offloaded:
                 plan.seen = self.model.see_neighbours(plan.neighbours)
             if own:
                 model_kwargs["cache"] = WindowedCache(plan.neighbours, self.config.num_hidden_layers)
         if plan is not None:
-            plan.takes_steps = own and self._takes_steps(plan, generation_config)
+            plan.takes_steps = (own or cache is None) and self._takes_steps(plan, generation_config)
             plan.is_padded = not bool(plan.present.all())
             if plan.takes_steps and plan.seen is not None and self.model.takes_rows():
                 plan.steps = plan.split()

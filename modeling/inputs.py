@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, ClassVar
 
 import torch
@@ -236,9 +236,15 @@ def read_format(values: dict) -> PromptFormat | PromptFormats:
         ValueError: a field is missing or unknown, or its value is not legal.
     """
     try:
-        return PromptFormats(**values) if "formats" in values else PromptFormat(**values)
+        return PromptFormats(**values) if "formats" in values else _format_of(tuple(values.items()))
     except (TypeError, re.error, OverflowError) as error:
         raise ValueError(f"prompt_format must hold the fields of a PromptFormat: {error}") from error
+
+
+@lru_cache(maxsize=64)
+def _format_of(items: tuple[tuple[str, Any], ...]) -> PromptFormat:
+    """Return a format by its fields, whose example is checked once."""
+    return PromptFormat(**dict(items))
 
 
 @cache

@@ -283,11 +283,12 @@ class CoupledGPTAttention(nn.Module):
 
     def _project(self, query_states: Tensor, key_states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values (..., heads, head_dim) of states (..., hidden)."""
-        value = self._split_heads(self.v_proj(key_states))
+        heads = (self.num_heads, self.head_dim)
+        value = self.v_proj(key_states).unflatten(-1, heads)
         if not self.reads_content:
             return value.new_zeros(*query_states.shape[:-1], *value.shape[-2:]), torch.zeros_like(value), value
         query, key = (
-            self._split_heads(projection(states))
+            projection(states).unflatten(-1, heads)
             for projection, states in ((self.q_proj, query_states), (self.k_proj, key_states))
         )
         if self.has_unit_length:
@@ -296,10 +297,6 @@ class CoupledGPTAttention(nn.Module):
             query, key = (nn.functional.normalize(states.to(precise), dim=-1).to(states.dtype) for states in (query, key))
             query = query * (self.qk_norm.unsqueeze(1) / self.scaling)
         return query, key, value
-
-    def _split_heads(self, states: Tensor) -> Tensor:
-        """Return states (..., heads, head_dim) of states (..., width)."""
-        return states.reshape(*states.shape[:-1], self.num_heads, self.head_dim)
 
     def _scale_by_length(self, query: Tensor, visible_keys: Tensor) -> Tensor:
         """Return queries (..., heads, head_dim) that see `visible_keys` (..., heads or 1), times a factor of the log."""
@@ -506,27 +503,42 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         if use_cache and cache is None:
             cache = DynamicCache(config=self.config)
         records = Records(
-            states=kwargs.get("output_hidden_states", self.config.output_hidden_states),
-            weights=kwargs.get("output_attentions", self.config.output_attentions),
+            states=bool(kwargs.get("output_hidden_states", self.config.output_hidden_states)),
+            weights=bool(kwargs.get("output_attentions", self.config.output_attentions)),
         )
         given = self._read_given(
             input_ids, inputs_embeds, attention_mask, position_ids, pair_map, position_bias, neighbours, cache
         )
         check_kept(logits_to_keep, given.shape.queries)
         kept = kept_tokens(logits_to_keep)
-        hidden_states, rows = self._embed(given.inputs, given.own_ids, self._shares_rows(given, records))
+        own_ids = given.own_ids
+        hidden_states, rows = self._embed(given.inputs, own_ids, self._shares_rows(given, records))
         seen = self._who_sees_whom(given, kept, rows, cache, records)
-        kwargs |= {"position_encoding": self.position_encoding, "coupled_ids": given.own_ids, "cache": cache}
-        hidden_states = seen.start(hidden_states)
+        kwargs |= {"coupled_ids": own_ids, "cache": cache}
+        states = self._apply_layers(hidden_states, seen, kept, **kwargs)
+        return BaseModelOutputWithPast(last_hidden_state=states, cache=cache)
+
+    def _apply_layers(
+        self, hidden_states: Tensor, seen: AllPairs | FewKeys | DistinctRows, kept: Tokens, **kwargs: Any
+    ) -> Tensor:
+        """Return the states (batch, kept, hidden) for the output matrix.
+
+        Args:
+            hidden_states: of `_embed`.
+            kwargs: further arguments of every layer.
+        """
+        if isinstance(seen, DistinctRows):
+            hidden_states = hidden_states.flatten(0, -2)
         for index, layer in enumerate(self.layers):
             if index == len(self.layers) - 1:
                 # The plan of a single layer is of the kept tokens alone.
-                seen = seen.keep(kept, kept if index else slice(None))
+                seen = seen.keep(kept, kept if index else None)
             else:
-                seen = seen.keep(slice(None), slice(None))
-            hidden_states = layer(hidden_states, **seen.arguments(index, hidden_states.dtype), **kwargs)
-        states = seen.expand(self._norm_output(hidden_states))
-        return BaseModelOutputWithPast(last_hidden_state=states, cache=cache)
+                seen = seen.keep(slice(None), None)
+            own = seen.arguments(index, hidden_states.dtype)
+            hidden_states = layer(hidden_states, position_encoding=self.position_encoding, **own, **kwargs)
+        states = self._norm_output(hidden_states)
+        return expand_rows(states, seen.rows) if isinstance(seen, DistinctRows) else states
 
     def _read_given(
         self, input_ids, inputs_embeds, attention_mask, position_ids, pair_map, position_bias, neighbours, cache
@@ -550,9 +562,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             neighbours = Neighbours(*neighbours)
         else:
             pair_map = self._read_pair_map(pair_map, shape)
-        is_derived = position_ids is None and text is not None
         key_ids = self._resolve_position_ids(text, position_ids, shape, has_map, has_neighbours)
-        if self.position_encoding.windowed and is_derived and key_ids is not None:
+        if self.position_encoding.windowed and position_ids is None and text is not None and key_ids is not None:
             attention_mask = hide_unplanned(text, key_ids, attention_mask, inputs.device)
         key_ids = None if key_ids is None else key_ids.to(inputs.device)
         return Given(inputs, shape, key_ids, pair_map, position_bias, attention_mask, neighbours)
@@ -693,12 +704,15 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             raise ValueError("layers with gradient checkpointing drop the cache in training: call model.eval() first")
         return cache.get_seq_length()
 
-    def step(self, input_ids: Tensor, cache: Cache, step: Step) -> Tensor:
+    def step(self, input_ids: Tensor, cache: Cache | None, step: Step) -> Tensor:
         """Return the states (batch, 1, hidden) of the tokens (batch, 1) behind those in a cache, for the output matrix.
 
         They are those of `forward`, which checks what it is given. Generation has checked prompt and plan before it begins.
+        Without a cache, the tokens (batch, tokens) see each other, as in a pass of parallel decoding.
         """
-        position_ids, attention_mask, neighbours, seen, same_columns = step
+        if cache is None:
+            return self._see_each_other(input_ids, step)
+        position_ids, attention_mask, neighbours, seen, same_columns, _ = step
         encoding, keys = self.position_encoding, cache.get_seq_length() + 1
         own_ids = None if position_ids is None else position_ids[..., keys - 1 :]
         hidden_states = self._embed(input_ids, own_ids, shares_rows=False)[0]
@@ -718,6 +732,17 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
                 hidden_states, position_encoding=encoding, coupled_ids=own_ids, cache=cache, neighbours=neighbours, **own
             )
         return self._norm_output(hidden_states)
+
+    def _see_each_other(self, input_ids: Tensor, step: Step) -> Tensor:
+        """Return the states (batch, kept, hidden) of tokens (batch, tokens) that see their neighbours among them."""
+        neighbours, kept = cast(Any, (step.neighbours, step.kept))
+        batch, tokens = input_ids.shape
+        shape = PairShape(batch, self.config.num_attention_heads, tokens, tokens)
+        hidden_states, rows = self._embed(input_ids, step.position_ids, shares_rows=True)
+        # A single layer has queries of the kept tokens alone.
+        own = neighbours.select(kept) if len(self.layers) == 1 else neighbours
+        seen = DistinctRows.of(FewKeys(self.position_encoding, own, True, rows), shape)
+        return self._apply_layers(hidden_states, seen, kept, coupled_ids=step.position_ids)
 
     def takes_rows(self) -> bool:
         """Return whether a step may give the layers one row for each example: nobody else sees what they are given."""

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from transformers import GenerationConfig, GenerationMixin, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput, GenerationMode, MaxLengthCriteria
 
-from .relations import Neighbours
+from .relations import Neighbours, Step
 
 COST = 16
 """Most predictions for each settled token, with `FIRST_TOKENS` counted as settled before the first pass."""
@@ -76,6 +76,8 @@ def parallel_greedy(
     ends = generation_config._eos_token_tensor if any(isinstance(c, EosTokenCriteria) for c in stopping_criteria) else None
     length = cast(int, stopping_criteria.max_length) - input_ids.shape[1]
     passes = ParallelPasses(model, input_ids, length, ends, plan.position_ids, plan.neighbours)
+    # A plan of another version of this package, as a checkpoint's own code makes it, knows no steps of this one.
+    passes.takes_steps = plan.takes_steps and isinstance(plan.neighbours, Neighbours)
     sequences: Any = passes.run(cast(Tensor, generation_config._pad_token_tensor))
     return GenerateDecoderOnlyOutput(sequences) if generation_config.return_dict_in_generate else sequences
 
@@ -129,6 +131,9 @@ class ParallelPasses:
         ends: the end tokens, or None.
         position_ids: (batch or 1, levels, at least the prompt), planned; None if a map is.
         neighbours: the neighbours of every column, for each row of the batch or one row for all.
+
+    Attributes:
+        takes_steps: whether passes need no forward pass with all that one can do.
     """
 
     def __init__(
@@ -141,6 +146,7 @@ class ParallelPasses:
         neighbours: Neighbours,
     ):
         self.model, self.length, self.ends = model, length, ends
+        self.takes_steps = False
         self.tokens = nn.functional.pad(input_ids, (0, length))
         self.prompt, (self.rows, self.columns) = input_ids.shape[1], self.tokens.shape
         self.position_ids = None
@@ -198,13 +204,13 @@ class ParallelPasses:
             columns.masked_fill(missing, -1).unsqueeze(0), relations.masked_fill(missing, -1).unsqueeze(0)
         )
         flat = self.tokens.view(-1)
-        logits = self.model(
-            input_ids=flat[needed].unsqueeze(0),
-            position_ids=None if self.position_ids is None else self.position_ids[:, needed].unsqueeze(0),
-            neighbours=neighbours,
-            logits_to_keep=torch.searchsorted(needed, token - 1),
-            use_cache=False,
-        ).logits
+        own_ids = None if self.position_ids is None else self.position_ids[:, needed].unsqueeze(0)
+        kept = torch.searchsorted(needed, token - 1)
+        planned = {"position_ids": own_ids, "neighbours": neighbours}
+        given: dict[str, Any] = {**planned, "logits_to_keep": kept, "use_cache": False}
+        if self.takes_steps:
+            given = {"step": Step(position_ids=own_ids, neighbours=neighbours, kept=kept)}
+        logits = self.model(input_ids=flat[needed].unsqueeze(0), **given).logits
         predictions = logits[0].argmax(-1)
         changed = predictions != flat[token]
         flat[token] = predictions

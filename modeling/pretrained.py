@@ -75,11 +75,6 @@ def reduced_precision(model: nn.Module) -> str | None:
     return next((f"{name} is {value}" for name, value in settings.items() if value not in exact), None)
 
 
-def is_step(named: dict[str, object]) -> bool:
-    """Whether a forward pass is a step of decoding, which begins behind a prompt that was checked."""
-    return isinstance(named.get("step"), Step)
-
-
 def _hash_numbers(weights: Tensor) -> str | None:
     """Return a hash of the numbers of weights as float32; None if these are not what the tensor holds as they are."""
     # Quantized tensors are of classes of their own, which give the type that they stand for as their own.
@@ -188,13 +183,12 @@ def _guard(model: "LonghandPreTrainedModel", arguments: tuple, named: dict[str, 
 
     A step of decoding begins behind a prompt that was guarded.
     """
-    if torch.compiler.is_compiling() or is_step(named):
+    if torch.compiler.is_compiling() or isinstance(named.get("step"), Step):
         return
-    model.check_unchanged()
+    model.guard()
     if model.base_model is model:
         _refuse_parts_elsewhere(model)
     if model.certified is not None and not model.training:
-        model.certified.check_numbers(model)
         model.certified.check_structure(model, arguments, named)
 
 
@@ -365,6 +359,12 @@ class LonghandPreTrainedModel(PreTrainedModel):
                 "in float32 or bfloat16 if this is float16"
             )
         return loss
+
+    def guard(self) -> None:
+        """Refuse a configuration that changed since the model was made; say once that a proof is lost by other numbers."""
+        self.check_unchanged()
+        if self.certified is not None and not self.training:
+            self.certified.check_numbers(self)
 
     def check_unchanged(self) -> None:
         """Raise ValueError if a field of the configuration by which the model was made has another value now."""

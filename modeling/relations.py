@@ -20,10 +20,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+MOST_NUMBERS = 2**63
+"""So many numbers, from 0 on, are those of int64."""
+
 
 def fits_in_one_number(sizes: Sequence[int]) -> bool:
     """Return whether columns of numbers below these sizes pack without a collision: their product is at most 2**63."""
-    return prod(sizes) <= 2**63
+    return prod(sizes) <= MOST_NUMBERS
 
 
 def pack(columns: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
@@ -44,8 +47,9 @@ def pack(columns: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
         ValueError: the numbers do not fit into 64 bits even with ranks.
     """
     packed, size = columns[0], sizes[0]
+    fits = prod(sizes) <= MOST_NUMBERS
     for column, column_size in zip(columns[1:], sizes[1:], strict=True):
-        if not fits_in_one_number((size, column_size)):
+        if not fits and not fits_in_one_number((size, column_size)):
             distinct, packed = packed.unique(return_inverse=True)
             size = len(distinct)
             if not fits_in_one_number((size, column_size)):
@@ -235,15 +239,17 @@ class Neighbours(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a step of decoding reads of a plan, which generation has checked.
+    """What a step of decoding, or a further pass of parallel decoding, reads of a plan, which generation has checked.
 
     Attributes:
-        position_ids: of all tokens so far, (batch or 1, levels, tokens), if the encoding reads them in a step.
+        position_ids: of all tokens so far, (batch or 1, levels, tokens), if the encoding reads them in a step; of a pass,
+            those of its tokens.
         attention_mask: (batch, tokens), 0 for padding; None if nothing is padding.
         neighbours: those of the new token, under a window.
         seen: for each layer, the arguments by which it attends to these neighbours; None if they were not found before.
         columns: (neighbours,) of these neighbours, 0 for a missing one, where a row of states stands for each example and
             `seen` has no axis of tokens; else None.
+        kept: (tokens,) of a pass, the tokens whose states are wanted; None in a step.
     """
 
     position_ids: Tensor | None = None
@@ -251,6 +257,7 @@ class Step(NamedTuple):
     neighbours: Neighbours | None = None
     seen: list[dict[str, Any]] | None = None
     columns: Tensor | None = None
+    kept: Tensor | None = None
 
 
 def coupled_neighbours(

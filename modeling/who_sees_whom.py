@@ -16,7 +16,6 @@ from .relations import (
     Neighbours,
     as_scores,
     distinct_neighbourhoods,
-    expand_rows,
     hiding_bias,
 )
 from .structure import PairShape, is_pair_mask
@@ -93,12 +92,10 @@ class AllPairs(NamedTuple):
     rows: Tensor | None
     kept: Tokens = slice(None)
 
-    def start(self, states: Tensor) -> Tensor:
-        """Return the input of the first layer."""
-        return states
-
-    def keep(self, kept: Tokens, queries: Tokens) -> "AllPairs":
-        """Return the plan of a layer that keeps some tokens; `queries` are these among the queries so far."""
+    def keep(self, kept: Tokens, queries: Tokens | None) -> "AllPairs":
+        """Return the plan of a layer that keeps some tokens; `queries` are these among the queries so far, None for all."""
+        if queries is None:
+            return self._replace(kept=kept)
         pair_map = None if self.pair_map is None else self.pair_map[:, :, queries]
         bias = None if self.bias is None else self.bias[:, :, queries]
         return self._replace(visible=self.visible[:, :, queries], pair_map=pair_map, bias=bias, kept=kept)
@@ -112,10 +109,6 @@ class AllPairs(NamedTuple):
         seen = count_keys(self.visible.sum(-1).transpose(1, 2), self.may_hide_all)
         rows = self.rows if layer == 0 else None
         return {"attention_mask": self.visible, "position_bias": bias, "kept": self.kept, "row_index": rows, **seen}
-
-    def expand(self, states: Tensor) -> Tensor:
-        """Return the states (batch, kept, hidden) of the tokens that are kept."""
-        return states
 
 
 class FewKeys(NamedTuple):
@@ -132,19 +125,14 @@ class FewKeys(NamedTuple):
     rows: Tensor | None
     kept: Tokens = slice(None)
 
-    def start(self, states: Tensor) -> Tensor:
-        return states
-
-    def keep(self, kept: Tokens, queries: Tokens) -> "FewKeys":
-        return self._replace(neighbours=self.neighbours.select(queries), kept=kept)
+    def keep(self, kept: Tokens, queries: Tokens | None) -> "FewKeys":
+        neighbours = self.neighbours if queries is None else self.neighbours.select(queries)
+        return self._replace(neighbours=neighbours, kept=kept)
 
     def arguments(self, layer: int, dtype: torch.dtype) -> dict[str, Any]:
         seen = see_few_keys(self.encoding, layer, self.neighbours.relations, dtype, self.may_hide_all)
         rows = self.rows if layer == 0 else None
         return {"neighbours": self.neighbours, "kept": self.kept, "row_index": rows, **seen}
-
-    def expand(self, states: Tensor) -> Tensor:
-        return states
 
 
 class DistinctRows(NamedTuple):
@@ -169,10 +157,7 @@ class DistinctRows(NamedTuple):
             rows = rows.view(shape.batch, shape.queries)
         return cls(few, rows)
 
-    def start(self, states: Tensor) -> Tensor:
-        return states.flatten(0, -2)
-
-    def keep(self, kept: Tokens, queries: Tokens) -> "DistinctRows":
+    def keep(self, kept: Tokens, queries: Tokens | None) -> "DistinctRows":
         few = self.few.keep(kept, queries)
         neighbourhoods = distinct_neighbourhoods(self.rows, kept, few.neighbours)
         return DistinctRows(few, neighbourhoods.index, neighbourhoods)
@@ -180,9 +165,6 @@ class DistinctRows(NamedTuple):
     def arguments(self, layer: int, dtype: torch.dtype) -> dict[str, Any]:
         own: Any = self.neighbourhoods
         return {"neighbourhoods": own, **see_few_keys(self.few.encoding, layer, own.relations, dtype, self.few.may_hide_all)}
-
-    def expand(self, states: Tensor) -> Tensor:
-        return expand_rows(states, self.rows)
 
 
 def count_keys(visible_keys: Tensor, may_hide_all: bool) -> dict[str, Tensor]:

@@ -119,10 +119,11 @@ class Task(Lengths, ABC):
 
     def prompt_fault(self, prompt: str) -> str | None:
         """What is wrong with a prompt by the task's format; None if it is legal, or nothing is checked."""
-        if self.prompt_format is None:
+        prompt_format = self.prompt_format
+        if prompt_format is None:
             return None
-        begin = "" if self.prompt_format.response is None else TOKENS[BOS]
-        return self.prompt_format.fault(begin + prompt)
+        begin = "" if prompt_format.response is None else TOKENS[BOS]
+        return prompt_format.fault(begin + prompt)
 
     @property
     def answers_questions(self) -> bool:
