@@ -101,8 +101,8 @@ LOADED = (
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "384e79fdb1b7c250857071f048bc6e1598835ca3dd82e4e7c0b20f804c7d1f84",
-    "pairwise_bert": "b6e4357bd77eb814ea0c707742cfd1fb87f26c2073b0a44cc711be2adb8bd34c",
+    "coupled_gpt": "183054b7afc3efd0e9afec32cbc283c0e67f64b77f25554cd1c6c8d7edf54fb3",
+    "pairwise_bert": "66093012e7384d0cfb5cc1997b3c094c966264855617528ebd0c0beb55f426ba",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it, or that these import. Where a program is
