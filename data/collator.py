@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -476,7 +476,12 @@ _SIMILAR = 0.8
 """From this ratio of `difflib` on, a column that holds no text is taken for a misspelt one."""
 
 
-def collate_rows(rows: list[Mapping[str, object]], pad_token_id: int = PAD, padding_side: str = RIGHT) -> dict[str, Any]:
+def collate_rows(
+    rows: list[Mapping[str, object]],
+    pad_token_id: int = PAD,
+    padding_side: str = RIGHT,
+    required: Collection[str] = (),
+) -> dict[str, Any]:
     """A batch for a model, as a `data_collator` of Trainer. Models of longhand derive position ids by themselves.
 
     Batches differ in width. So a stream on several processes needs `accelerator_config={"dispatch_batches": False}`: by
@@ -488,6 +493,8 @@ def collate_rows(rows: list[Mapping[str, object]], pad_token_id: int = PAD, padd
             these is meant.
         pad_token_id: padding of `input_ids`.
         padding_side: `"right"`, or `"left"`, as for `generate()`.
+        required: columns without which a batch is refused, such as `["pair_map"]`; trainers drop columns before a collator
+            sees them.
 
     Returns:
         What rows have of these; count is the number of rows:
@@ -508,7 +515,16 @@ def collate_rows(rows: list[Mapping[str, object]], pad_token_id: int = PAD, padd
             another kind, too small, or of another shape than the row's tokens ask for. The message has the column, the row
             and what would fit.
     """
-    return cast(dict[str, Any], _collate(rows, pad_token_id, padding_side)[0])
+    batch, _ = _collate(rows, pad_token_id, padding_side)
+    if unknown := sorted({*required} - {*ROW_COLUMNS}):
+        raise ValueError(f"required must name columns that models take, {', '.join(ROW_COLUMNS)}, got {', '.join(unknown)}")
+    if missing := [name for name in required if name not in {name for row in rows for name in row}]:
+        raise ValueError(
+            f"rows have no {', '.join(missing)}, which is required: a misspelt column, or one that a trainer dropped before "
+            "the collator saw it; remove_unused_columns=False keeps all, and TRL's SFTConfig wants "
+            'dataset_kwargs={"skip_prepare_dataset": True} too'
+        )
+    return cast(dict[str, Any], batch)
 
 
 def _collate(rows: list[Mapping[str, object]], pad_token_id: int, padding_side: str) -> tuple[Batch, torch.Tensor]:

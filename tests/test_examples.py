@@ -15,6 +15,9 @@ PRINTED = {
     "own_rule.py": ["['0', '1', '1']"],
     "own_structure.py": ["of the nodes of trees of 127 nodes are right"],
     "sums_in_sentences.py": ["702"],
+    "table_relations.py": ["of the cells are right"],
+    "graph_distances.py": ["of the nodes are right"],
+    "text_graph.py": ["of the words are right"],
     "fine_tune.py": [],
 }
 """What each script prints, among other lines."""
@@ -40,6 +43,10 @@ def test_a_script_runs_in_an_empty_folder(name, tmp_path):
         assert float(done.stdout.splitlines()[-1].split()[0]) > 0.99
     if name == "sums_in_sentences.py":
         assert int(done.stdout.splitlines()[-1].split()[0]) > 40
+    if "shuffled" in done.stdout:
+        # The last line has the share of right answers, and that with shuffled structure.
+        right, shuffled = (float(word) for word in done.stdout.splitlines()[-1].split() if word[0].isdigit())
+        assert right > 0.9 and shuffled < 0.75
     if name == "fine_tune.py":
         assert float(done.stdout.splitlines()[-1]) > 0.5
 

@@ -4,13 +4,14 @@ import inspect
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import peft
 import pytest
 import torch
 from structured_subjects import RELATIONS, TOKENS, ids_of, map_of, plain, structured
-from transformers import Trainer, TrainingArguments
+from transformers import DataCollatorWithFlattening, Trainer, TrainingArguments
 
 import longhand
 
@@ -156,25 +157,66 @@ def test_a_model_that_accelerate_dispatched_carries_structure(kind, place):
     assert torch.equal(model.structure.table.grad, expected.structure.table.grad)
 
 
-@pytest.mark.slow
-def test_the_fine_tuning_of_trl_reads_rows_of_structure(tmp_path):
-    trl = pytest.importorskip("trl", reason="pip install trl")
+def fine_tune(trl, model, row, collator, tmp_path, **options):
+    """Train a model by TRL for two steps, on rows of which each is the same."""
     from datasets import Dataset
     from small_language_models import make_tokenizer
 
-    words = [{"input_ids": ids_of(1)[0].tolist(), "labels": ids_of(1)[0].tolist(), "pair_map": map_of(1)[0].tolist()}] * 16
-    model = longhand.with_structure(plain(), num_relations=RELATIONS)
-    options = {"max_steps": 2, "per_device_train_batch_size": 4, "learning_rate": 0.1, "remove_unused_columns": False}
-    arguments = trl.SFTConfig(str(tmp_path), dataset_kwargs={"skip_prepare_dataset": True}, **options, **QUIET)
-    trainer = trl.SFTTrainer(
+    options = {"max_steps": 2, "per_device_train_batch_size": 4, "learning_rate": 0.1, **options}
+    trl.SFTTrainer(
         model,
-        arguments,
-        train_dataset=Dataset.from_list(words),
-        data_collator=longhand.collate_rows,
+        trl.SFTConfig(str(tmp_path), **options, **QUIET),
+        train_dataset=Dataset.from_list([row] * 16),
+        data_collator=collator,
         processing_class=make_tokenizer(),
-    )
-    trainer.train()
+    ).train()
+
+
+KEEPS_COLUMNS = {"remove_unused_columns": False, "dataset_kwargs": {"skip_prepare_dataset": True}}
+
+
+@pytest.mark.slow
+def test_the_fine_tuning_of_trl_reads_rows_of_structure_or_says_that_a_column_was_dropped(tmp_path):
+    trl = pytest.importorskip("trl", reason="pip install trl")
+    words = {"input_ids": ids_of(1)[0].tolist(), "labels": ids_of(1)[0].tolist(), "pair_map": map_of(1)[0].tolist()}
+    model = longhand.with_structure(plain(), num_relations=RELATIONS)
+    collator = partial(longhand.collate_rows, required=["pair_map"])
+    for dropping in ({}, {"packing": True}, {"remove_unused_columns": False}):
+        with pytest.raises(ValueError, match="no pair_map"):
+            fine_tune(trl, model, words, collator, tmp_path, **dropping)
+    with pytest.warns(UserWarning, match="drop a column"):
+        fine_tune(trl, model, words, longhand.collate_rows, tmp_path, dataset_kwargs={"skip_prepare_dataset": True})
+    assert not model.structure.table.any()
+    fine_tune(trl, model, words, collator, tmp_path, **KEEPS_COLUMNS)
     assert model.structure.table.abs().max() > 0
+
+
+def test_a_trainer_whose_rows_have_a_misspelt_column_says_so(tmp_path):
+    from datasets import Dataset
+
+    model = longhand.with_structure(plain("bert"), num_relations=2)
+    dataset = Dataset.from_list(
+        [{"pairs" if name == "pair_map" else name: part for name, part in row.items()} for row in rows(8)]
+    )
+    collator = partial(longhand.collate_rows, required=["pair_map"])
+    arguments = TrainingArguments(tmp_path, max_steps=1, **QUIET)
+    with pytest.raises(ValueError, match="no pair_map"):
+        Trainer(model, arguments, train_dataset=dataset, data_collator=collator).train()
+    with pytest.raises(ValueError, match="pairs"):
+        partial(longhand.collate_rows, required=["pairs"])(rows(2))
+
+
+@pytest.mark.parametrize("flattened", ["rows joined to one", "rows of another trainer's own"])
+def test_batches_that_others_made_without_structure_warn(flattened):
+    model = longhand.with_structure(plain(), num_relations=RELATIONS).train()
+    words = [{"input_ids": row.tolist(), "labels": row.tolist(), "pair_map": map_of(1)[0].tolist()} for row in ids_of(2)]
+    if flattened.startswith("rows joined"):
+        batch = DataCollatorWithFlattening()(words)
+    else:
+        batch = {"input_ids": ids_of(), "attention_mask": torch.ones(2, TOKENS, dtype=torch.long)}
+    assert "pair_map" not in batch
+    with pytest.warns(UserWarning, match="drop a column"):
+        model(**batch)
 
 
 @pytest.mark.slow
