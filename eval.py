@@ -21,10 +21,11 @@ from pathlib import Path
 from longhand.hub_cards.threads import use_helpful_threads
 
 # isort: split
+import torch
 from transformers.utils import logging
 
 from longhand.data.batches import check_lengths
-from longhand.data.proofs.check import CannotCertify, coverings
+from longhand.data.proofs.check import CannotCertify, check_in_precision, coverings
 from longhand.data.tasks.plugins import add_plugin_option, load_plugin
 from longhand.data.tasks.registry import build_task, find_task
 from longhand.data.tasks.task import Task
@@ -50,7 +51,16 @@ from longhand.hub_cards.commands import (
     with_commands,
 )
 from longhand.hub_cards.recipes import RECIPE_FILE
-from longhand.hub_cards.result_rows import CERTIFICATES_FILE, LARGEST, MIXED, RESULTS_FILE, Row, read_results, write_results
+from longhand.hub_cards.result_rows import (
+    CERTIFICATES_FILE,
+    LARGEST,
+    MIXED,
+    RESULTS_FILE,
+    Row,
+    hardware,
+    read_results,
+    write_results,
+)
 from longhand.modeling.checks import check_integer
 
 all_is_imported()
@@ -61,6 +71,7 @@ EXAMPLES = """examples
   python eval.py outputs/addition-absolute --lengths 10,30 --worst 20
   python eval.py user/name --ask "653+49"
   python eval.py outputs/addition --certify
+  python eval.py outputs/addition --certify --dtype bfloat16      what this device computes there; no certificate
   python eval.py outputs/addition-absolute --certify --lengths 1:30
   python eval.py outputs/seed-0 outputs/seed-1 outputs/seed-2 --lengths 30,100      their medians
   python eval.py addition addition-tiny outputs/mine --lengths 30,100               different models, compared by name
@@ -74,6 +85,9 @@ MOST_LENGTHS = 10_000
 MOST_NAMES = 3
 """Models whose names the default folder of an evaluation has."""
 
+
+LOWER_PRECISIONS = ("bfloat16", "float16")
+"""Precisions in which neighbourhoods are checked, and rounding has no bound that would prove anything."""
 
 MEASURES = {"measures": True}
 """Marks an option that only an evaluation takes, not a question or a certificate."""
@@ -94,6 +108,7 @@ class Options:
     budget: float | None = None
     jobs: int = 1
     trust: bool = False
+    dtype: str | None = None
     lengths: list[int] | None = field(default=None, metadata=MEASURES)
     lengths_b: list[int] | None = field(default=None, metadata=MEASURES)
     num_samples: int = field(default=200, metadata=MEASURES)
@@ -177,6 +192,11 @@ def parse_arguments(arguments: list[str] | None) -> Options:
         "only of what you proved yourself"
     )
     add("--trust", action="store_true", help=described)
+    described = (
+        "with --certify: check all neighbourhoods in this precision on this device, and say what was found there; it is no "
+        "certificate"
+    )
+    add("--dtype", choices=LOWER_PRECISIONS, help=described)
     add = parser.add_argument_group("what to evaluate on").add_argument
     described = f"digits, as START:STOP:STEP or a list (default: {LENGTHS}); with --certify, lengths to prove one by one"
     add("--lengths", action=NumbersAction, help=described)
@@ -266,6 +286,8 @@ def check_options(options: Options) -> None:
         raise ValueError(
             f"{of_lengths[0]} is for proofs of single lengths: give --certify and --lengths too, or leave it out"
         )
+    if options.dtype is not None and (not options.certify or options.lengths is not None):
+        raise ValueError("--dtype checks the neighbourhoods of a model with a window: give --certify, without --lengths")
     check_integer("--jobs", options.jobs, 1)
     if options.budget is not None and not 0 < options.budget < math.inf:
         raise ValueError(f"--budget must be a number of seconds above 0 for each length, got {options.budget}")
@@ -474,6 +496,28 @@ def certify(checkpoints: list[Checkpoint], options: Options, folder: Path | None
         raise SystemExit(1)
 
 
+def check_precision(checkpoints: list[Checkpoint], dtype: str) -> None:
+    """Print what a check in a lower precision finds on this device; no file is written. Exit with status 1 if it is wrong.
+
+    Raises:
+        ValueError: as `check_in_precision`.
+    """
+    checks = []
+    for checkpoint in checkpoints:
+        check = check_in_precision(checkpoint.model, checkpoint.task, getattr(torch, dtype))
+        checks.append(check)
+        device = hardware(checkpoint.model.device)
+        print(
+            f"{checkpoint.name}: in {dtype} on this device ({device}), {check.wrong:,} of {check.predictions:,} predictions "
+            f"in all neighbourhoods are wrong, and the smallest lead is {check.margin:.4g}. This is no certificate: sums in "
+            "another order, as in other batches or on other devices, may be rounded otherwise, and nothing bounds that."
+        )
+        for failure in check.failures:
+            print(f"  wrong: {failure.problem}  {failure.right!r} is right, and {failure.instead!r} leads")
+    if any(check.wrong for check in checks):
+        raise SystemExit(1)
+
+
 def is_proved(row: Row) -> bool:
     """Whether a row of certificates.jsonl is of single lengths, each of which is proved."""
     return "lengths" in row and all(one["verdict"] == "proved" for one in row["lengths"])
@@ -603,6 +647,9 @@ def run(options: Options) -> None:
             return
         if not options.certify:
             checkpoints = counted_once(checkpoints)
+        if options.dtype is not None:
+            check_precision(checkpoints, options.dtype)
+            return
         folder = free_folder(options, checkpoints)
         held.enter_context(holding(folder))
         if options.certify:

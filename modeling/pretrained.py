@@ -75,6 +75,24 @@ def reduced_precision(model: nn.Module) -> str | None:
     return next((f"{name} is {value}" for name, value in settings.items() if value not in exact), None)
 
 
+def uncovered_attention(model: PreTrainedModel) -> str | None:
+    """Return the setting by which a pass of this model may take a kernel of attention that no certificate covers, else None.
+
+    The fused kernels of CUDA may multiply float32 in parts of fewer digits, whatever `torch.backends` says, and multiply
+    scores by log2 e before they subtract the largest one. Under a window no kernel is asked for.
+    """
+    config: Any = model.config
+    implementation = config._attn_implementation
+    has_window = getattr(model.base_model, "position_encoding", config).windowed
+    device = next(model.parameters()).device.type
+    if has_window or implementation == "eager":
+        return None
+    # In float32, the other fused kernels are not taken.
+    if implementation == "sdpa" and (device == "cpu" or not torch.backends.cuda.mem_efficient_sdp_enabled()):
+        return None
+    return f"attn_implementation is {implementation}, whose kernels on {device} it does not cover ('eager' is covered)"
+
+
 def _hash_numbers(weights: Tensor) -> str | None:
     """Return a hash of the numbers of weights as float32; None if these are not what the tensor holds as they are."""
     # Quantized tensors are of classes of their own, which give the type that they stand for as their own.
@@ -115,7 +133,7 @@ class Certified:
         if not self.warns_of_numbers or getattr(model, "_is_replica", False):
             # The replicas of `nn.DataParallel` have copies of the weights, and no parameters.
             return
-        if setting := reduced_precision(model) or self.find_change(model):
+        if setting := reduced_precision(model) or uncovered_attention(model) or self.find_change(model):
             self.warns_of_numbers = False
             logger.warning(
                 f"The certificate of {model.config.name_or_path} is a proof about its own weights in float32 and does not "
@@ -269,9 +287,10 @@ class LonghandPreTrainedModel(PreTrainedModel):
     def from_pretrained(cls, pretrained_model_name_or_path, *model_args, **kwargs):
         """Load a model as transformers does.
 
-        A model with a certificate by which something is proved says once, before a forward pass below float32 or with other
-        weights, that the certificate does not hold there, and once, before a forward pass with ids or maps of the caller's,
-        that it does not cover them.
+        A model with a certificate by which something is proved attends by `"eager"`, which the proof covers on every device,
+        if nothing else is asked for. It says once, before a forward pass below float32, with other weights or with kernels
+        of attention that are not covered, that the certificate does not hold there, and once, before a forward pass with ids
+        or maps of the caller's, that it does not cover them.
 
         Raises:
             ValueError: the configuration ties the output matrix to the embedding, and the checkpoint holds another one.
@@ -302,6 +321,8 @@ class LonghandPreTrainedModel(PreTrainedModel):
         if pretrained_model_name_or_path is None:
             return loaded
         if _says_proved(read_object(pretrained_model_name_or_path, CERTIFICATE_FILE, kwargs)):
+            if "attn_implementation" not in kwargs:
+                model.set_attn_implementation("eager")
             model.certified = Certified(model)
         return loaded
 

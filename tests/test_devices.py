@@ -1,7 +1,7 @@
 """Every tensor is made on the device of what it meets: forward passes, losses, generation, evaluation, certification."""
 
 import json
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 
 import pytest
 import torch
@@ -9,7 +9,9 @@ from accelerator import CUDA, Accelerator, is_on, place
 from cases import all_but, drawn
 from far_subjects import KINDS, small_model
 from position_subjects import DECODERS, ENCODERS, build, encode, tokenizer
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import TrainerCallback
+from transformers.utils import logging
 
 import longhand
 from longhand.data import TASKS, build_task
@@ -24,7 +26,7 @@ from longhand.hub_cards.evaluation.worst import find_worst
 from longhand.hub_cards.research.theories.constructions import construct_addition
 from longhand.hub_cards.training import worst_practice
 from longhand.hub_cards.training.arguments import parse_run
-from longhand.modeling import parallel_greedy
+from longhand.modeling import CoupledGPTForCausalLM, parallel_greedy
 from longhand.train import make_trainer
 
 PROMPTS = tokenizer(["653+049=", "7+12="], padding=True, return_tensors="pt")
@@ -188,3 +190,32 @@ def test_lengths_are_proved_and_worst_problems_found_on_one_device(scale, tmp_pa
             worst = find_worst(checkpoint, (2, 2), seconds=1)
             assert (worst.answer is None) == (before.verdict == "proved")
     assert {verdict.verdict for verdict in expected} == {"proved", "refuted"}
+
+
+def says_uncovered(folder, caplog, on_cuda: bool = False, **options) -> bool:
+    """Whether a certified model says, before a pass on a device, that its certificate does not hold there."""
+    model = CoupledGPTForCausalLM.from_pretrained(folder, **options).eval()
+    caplog.clear()
+    with Accelerator() if on_cuda else nullcontext(), caplog.at_level("WARNING"):
+        model = move(model) if on_cuda else model
+        batch = dict(tokenizer("653+049=", return_tensors="pt"))
+        model(**to_device(batch, CUDA) if on_cuda else batch)
+    return "'eager' is covered" in caplog.text
+
+
+def test_a_certified_model_attends_by_a_kernel_that_is_covered_or_says_once_that_it_does_not(tmp_path, caplog):
+    logging.enable_propagation()
+    construct_addition(3).save_pretrained(tmp_path)
+    (tmp_path / "certificate.json").write_text(json.dumps({"lengths": [{"length": 2, "verdict": "proved"}]}))
+    model = CoupledGPTForCausalLM.from_pretrained(tmp_path)
+    assert model.config._attn_implementation == "eager"
+    by_eager, by_sdpa = ({}, {"attn_implementation": "eager"}), {"attn_implementation": "sdpa"}
+    for options in by_eager:
+        assert not any(says_uncovered(tmp_path, caplog, on_cuda, **options) for on_cuda in (False, True))
+    assert not says_uncovered(tmp_path, caplog, **by_sdpa) and says_uncovered(tmp_path, caplog, True, **by_sdpa)
+    with sdpa_kernel(SDPBackend.MATH):
+        assert not says_uncovered(tmp_path, caplog, True, **by_sdpa)
+    # Under a window no kernel is asked for.
+    assert not says_uncovered(longhand.zoo("addition"), caplog, True, **by_sdpa)
+    (tmp_path / "certificate.json").unlink()
+    assert CoupledGPTForCausalLM.from_pretrained(tmp_path).config._attn_implementation == "sdpa"

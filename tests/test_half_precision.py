@@ -6,11 +6,13 @@ from cases import drawn, in_turn
 from fine_tuning import TASKS, make_trainer, small_model, some_rows
 from given_subjects import WORDS, built, given_subject
 from position_subjects import INPUTS, SUBJECTS, build, encode, texts_of
-from transformers import DataCollatorForTokenClassification
+from refusals import refusal
+from transformers import AutoModelForCausalLM, DataCollatorForTokenClassification
 
+from longhand import eval as evaluation
 from longhand.data.batches import draw_batch
 from longhand.data.proofs import CannotCertify, certify
-from longhand.hub_cards.checkpoints.load import list_zoo, load_checkpoint, zoo
+from longhand.hub_cards.checkpoints.load import list_zoo, load_checkpoint, unpack, zoo
 from longhand.modeling.pretrained import LOOK_EVERY, NotFinite
 from longhand.modeling.settling import IGNORED
 from longhand.modeling.vocabulary import PAD
@@ -183,3 +185,48 @@ def test_on_an_accelerator_the_loss_is_looked_at_now_and_then(monkeypatch):
         except NotFinite:
             looks.append(True)
     assert len(looks) == 2
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["copy", "encoder-multiplication-grid"])
+def test_neighbourhoods_are_checked_in_a_lower_precision_without_a_certificate(name, dtype, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    folder = unpack(name, tmp_path)
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    evaluation.main([str(folder), "--certify", "--dtype", dtype])
+    said = capsys.readouterr().out
+    assert dtype in said and "no certificate" in said and "CERTIFIED" not in said
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
+
+
+def test_a_model_that_is_wrong_in_a_lower_precision_ends_with_status_1(tmp_path, capsys):
+    folder = unpack("copy", tmp_path)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        model.lm_head.weight.neg_()
+    model.save_pretrained(folder)
+    with pytest.raises(SystemExit) as stop:
+        evaluation.main([str(folder), "--certify", "--dtype", "bfloat16"])
+    assert stop.value.code == 1 and "wrong:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["--dtype", "bfloat16"], ["--certify", "--lengths", "3", "--dtype", "bfloat16"]])
+def test_a_lower_precision_is_refused_where_no_neighbourhoods_are_checked(words, capsys):
+    assert "--dtype" in refusal(capsys, evaluation.main, "copy", *words)
+
+
+def in_eight_bits(weights: torch.Tensor) -> torch.Tensor:
+    """The numbers that rows stand for which are stored in 8 bits, with a scale each."""
+    scale = weights.abs().amax(-1, keepdim=True).clamp(min=1e-9) / 127
+    return (weights / scale).round() * scale
+
+
+@pytest.mark.parametrize("store", [lambda weights: weights.bfloat16().float(), in_eight_bits], ids=["bfloat16", "int8"])
+def test_weights_that_are_stored_shorter_are_certified_as_the_numbers_that_they_are(store):
+    checkpoint = load_checkpoint(zoo("copy"))
+    before = certify(checkpoint.model, checkpoint.task)
+    with torch.no_grad():
+        for weights in checkpoint.model.parameters():
+            weights.copy_(store(weights))
+    after = certify(checkpoint.model, checkpoint.task)
+    assert before.certified and after.certified and before.weights != after.weights

@@ -7,6 +7,7 @@ a token from what it sees, a case: tokens, and labels of the pass before.
 
 import math
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import cast
@@ -179,6 +180,25 @@ def check_neighbourhoods(model: PreTrainedModel, task: Task, thorough: bool = Fa
     if thorough and check.wrong == 0:
         check = Check.joined({part.name: _check_part(model, part, True, enough) for part in task.parts})
     return check
+
+
+def check_in_precision(model: PreTrainedModel, task: Task, dtype: torch.dtype) -> Check:
+    """Run a copy of a model in another precision on all neighbourhoods of its task, or all cases.
+
+    It says what this device computes for these batches. Nothing bounds what another order of summation gives there.
+
+    Raises:
+        CannotCertify: as `covering`, for the model as it is.
+    """
+    converted = deepcopy(model).to(dtype).eval()
+    checks: dict[str, Check] = {}
+    with torch.inference_mode():
+        for part, covered in zip(task.parts, coverings(model, task), strict=True):
+            check = checks[part.name] = Check()
+            with tqdm(total=covered.count, desc=f"checking {part.name}", disable=None, leave=False, delay=1) as bar:
+                for batch in covered.batches:
+                    bar.update(len(check.add(converted, batch)))
+    return checks[task.name] if len(checks) == 1 else Check.joined(checks)
 
 
 def _check_part(model: PreTrainedModel, task: Task, thorough: bool, enough: float) -> Check:

@@ -274,7 +274,10 @@ def format_certificate(name: str, certificate: Certificate, task: Task, show_pro
     if certificate.ratio is not None:
         bound = "none that is proved" if certificate.bound is None else f"{certificate.bound:.2g}"
         facts["bound"] = f"{bound}, how far rounding in any order of summation can move a lead"
-        facts["ratio"] = f"{certificate.ratio:,.3g}, the smallest quotient of a lead and its bound"
+        facts["ratio"] = (
+            f"{certificate.ratio:,.3g}, the smallest quotient of a lead and its bound: the quick one (Lemma 3a of PROOF.md) "
+            "where it suffices; closer bounds give larger quotients"
+        )
     facts["weights"] = certificate.weights
     lines = [f"{name}: {'CERTIFIED' if certificate.certified else 'NOT CERTIFIED'}. {certificate.statement}"]
     lines += [f"  {label:9} {value}" for label, value in facts.items()]
