@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -190,7 +190,8 @@ def check_in_precision(model: PreTrainedModel, task: Task, dtype: torch.dtype) -
     Raises:
         CannotCertify: as `covering`, for the model as it is.
     """
-    converted = deepcopy(model).to(dtype).eval()
+    converted: Any = deepcopy(model)
+    converted.to(dtype).eval()
     checks: dict[str, Check] = {}
     with torch.inference_mode():
         for part, covered in zip(task.parts, coverings(model, task), strict=True):

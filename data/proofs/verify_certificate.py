@@ -598,7 +598,8 @@ def read_header(content: bytes) -> Json:
     header = read_json("model.safetensors", content[8 : 8 + size])
     metadata = header.get("__metadata__", {})
     require(
-        is_object(metadata) and all(map(of(str), metadata.values())), "model.safetensors: __metadata__ holds more than texts"
+        is_object(metadata) and all(type(text) is str for text in metadata.values()),
+        "model.safetensors: __metadata__ holds more than texts",
     )
     return {name: entry for name, entry in header.items() if name != "__metadata__"}
 
