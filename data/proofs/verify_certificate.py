@@ -101,8 +101,8 @@ LOADED = (
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "183054b7afc3efd0e9afec32cbc283c0e67f64b77f25554cd1c6c8d7edf54fb3",
-    "pairwise_bert": "66093012e7384d0cfb5cc1997b3c094c966264855617528ebd0c0beb55f426ba",
+    "coupled_gpt": "b4125fe2c14f1022ef9d5a880eb3b38661088706096d1bd55916de60d53cf0aa",
+    "pairwise_bert": "8fd68702358707c5fa0a7a05a61ba5223100cbee523a7be31da29893aff01861",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it, or that these import. Where a program is
