@@ -86,6 +86,8 @@ MOST_NAMES = 3
 """Models whose names the default folder of an evaluation has."""
 
 
+WHAT_DTYPE_DOES = "with --certify: check all neighbourhoods in this precision on this device, which gives no certificate"
+
 LOWER_PRECISIONS = ("bfloat16", "float16")
 """Precisions in which neighbourhoods are checked, and rounding has no bound that would prove anything."""
 
@@ -192,11 +194,7 @@ def parse_arguments(arguments: list[str] | None) -> Options:
         "only of what you proved yourself"
     )
     add("--trust", action="store_true", help=described)
-    described = (
-        "with --certify: check all neighbourhoods in this precision on this device, and say what was found there; it is no "
-        "certificate"
-    )
-    add("--dtype", choices=LOWER_PRECISIONS, help=described)
+    add("--dtype", choices=LOWER_PRECISIONS, help=WHAT_DTYPE_DOES)
     add = parser.add_argument_group("what to evaluate on").add_argument
     described = f"digits, as START:STOP:STEP or a list (default: {LENGTHS}); with --certify, lengths to prove one by one"
     add("--lengths", action=NumbersAction, help=described)
