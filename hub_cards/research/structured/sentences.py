@@ -14,7 +14,7 @@ others. Conditions give parts of the structure: to the Llama, which is trained w
 
 A run that is cut off goes on from its last checkpoint, and one that is complete is not repeated. `--minutes` ends the
 training of a run in time; its rows then say how many steps it had. Rows are written to sentences.jsonl, or to `--output`, in
-place of those of the same model, condition and seed.
+place of those of the same model, condition, planned steps and seed.
 """
 
 import argparse
@@ -318,6 +318,6 @@ def run(
             write_output(sorted(kept + found, key=run_of), output)
 
 
-def run_of(row: Row) -> tuple[str, str, int]:
-    """Return the model, the condition and the seed of a row: a run of the same three replaces it."""
-    return row["model"], row["condition"], row["seed"]
+def run_of(row: Row) -> tuple[str, str, int, int]:
+    """Return the model, the condition, the planned steps and the seed of a row: a run of the same four replaces it."""
+    return row["model"], row["condition"], row["planned_steps"], row["seed"]
