@@ -72,6 +72,17 @@ def test_forward_is_given_what_the_rule_says(parts, implementation):
     assert torch.equal(by_rule, given) and not torch.allclose(by_rule, without, atol=1e-3)
 
 
+def test_an_encoder_asks_the_rule_too():
+    parts = PARTS[:3]
+    model, ids = ruled(parts, "bert", "sdpa"), ids_of()
+    said = FromTokens(parts)(ids, torch.ones_like(ids))
+    mask = torch.nn.functional.pad(torch.ones_like(ids), (0, 3))
+    padded = torch.nn.functional.pad(ids, (0, 3), value=5)
+    with torch.no_grad():
+        assert torch.equal(model(ids).logits, model(ids, **said).logits)
+        torch.testing.assert_close(model(padded, attention_mask=mask).logits[:, :TOKENS], model(ids).logits)
+
+
 @pytest.mark.parametrize("parts", EACH, ids=" ".join)
 def test_generate_asks_the_rule_at_each_step(parts):
     model = ruled(parts, implementation="sdpa")
