@@ -321,7 +321,7 @@ def finish(run: Run, check: Check | None, began: float) -> Checkpoint:
         last = with_check(last, check)
         certify_checkpoint(last, run.folder / CERTIFICATE_FILE, run.folder, show_proof=False)
         last = with_certificate(last)
-        if best is not None and is_certified(last):
+        if best is not None and is_certified(last.certificate):
             # No checkpoint is better than one that is certified.
             keep_as_best(run.folder)
             best = load_checkpoint(str(best.folder))

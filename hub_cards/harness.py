@@ -188,8 +188,8 @@ def main(arguments: list[str] | None = None) -> None:
     add("--tasks", nargs="+", metavar="TASK", help="names of tasks (default: all)")
     add("--model", help="a model of this package, whose task is written in its own format")
     default = [1, 2, 3, 5, 10, 20]
-    listed = {"action": NumbersAction, "type": numbers_of, "default": default, "metavar": "DIGITS"}
-    add("--lengths", **listed, help="digits (default: 1 2 3 5 10 20)")
+    described = "digits (default: 1 2 3 5 10 20)"
+    add("--lengths", action=NumbersAction, type=numbers_of, default=default, metavar="DIGITS", help=described)
     add("--num_samples", type=int, default=200, help="problems of each length (default: %(default)s)")
     add("--seed", type=int, default=0, help="seed of the problems (default: %(default)s)")
     described = f"read the problems from this dataset on the Hub, to which you upload the folder's {DATA_FOLDER}/"

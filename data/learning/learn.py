@@ -25,14 +25,14 @@ from longhand.data.learning.questions.functions import SECONDS, AskedFunction, R
 from longhand.data.learning.questions.mutants import WORDS_ASKED, unseen_constants
 from longhand.data.learning.questions.operands import OUTSIDE, operands_of
 from longhand.data.learning.questions.readings import MOST_SYMBOLS, NotSequential, Reading
-from longhand.data.learning.questions.words import Word, Words
+from longhand.data.learning.questions.words import Argument, Word, Words
 from longhand.data.learning.report import Learned, Report, count_of, more_of, order_of
 from longhand.data.tasks.column_task import ColumnTask
 
 ANSWERS_COMPARED = 300
 """Whole answers of the task, read as a person reads them, that are compared with the function at the end."""
 
-NO_QUESTIONS = ("", None, -1, 0.5)
+NO_QUESTIONS: tuple[Argument | float | None, ...] = ("", None, -1, 0.5)
 """Arguments that are no question of any task."""
 
 

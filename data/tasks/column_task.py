@@ -362,7 +362,8 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
     @property
     def suggested_arguments(self) -> dict[str, object]:  # type: ignore[override]
         # A head for each relation, and one for the `$` at the beginning.
-        suggested = {"max_length": self.trained_length, "num_attention_heads": len(self.rule.relations) + 1}
+        heads = len(self.rule.relations) + 1
+        suggested: dict[str, object] = {"max_length": self.trained_length, "num_attention_heads": heads}
         if not self.domain:
             return suggested
         lengths = lengths_of_domain(self.domain, self.alphabet, DOMAIN_LENGTHS)

@@ -139,7 +139,7 @@ class Branches:
         self._ways: dict[Way, int] = {}
         self._places: dict[CodeType, set[int]] = {code: set() for code in self._plans}
 
-    def is_new(self, arguments: Sequence[Argument | None]) -> bool:
+    def is_new(self, arguments: Sequence[Argument | float | None]) -> bool:
         """Call the function: whether its code goes a way that it never went, or goes one more often than ever."""
         gone: Counter[Way] = Counter()
         self._watch(arguments, gone)
@@ -147,7 +147,7 @@ class Branches:
         self._ways |= more
         return bool(more)
 
-    def _watch(self, arguments: Sequence[Argument | None], gone: Counter[Way]) -> None:
+    def _watch(self, arguments: Sequence[Argument | float | None], gone: Counter[Way]) -> None:
         """Call the function, and count the ways of its code."""
         last_step = self.steps + MOST_STEPS
 
