@@ -246,7 +246,7 @@ class StructuredModel:
     def __setstate__(self, state):
         own: Any = super()
         own.__setstate__(state)
-        let_attention_read_structure(self)  # type: ignore[arg-type]  # of the own class
+        let_attention_read_structure(self)
 
     def forward(self, *arguments, **kwargs):
         """Answer as the model's own class does, with structure: what is given, or else what the model's rule says.
@@ -1037,7 +1037,7 @@ def _reach(model: PreTrainedModel) -> dict[str, Any]:
 def _take_class(model: PreTrainedModel, config: StructureConfig) -> None:
     """Make a model one of the subclass that takes structure."""
     structured: Any = model
-    _set_class(model, _structured_class(type(model)))
+    _set_class(model, _structured_class(structured.__class__))
     structured.structure_config = config
 
 

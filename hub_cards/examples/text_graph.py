@@ -1,10 +1,10 @@
 """A text graph, as in GTLM: nodes see each other, by the edges between them, and what is written after them sees all."""
 
 import torch
-from graph_distances import count_edges
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import longhand
+from longhand.hub_cards.examples.graph_distances import count_edges
 
 NODE, MARKED, LINK, ASK, FAR = 20, 21, 22, 23, 3  # a node is NODE or MARKED, a word of 10 to 19, LINK, the place of another
 
