@@ -1,7 +1,8 @@
 """Structure in families of transformers: which carry it, how far implementations of attention agree, and who is refused.
 
-A small model of each family with random weights is given a pair map (`longhand.with_structure`). Each number is a largest
-difference of logits or derivatives; FAMILIES.md says what is compared. Minutes on two cores:
+Of each type that `AutoModelForCausalLM` or `AutoModelForTokenClassification` makes, a small model with random weights is
+given a pair map (`longhand.with_structure`). Each number is a largest difference of logits or derivatives; FAMILIES.md says
+what is compared. A quarter of an hour of one core:
 
 python -m longhand.hub_cards.research families
 
@@ -10,6 +11,7 @@ them.
 """
 
 import argparse
+import copy
 from collections.abc import Callable
 from inspect import signature
 from pathlib import Path
@@ -17,7 +19,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForTokenClassification
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForTokenClassification
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
+)
 from transformers.utils import logging
 
 import longhand
@@ -26,28 +32,35 @@ from longhand.hub_cards.result_rows import Row
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 
-# fmt: off
-DECODERS = [
-    "llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3_text", "phi", "phi3", "gpt2", "gpt_neox", "opt",
-    "olmo", "olmo2", "smollm3", "granite", "starcoder2", "cohere", "cohere2", "glm", "glm4", "ernie4_5", "helium",
-    "bitnet", "exaone4", "persimmon", "biogpt", "gptj", "codegen", "gpt_oss", "mixtral", "qwen2_moe", "qwen3_moe",
-    "deepseek_v3", "stablelm", "nemotron", "gpt_neo", "falcon", "bloom", "mpt", "mamba", "rwkv", "falcon_h1", "jamba",
-    "recurrent_gemma", "qwen3_next",
-]
-ENCODERS = [
-    "bert", "roberta", "distilbert", "electra", "modernbert", "albert", "xlm-roberta", "camembert", "esm",
-    "deberta-v2", "mpnet", "nystromformer", "convbert", "fnet",
-]
-# fmt: on
-OTHERS = ("t5", "bart")
-"""Families with an encoder and a decoder."""
+CAUSAL, CLASSIFIES = "causal language model", "token classification"
+
+MAKERS: dict[str, Any] = {CAUSAL: AutoModelForCausalLM, CLASSIFIES: AutoModelForTokenClassification}
+
+TYPES: dict[str, list[str]] = {
+    CAUSAL: sorted({*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES} - {"coupled_gpt"}),
+    CLASSIFIES: sorted({*MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES} - {"pairwise_bert"}),
+}
+"""The types of transformers that have a head; this package's own take structure by themselves."""
+
+FLEX = ("llama", "gemma2", "gemma3_text", "phi", "opt", "bert", "modernbert")
+"""Types whose flex attention is measured, which is compiled for each."""
+
+CARRIES, DIFFERS, REFUSED, NOT_BUILT, FAILS = "carries", "differs", "refused", "not built", "fails"
+
+OUTCOMES = (CARRIES, DIFFERS, REFUSED, NOT_BUILT, FAILS)
+"""What a type may do; one that differs carries structure, but not as its model without structure lets expect."""
+
+CLOSE = 2e-5
+"""A larger difference has another cause than rounding."""
 
 SMALL: dict[str, Any] = {
     **dict.fromkeys(("vocab_size", "max_position_embeddings", "n_positions", "max_seq_len"), 64),
     **dict.fromkeys(("hidden_size", "n_embd", "d_model", "dim", "word_embed_proj_dim", "embedding_size"), 32),
-    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), 2),
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers"), 2),
     **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads"), 4),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
     **dict.fromkeys(("intermediate_size", "ffn_dim", "hidden_dim", "moe_intermediate_size", "n_inner"), 48),
+    **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 48),
     **dict.fromkeys(("num_key_value_heads", "num_experts_per_tok"), 2),
     **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), 4),
     **dict.fromkeys(("n_group", "topk_group", "first_k_dense_replace"), 1),
@@ -59,41 +72,66 @@ SMALL: dict[str, Any] = {
     "pad_token_id": 0,
     "bos_token_id": 1,
     "eos_token_id": 2,
-    "initializer_range": 0.3,
+    **dict.fromkeys(("initializer_range", "init_std"), 0.3),
 }
 """Sizes of the small models, for the fields that a configuration has."""
 
 OWN: dict[str, dict[str, Any]] = {
-    "deepseek_v3": {"head_dim": None, "num_key_value_heads": 4},
+    "dory": {"num_hidden_layers": 4, "n_input_layers": 1, "n_output_layers": 1},
+    "dots3_note_text": {"num_key_value_heads": 4},
     "esm": {"position_embedding_type": "rotary", "mask_token_id": 63, "pad_token_id": 0, "vocab_size": 64},
     "falcon": {"head_dim": None},
+    "gemma4_text": {"head_dim": 8, "global_head_dim": 8, "num_kv_shared_layers": 0},
     "gpt_neo": {"attention_types": [[["global"], 2]]},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "use_mamba_kernels": False},
     "nemotron": {"num_key_value_heads": 2, "head_dim": 8},
 }
 """Fields of single families; None leaves a field out."""
 
-TOKENS, NEW, RELATIONS, PADDING = 9, 6, 5, 3
+LATENT = {"head_dim": None, "num_key_value_heads": 4, "index_topk": 4, "index_n_heads": 2, "index_head_dim": 16}
+"""Fields of models with latent keys; those with an index of keys have fewer keys in it than there are tokens."""
+
+LARGEST = 60_000_000
+"""Parameters of a model that is built."""
+
+TOKENS, NEW, RELATIONS, PADDING = 9, 3, 5, 3
 """Tokens of the input and of a response, relations of the map, and tokens of padding."""
 
 
-def small_model(kind: str, implementation: str = "eager") -> Any:
-    """Return a model of a family with few random weights."""
+def small_config(kind: str) -> Any:
+    """Return the configuration of a small model of a type."""
     fields = AutoConfig.for_model(kind)
-    chosen = {name: value for name, value in SMALL.items() if getattr(fields, name, None) is not None} | OWN.get(kind, {})
-    chosen = {name: value for name, value in chosen.items() if value is not None}
+    latent = LATENT if hasattr(fields, "kv_lora_rank") else {}
+    chosen = {name: value for name, value in (SMALL | latent).items() if _has(fields, name)} | OWN.get(kind, {})
+    return AutoConfig.for_model(kind, **{name: value for name, value in chosen.items() if value is not None})
+
+
+def _has(fields: Any, name: str) -> bool:
+    """Return whether a configuration has a field for all layers; some have one for each."""
+    try:
+        return getattr(fields, name, None) is not None
+    except ValueError:
+        return False
+
+
+def small_model(kind: str, head: str = CAUSAL) -> Any:
+    """Return a model of a type with few random weights; without any if its small form is large."""
+    config = small_config(kind)
+    if head == CAUSAL and hasattr(config, "is_decoder"):
+        # Encoders are causal language models if their configuration says so.
+        config.is_decoder = True
+    with torch.device("meta"):
+        model = MAKERS[head].from_config(config)
+    if sum(weights.numel() for weights in model.parameters()) > LARGEST:
+        return model
     torch.manual_seed(0)
-    makers: dict[str, Any] = dict.fromkeys(ENCODERS, AutoModelForTokenClassification)
-    maker = (makers | dict.fromkeys(OTHERS, AutoModelForSeq2SeqLM)).get(kind, AutoModelForCausalLM)
-    return maker.from_config(AutoConfig.for_model(kind, **chosen), attn_implementation=implementation).eval()
+    return MAKERS[head].from_config(config, attn_implementation="eager").eval()
 
 
-def with_random_tables(kind: str, implementation: str) -> Any:
-    """Return a small model with structure whose table, one for all layers, is random."""
-    model = longhand.with_structure(small_model(kind, implementation), num_relations=RELATIONS, share_layers=True)
+def fill_tables(model: Any) -> None:
+    """Fill the table of a model, which is one for all layers, with random numbers."""
     with torch.no_grad():
         model.structure.table.copy_(torch.randn(model.structure.table.shape, generator=torch.Generator().manual_seed(3)))
-    return model
 
 
 def given_input(columns: int = TOKENS) -> tuple[Tensor, Tensor]:
@@ -135,80 +173,140 @@ def largest(first: Tensor, second: Tensor) -> float:
     return float((first - second).abs().max())
 
 
-def measure(kind: str, flex: bool = True) -> Row:
-    """Return the row of a family: whether it carries structure, the largest differences, or why it is refused.
+def measure(kind: str, head: str = CAUSAL, flex: bool = False) -> Row:
+    """Return the row of a type: whether it carries structure, the largest differences, or why it is refused.
 
     Args:
         flex: whether flex attention is measured, which is compiled first.
     """
-    ids, pair_map = given_input()
-    plain = small_model(kind)
-    row: Row = {"family": kind, "class": type(plain).__name__, "carries": True}
+    row: Row = {"family": kind, "head": head}
     try:
-        longhand.with_structure(small_model(kind), num_relations=RELATIONS)
+        plain = small_model(kind, head)
+    # Each configuration fails in a way of its own where sizes do not go together.
+    except Exception as error:
+        return {**row, "outcome": NOT_BUILT, "why": f"{type(error).__name__} {' '.join(str(error).split()):.160}"}
+    row["class"] = type(plain).__name__
+    try:
+        structured = longhand.with_structure(copy.deepcopy(plain), num_relations=RELATIONS, share_layers=True)
     except ValueError as error:
-        return {**row, "carries": False, "refused": str(error)}
-    is_decoder = kind in DECODERS
+        is_large = any(weights.is_meta for weights in plain.parameters()) and "could not be asked" in str(error)
+        why = "a small configuration is not small" if is_large else str(error)
+        return {**row, "outcome": NOT_BUILT if is_large else REFUSED, "why": why}
+    row |= compare(plain, structured, flex)
+    unexplained = [name for name in DIFFERENCES if exceeds(row, name) and not exceeds(row, f"plain_{name}")]
+    return {**row, "outcome": DIFFERS if unexplained else CARRIES}
+
+
+def exceeds(row: Row, name: str) -> bool:
+    """Return whether a row has a difference that rounding does not explain."""
+    return isinstance(row.get(name), float) and row[name] > CLOSE
+
+
+def compare(plain: Any, eager: Any, flex: bool) -> Row:
+    """Return the largest differences of a model, and of the same with structure, which has tables of zeros before.
+
+    Where a difference is large, `plain_` and its name is that of the model without structure: what is the family's own.
+    """
+    ids, pair_map = given_input()
+    row: Row = {"layers": eager.structure_config.layers}
+    takes_positions = bool(own_positions(plain, ids))
     with torch.no_grad():
         before = plain(ids).logits
-        fresh = longhand.with_structure(small_model(kind), num_relations=RELATIONS)
-        row["zeros"] = max(largest(before, fresh(ids, pair_map=pair_map).logits), largest(before, fresh(ids).logits))
-        eager = with_random_tables(kind, "eager")
+        row["zeros"] = max(largest(before, eager(ids, pair_map=pair_map).logits), largest(before, eager(ids).logits))
+        fill_tables(eager)
         expected = eager(ids, pair_map=pair_map).logits
         row["changed"] = largest(before, expected)
-        row["layers"] = eager.structure_config.layers
-        # A mask of pairs takes the place of a window.
-        if not any(getattr(plain.config, name, None) for name in ("sliding_window", "local_attention")):
-            mask = added_by_loops(eager.structure.table[0], pair_map, lambda query, key: is_decoder and key > query)
-            try:
-                row["mask"] = largest(expected, plain(ids, attention_mask=mask, **own_positions(plain, ids)).logits)
-            except RuntimeError:
-                row["mask"] = NOT_SUPPORTED
-        for name, implementation in (("sdpa", "sdpa"), ("flex", "flex_attention"))[: 1 + flex]:
-            try:
-                other = with_random_tables(kind, implementation)
-                row[name] = largest(expected, other(ids, pair_map=pair_map).logits)
-            except (ValueError, ImportError):
-                row[name] = NOT_SUPPORTED
-    row["gradients"] = gradient_difference(kind, ids, pair_map)
-    if is_decoder:
-        row["generate"] = generated_difference(kind)
-    with torch.no_grad():
-        row["padding"] = padding_difference(eager, ids, pair_map, expected)
+        # A mask of pairs takes the place of a window, and an index would choose keys by it.
+        if not any(getattr(plain.config, name, None) for name in ("sliding_window", "local_attention", "index_topk")):
+            row["mask"] = mask_difference(plain, eager, ids, pair_map, expected)
+    row["gradients"] = gradient_difference(eager, ids, pair_map)
+    if flex:
+        row["flex"] = implementation_difference(eager, "flex_attention", ids, {"pair_map": pair_map})
+    _, plan = given_input(TOKENS + NEW)
+    compared: dict[str, Callable[[Any, dict[str, Tensor]], float | str]] = {
+        "sdpa": lambda model, maps: implementation_difference(model, "sdpa", ids, maps),
+        "padding": lambda model, maps: padding_difference(model, ids, maps, takes_positions),
+    }
+    for name, difference in compared.items():
+        row[name] = difference(eager, {"pair_map": pair_map})
+        if exceeds(row, name):
+            row[f"plain_{name}"] = difference(plain, {})
+    if hasattr(eager, "generate"):
+        row["generate"] = generated_difference(eager, {"pair_map": plan})
+        if exceeds(row, "generate"):
+            row["plain_generate"] = generated_difference(plain, {})
     return row
 
 
-def gradient_difference(kind: str, ids: Tensor, pair_map: Tensor) -> float | str:
-    """Return the largest difference of the tables' derivatives in eager and sdpa."""
+def mask_difference(plain: Any, eager: Any, ids: Tensor, pair_map: Tensor, expected: Tensor) -> float | str:
+    """Return the largest difference of logits from those of the own class with a mask that loops over pairs made."""
+    is_causal = sees_no_later_token(plain, ids)
+    mask = added_by_loops(eager.structure.table[0], pair_map, lambda query, key: is_causal and key > query)
+    try:
+        return largest(expected, plain(ids, attention_mask=mask, **own_positions(plain, ids)).logits)
+    except (RuntimeError, ValueError):
+        return NOT_SUPPORTED
+
+
+def with_implementation(model: Any, implementation: str) -> Any | None:
+    """Return a copy of a model with another implementation of attention; None if transformers has none for it."""
+    try:
+        other = copy.deepcopy(model)
+        other.set_attn_implementation(implementation)
+    except (ValueError, ImportError):
+        return None
+    return other
+
+
+def implementation_difference(model: Any, implementation: str, ids: Tensor, maps: dict[str, Tensor]) -> float | str:
+    """Return the largest difference of logits from eager attention."""
+    other = with_implementation(model, implementation)
+    if other is None:
+        return NOT_SUPPORTED
+    with torch.no_grad():
+        return largest(model(ids, **maps).logits, other(ids, **maps).logits)
+
+
+def gradient_difference(eager: Any, ids: Tensor, pair_map: Tensor) -> float | str:
+    """Return the largest difference of the table's derivatives in sdpa from those in eager attention."""
+    other = with_implementation(eager, "sdpa")
+    if other is None:
+        return NOT_SUPPORTED
     slopes = []
-    for implementation in ("eager", "sdpa"):
-        try:
-            model = with_random_tables(kind, implementation)
-        except (ValueError, ImportError):
-            return NOT_SUPPORTED
+    for model in (eager, other):
+        model.structure.table.grad = None
         model(ids, pair_map=pair_map).logits.square().mean().backward()
         slopes.append(model.structure.table.grad)
     return largest(*slopes)
 
 
-def generated_difference(kind: str) -> float:
-    """Return the number of tokens that differ, of all that are generated with and without a cache."""
-    ids, plan = given_input(TOKENS + NEW)
-    model, written = with_random_tables(kind, "eager"), []
+def sees_no_later_token(model: Any, ids: Tensor) -> bool:
+    """Return whether the first token's logits are the same whatever follows."""
+    changed = ids.clone()
+    changed[:, -1] = ids[:, -1] % 50 + 4
+    return torch.equal(model(ids).logits[:, 0], model(changed).logits[:, 0])
+
+
+def generated_difference(model: Any, maps: dict[str, Tensor]) -> float:
+    """Return the largest difference of logits at the tokens that are generated, with a cache from without."""
+    ids, _ = given_input()
+    written = []
     for use_cache in (True, False):
-        options = {"do_sample": False, "use_cache": use_cache, "min_new_tokens": NEW}
-        written.append(model.generate(ids, attention_mask=torch.ones_like(ids), pair_map=plan, **options))
-    return float((written[0] != written[1]).sum())
+        options = {"do_sample": False, "min_new_tokens": NEW, "output_logits": True, "return_dict_in_generate": True}
+        answer = model.generate(ids, attention_mask=torch.ones_like(ids), use_cache=use_cache, **options, **maps)
+        written.append(torch.stack(answer.logits[:NEW]))
+    return largest(*written)
 
 
-def padding_difference(model: Any, ids: Tensor, pair_map: Tensor, expected: Tensor) -> float:
+def padding_difference(model: Any, ids: Tensor, maps: dict[str, Tensor], takes_positions: bool) -> float:
     """Return the largest difference of logits with padding on the left, whose positions are those without it."""
     padded = torch.nn.functional.pad(ids, (PADDING, 0), value=0)
     mask = (torch.arange(padded.shape[1]) >= PADDING).long().expand_as(padded)
-    given = {"pair_map": torch.nn.functional.pad(pair_map, (PADDING, 0, PADDING, 0), value=-1), "attention_mask": mask}
-    if own_positions(model, ids):
+    given = {name: torch.nn.functional.pad(part, (PADDING, 0, PADDING, 0), value=-1) for name, part in maps.items()}
+    if takes_positions:
         given["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
-    return largest(expected, model(padded, **given).logits[:, PADDING:])
+    with torch.no_grad():
+        return largest(model(ids, **maps).logits, model(padded, attention_mask=mask, **given).logits[:, PADDING:])
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -217,13 +315,55 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(output: Path) -> None:
-    """Measure every family, print its row, and write the rows."""
+    """Measure every type, print its row, and write the rows and what they sum up to."""
     logging.set_verbosity_error()
-    rows = []
-    for kind in (*DECODERS, *ENCODERS, *OTHERS):
-        rows.append(shown(measure(kind)))
-        show_row(rows[-1])
-        write_output(rows, output)
+    rows: list[Row] = []
+    for head, kinds in TYPES.items():
+        for kind in kinds:
+            try:
+                row = measure(kind, head, kind in FLEX)
+            # A fault of one type is a row, and hides no other.
+            except Exception as error:
+                row = {"family": kind, "head": head, "outcome": FAILS, "why": f"{type(error).__name__} {error}"}
+            rows.append(row)
+            show_row(row)
+            write_output([*map(shown, rows), *summary(rows)], output)
+
+
+DIFFERENCES = ("zeros", "mask", "sdpa", "flex", "gradients", "generate", "padding")
+
+SAID = {"sdpa": "sdpa against eager", "generate": "a cache against none", "padding": "left padding against none"}
+"""What the differences are called that are measured without structure too."""
+
+
+def summary(rows: list[Row]) -> list[Row]:
+    """Return rows of what the types of each head sum up to.
+
+    These are how many carry structure, and the largest differences of all that have none of their own; what differs in a
+    family without structure too; and the names of the types of each outcome.
+    """
+    lines: list[Row] = []
+    for head in dict.fromkeys(row["head"] for row in rows):
+        types = [row for row in rows if row["head"] == head]
+        counts = {outcome: sum(row["outcome"] == outcome for row in types) for outcome in OUTCOMES}
+        most = {}
+        for name in DIFFERENCES:
+            found = [row[name] for row in types if isinstance(row.get(name), float) and f"plain_{name}" not in row]
+            if found:
+                most[name] = max(found)
+        lines.append({"summary": "differences", "head": head, "types": len(types), **counts, **shown(most)})
+    for row in rows:
+        for name, said in SAID.items():
+            if f"plain_{name}" in row:
+                line: Row = {"summary": "own", "family": row["family"], "head": row["head"], "what": said}
+                line |= {"structured": row[name], "plain": row[f"plain_{name}"]}
+                lines.append(shown(line))
+    for outcome in OUTCOMES:
+        for head in TYPES:
+            names = [f"`{row['family']}`" for row in rows if row["head"] == head and row["outcome"] == outcome]
+            if names:
+                lines.append({"summary": "names", "head": head, "outcome": outcome, "names": ", ".join(names)})
+    return lines
 
 
 def shown(row: Row) -> Row:
