@@ -153,6 +153,19 @@ def _check_width(module: nn.Module, attention_mask: Tensor, key: Tensor) -> None
         )
 
 
+SMALLEST_FLEX_HEAD = 16
+"""The smallest head for which torch compiles flex attention, except on a processor."""
+
+
+def _check_head_dim(module: nn.Module, query: Tensor) -> None:
+    """Raise ValueError for heads that flex attention does not take on the device of the queries."""
+    if query.device.type != "cpu" and query.shape[-1] < SMALLEST_FLEX_HEAD:
+        raise ValueError(
+            f"{type(module).__name__} has heads of {query.shape[-1]} numbers, and flex_attention on {query.device.type} "
+            f"takes at least {SMALLEST_FLEX_HEAD}: use 'sdpa' or 'eager'"
+        )
+
+
 def _readable(
     implementation: str, module: nn.Module, query: Tensor, key: Tensor, attention_mask: Any, kwargs: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
@@ -220,6 +233,7 @@ def _attend(base, implementation, module, query, key, value, attention_mask, *ar
     if (own_bias := kwargs.pop("position_bias", None)) is not None:
         bias = bias + own_bias
     if implementation == "flex_attention":
+        _check_head_dim(module, query)
         if isinstance(attention_mask, Tensor):
             # Flex attention would read the mask of the first head alone, and add a bool as a number.
             bias, attention_mask = _as_mask(bias, attention_mask, False, structure.columns, query), None

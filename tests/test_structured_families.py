@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import pytest
 import torch
+from accelerator import CUDA, Accelerator, place
 from structured_subjects import GROUPED, RELATIONS, TOKENS, ids_of, map_of, plain, structured
 from transformers import AutoModelForCausalLM, Gemma4TextConfig
 from transformers.models.llama.modeling_llama import LlamaAttention
@@ -143,3 +144,12 @@ def test_layers_that_answer_for_the_last_tokens_alone_read_their_part_of_a_map(i
         last = model(ids_of(), pair_map=map_of(), logits_to_keep=kept).logits
     torch.testing.assert_close(last, whole, atol=1e-5, rtol=1e-5)
     assert (last - expected).abs().max() > 0.01
+
+
+def test_flex_attention_with_small_heads_is_refused_on_an_accelerator_alone(uncompiled):
+    model = structured("llama", "flex_attention")
+    assert torch.isfinite(model(ids_of(), pair_map=map_of()).logits).all()
+    for tensor in (*model.parameters(), *model.buffers()):
+        place(tensor)
+    with Accelerator(), pytest.raises(ValueError, match=r"heads of 8 numbers.*at least 16"):
+        model(ids_of().to(CUDA), pair_map=map_of().to(CUDA))
