@@ -591,7 +591,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         if neighbours is not None:
             neighbours = neighbours.select(queries)
         elif self._finds_neighbours(given) and not (records.states or records.weights or given.is_for_pairs):
-            neighbours = self._find_neighbours(given.pair_map, given.key_ids, columns, given.attention_mask)
+            neighbours = self._find_neighbours(given.pair_map, given.key_ids, columns, shape.keys, given.attention_mask)
         if neighbours is None:
             visible, bias = self._read_mask(given.attention_mask, given.position_bias, shape, columns, queries)
             pair_map = given.pair_map
@@ -883,11 +883,11 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         return derived if own.shape[1:] == derived.shape[1:] and len(own) in (1, len(derived)) else None
 
     def _find_neighbours(
-        self, pair_map: Tensor | None, key_ids: Tensor | None, columns: Tensor, attention_mask: Tensor | None
+        self, pair_map: Tensor | None, key_ids: Tensor | None, columns: Tensor, keys: int, attention_mask: Tensor | None
     ) -> Neighbours:
         """Return the neighbours of the queries in some columns, under a window, from one map for all heads or from ids."""
         if pair_map is None:
-            return self.neighbours(self._check_key_ids(key_ids, int(columns.max()) + 1), columns, attention_mask)
+            return self.neighbours(self._check_key_ids(key_ids, keys), columns, attention_mask)
         present = None if attention_mask is None else attention_mask.bool()
         first_query = pair_map.shape[3] - pair_map.shape[2]
         return mapped_neighbours(pair_map[:, 0, columns - first_query], columns, present)

@@ -113,7 +113,7 @@ def test_a_question_says_exact_at_every_length_only_where_the_certificate_may_be
 
 
 NO_QUESTIONS = {
-    "modular-arithmetic": ("2*3-4", ["44", "+", "2*", "-1", "2**3", ""]),
+    "modular-arithmetic": ("2*3-4", ["44", "+", "2*", "--1", "2**3", ""]),
     "missing-duplicate": ("101,121", ["101,101", "101,11", "+", "122,121", "101,021", "2,2", ","]),
 }
 
