@@ -181,7 +181,7 @@ def test_the_fine_tuning_of_trl_reads_rows_of_structure_or_says_that_a_column_wa
     words = {"input_ids": ids_of(1)[0].tolist(), "labels": ids_of(1)[0].tolist(), "pair_map": map_of(1)[0].tolist()}
     model = longhand.with_structure(plain(), num_relations=RELATIONS)
     collator = partial(longhand.collate_rows, required=["pair_map"])
-    for dropping in ({}, {"packing": True}, {"remove_unused_columns": False}):
+    for dropping in ({}, {"remove_unused_columns": False}):
         with pytest.raises(ValueError, match="no pair_map"):
             fine_tune(trl, model, words, collator, tmp_path, **dropping)
     with pytest.warns(UserWarning, match="drop a column"):

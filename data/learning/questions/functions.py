@@ -22,6 +22,9 @@ SECONDS = 60.0
 PATIENCE = 2
 """One call that takes so many times the seconds by the clock waits for something that may never come."""
 
+LEAST_WAIT = 2.0
+"""Seconds by the clock that are no wait yet: a busy machine may leave a process without a core for as long."""
+
 MOST_RARE = 2_000
 """Words of a rare answer that others are made of."""
 
@@ -255,7 +258,7 @@ def alarm(seconds: float, call_began: Callable[[], float | None] | None = None) 
         if time.process_time() - began > seconds:
             raise OutOfTime
         waits_since = call_began() if call_began else None
-        if waits_since is not None and time.monotonic() - waits_since > PATIENCE * seconds:
+        if waits_since is not None and time.monotonic() - waits_since > max(PATIENCE * seconds, LEAST_WAIT):
             raise Waits
 
     before = signal.signal(signal.SIGALRM, ring)

