@@ -101,7 +101,7 @@ LOADED = (
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "b4125fe2c14f1022ef9d5a880eb3b38661088706096d1bd55916de60d53cf0aa",
+    "coupled_gpt": "39336ff8762f20c751b1d1d20e605a9befe2fdd860377f779dd16a3a4322c9b4",
     "pairwise_bert": "8fd68702358707c5fa0a7a05a61ba5223100cbee523a7be31da29893aff01861",
 }
 
