@@ -72,6 +72,20 @@ def name_of(rule: StructureRule) -> str:
     return definition_of(rule).__name__
 
 
+def check_callable(rule: Any) -> None:
+    """Raise ValueError if a rule cannot be called with token ids and a mask of padding."""
+    if not callable(rule):
+        raise ValueError(f"rule must be a function of input_ids and attention_mask, got {type(rule).__name__}")
+    try:
+        arguments = signature(rule)
+    except ValueError:
+        return  # Functions written in C may have no signature.
+    try:
+        arguments.bind("input_ids", "attention_mask")
+    except TypeError:
+        raise ValueError(f"the rule {name_of(rule)} must take input_ids and attention_mask, it takes {arguments}") from None
+
+
 def ask_rule(rule: Any, input_ids: Tensor, attention_mask: Tensor, queries: int | None = None) -> dict[str, Tensor]:
     """Return what a rule says of tokens; None counts as left out.
 
@@ -173,10 +187,15 @@ def check_rule(
         attention_mask: (batch, tokens), 0 for padding; by default there is none. For examples of one tensor alone.
         prompt: number of tokens that are always there, such as those of a prefix that sees itself whole.
     """
+    check_callable(rule)
     if not isinstance(examples, Tensor):
         for example in examples:
+            if not isinstance(example, Tensor):
+                raise ValueError(f"examples must be token ids (batch, tokens) or several of these, got {example!r:.40}")
             check_rule(rule, example, prompt=prompt)
         return
+    if examples.ndim != 2:
+        raise ValueError(f"examples must be token ids (batch, tokens), got {tuple(examples.shape)}")
     mask = torch.ones_like(examples) if attention_mask is None else attention_mask
     whole = ask_rule(rule, examples, mask)
     for columns in range(prompt, examples.shape[1]):

@@ -50,7 +50,7 @@ from .structure import (
     read_position_bias,
     read_position_ids,
 )
-from .structure_rules import StructureRule, ask_rule, load_rule, name_of, save_rule, takes_queries
+from .structure_rules import StructureRule, ask_rule, check_callable, load_rule, name_of, save_rule, takes_queries
 from .structured_attention import (
     IMPLEMENTATIONS,
     LAYER,
@@ -914,8 +914,8 @@ def with_structure(
         raise ValueError(f"with_structure takes no {', '.join(unknown)}")
     if relation_range is None and levels is not None:
         relation_range = 2
-    if rule is not None and not callable(rule):
-        raise ValueError(f"rule must be a function of input_ids and attention_mask, got {type(rule).__name__}")
+    if rule is not None:
+        check_callable(rule)
     if num_relations is None and levels is None and folder_or_repo is None:
         num_relations = getattr(rule, "num_relations", None)
     bounds: Any = (-relation_range, relation_range) if isinstance(relation_range, int) else relation_range

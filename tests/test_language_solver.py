@@ -83,5 +83,9 @@ def test_structure_that_answers_no_questions_is_refused(tmp_path):
     small(tokenizer).save_pretrained(tmp_path / "none")
     with pytest.raises(ValueError, match="no checkpoint of this package"):
         longhand.load(tmp_path / "none")
+    small(tokenizer, rule=in_pairs, num_relations=2).save_structure(tmp_path / "structure alone")
+    with pytest.raises(ValueError, match="has structure and no model") as refusal:
+        longhand.load(tmp_path / "structure alone")
+    assert "\n" not in str(refusal.value)
     with pytest.raises(TypeError, match="text"):
         LanguageSolver(LanguageModel("", None, tokenizer, NumbersInText(range(10), [11])))([1])  # type: ignore[list-item]

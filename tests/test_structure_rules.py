@@ -232,6 +232,24 @@ def test_a_rule_that_says_something_else_is_refused_in_a_line(case):
         assert "the rule" in str(refusal.value) and "\n" not in str(refusal.value)
 
 
+def test_what_cannot_be_asked_as_a_rule_is_refused_in_a_line():
+    def of_tokens(input_ids):
+        return {}
+
+    calls = [
+        lambda: longhand.with_structure(plain(), rule=of_tokens),
+        lambda: longhand.check_rule(of_tokens, ids_of()),
+        lambda: longhand.check_rule("numbers", ids_of()),
+        lambda: longhand.check_rule(FromTokens(), ["12+34"]),
+        lambda: longhand.check_rule(FromTokens(), "12+34"),
+        lambda: longhand.check_rule(FromTokens(), ids_of()[0]),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=r"must (be|take)") as refusal:
+            call()
+        assert "\n" not in str(refusal.value)
+
+
 def test_tokens_that_the_rule_cannot_read_are_refused():
     model, ids = ruled(PARTS[:4]), ids_of()
     embeddings, cache = model.get_input_embeddings()(ids), DynamicCache(config=model.config)

@@ -106,6 +106,11 @@ def load_language_model(source: str, revision: str | None, trust_remote_code: bo
         if not base:
             raise ValueError(f"{ADAPTER_CONFIG} of {source} must name its base_model_name_or_path")
         base = str(Path(source, base)) if Path(source, base).is_dir() else base
+    elif cached_file(source, "config.json", _raise_exceptions_for_missing_entries=False, **files) is None:
+        raise ValueError(
+            f"{source} has structure and no model: load its base by from_pretrained, then with_structure(base, {source!r}), "
+            "and save both by save_pretrained"
+        )
     verbosity = logging.get_verbosity()
     # Weights of a whole model have the tables, which an Auto class calls unused.
     logging.set_verbosity_error()
