@@ -844,7 +844,11 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
                 derived = self._derive_as(input_ids, position_ids)
                 if derived is None:
                     raise ValueError(legal)
-                require(derived == position_ids, f"{legal}, and takes those of its rule alone", lambda: "others")
+                are_equal = derived == position_ids
+                if input_ids is not None and input_ids.shape[1] == position_ids.shape[-1]:
+                    # Collators give padding no id.
+                    are_equal = are_equal | (input_ids == self.config.pad_token_id).unsqueeze(1)
+                require(are_equal, f"{legal}, and takes those of its rule alone", lambda: "others")
             return None
         if has_map and position_ids is not None and not encoding.reads_single_ids:
             name = self.config.position_encoding

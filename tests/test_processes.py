@@ -114,7 +114,11 @@ def test_a_data_loader_draws_the_same_batches_in_a_process_of_any_start(start, p
             assert torch.equal(torch.as_tensor(batch[name]), torch.as_tensor(value)), name
 
 
-@pytest.mark.parametrize("recipe", drawn(list_recipes(), 12))
+# Boards that are not square, without separators, have no derived ids to compare with.
+DERIVING = [name for name in list_recipes() if name != "paper-minesweeper"]
+
+
+@pytest.mark.parametrize("recipe", drawn(DERIVING, 12))
 def test_the_collator_of_a_model_takes_what_its_configuration_says(recipe):
     torch.manual_seed(0)
     run = parse_run([recipe, *SMALL, "--bf16", "False", "--torch_compile", "False"])
