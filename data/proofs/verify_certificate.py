@@ -101,7 +101,7 @@ LOADED = (
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "39336ff8762f20c751b1d1d20e605a9befe2fdd860377f779dd16a3a4322c9b4",
+    "coupled_gpt": "2713b5e50bb7677b72d3aa074c4c9aa368715dc2d4483ce024dc40c75a883f1e",
     "pairwise_bert": "8fd68702358707c5fa0a7a05a61ba5223100cbee523a7be31da29893aff01861",
 }
 
