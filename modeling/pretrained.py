@@ -87,8 +87,9 @@ def uncovered_attention(model: PreTrainedModel) -> str | None:
     device = next(model.parameters()).device.type
     if has_window or implementation == "eager":
         return None
-    # In float32, the other fused kernels are not taken.
-    if implementation == "sdpa" and (device == "cpu" or not torch.backends.cuda.mem_efficient_sdp_enabled()):
+    # In float32, CUDA takes no other fused kernel. The switch says nothing of further devices.
+    is_switched_off = device == "cuda" and not torch.backends.cuda.mem_efficient_sdp_enabled()
+    if implementation == "sdpa" and (device == "cpu" or is_switched_off):
         return None
     return f"attn_implementation is {implementation}, whose kernels on {device} it does not cover ('eager' is covered)"
 

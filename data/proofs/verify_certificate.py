@@ -101,8 +101,8 @@ LOADED = (
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "2713b5e50bb7677b72d3aa074c4c9aa368715dc2d4483ce024dc40c75a883f1e",
-    "pairwise_bert": "8fd68702358707c5fa0a7a05a61ba5223100cbee523a7be31da29893aff01861",
+    "coupled_gpt": "7e322cf40a9fedf749842616c678407ea8c281ff616fb1cd9d37f9fdd11a580f",
+    "pairwise_bert": "45fa1bac3e63fad35e15105ff89d229118ffe19d5499e9d4d5a67d629147b82d",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it, or that these import. Where a program is
