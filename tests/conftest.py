@@ -51,6 +51,15 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True)
+def new_process():
+    """Whatever a test registers is gone after it, as at the end of a process."""
+    from plugin_state import forget_plugins
+
+    yield
+    forget_plugins()
+
+
 @pytest.fixture(scope="session")
 def main_job(tmp_path_factory) -> Path:
     """The finished folder of the default recipe, tested at fewer lengths than it names itself. Copy it to change it."""

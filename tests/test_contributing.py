@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import torch
 from package_files import FILES, ROOT, tree
-from plugin_state import forget_plugins
 
 from longhand import CoupledGPTConfig, train
 from longhand import eval as evaluation
@@ -37,12 +36,6 @@ COMMANDS = [
 SMALL = ["--hidden_size", "16", "--batch_size", "8", "--max_length", "3", "--validation_lengths", "3", "--test_lengths", "4",
          "--validation_samples", "4", "--test_samples", "4", "--max_steps", "4", "--eval_steps", "2",
          "--until_certified", "False"]  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def new_process():
-    yield
-    forget_plugins()
 
 
 def test_every_example_is_shown_as_it_stands_in_its_file():

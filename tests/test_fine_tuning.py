@@ -5,7 +5,6 @@ import pytest
 import torch
 from fine_tuning import TASKS, answered_by, make_trainer, small_model, some_rows
 from given_subjects import WORDS, built, given_subject
-from plugin_state import forget_plugins
 from transformers import (
     DataCollatorForSeq2Seq,
     DataCollatorForTokenClassification,
@@ -74,7 +73,6 @@ def test_an_encoder_of_a_users_column_task_is_trained_and_scored(tmp_path):
         batch = [longhand.collate_rows([row]) for row in rows]
         right = torch.cat([(model(**row).logits.argmax(-1) == row["labels"])[row["labels"] >= 0] for row in batch])
     assert scores["eval_token_accuracy"] == pytest.approx(right.double().mean().item())
-    forget_plugins()
 
 
 @every_family

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from plugin_state import forget_plugins
 
 from longhand.data import ColumnTask
 from longhand.data.families import Questions
@@ -343,12 +342,6 @@ def test_a_model_with_noise_is_quoted_as_python_answers_with_its_weights(open_pa
                 assert shown["ends"] or shown["wrong"]
                 endless += not shown["ends"]
     assert endless
-
-
-@pytest.fixture(autouse=True)
-def new_process():
-    yield
-    forget_plugins()
 
 
 def user_model(task, folder):

@@ -39,12 +39,6 @@ SMALL = ["addition", "--task", "maximum", "--reverse", "--until_certified", "Fal
          "--eval_steps", "2"]  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def new_process():
-    yield
-    forget_plugins()
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
     """The folder of a few steps of training, made with a plugin that is elsewhere and is not loaded any more."""

@@ -9,7 +9,6 @@ import pytest
 import torch
 from cases import drawn
 from kinds import recipes_of_kinds
-from plugin_state import forget_plugins
 from test_given_rows import model_of, rows_of
 from torch.utils.data import DataLoader
 
@@ -62,14 +61,8 @@ def here(objects):
     return [*map(space["describe"], objects)]
 
 
-@pytest.fixture
-def no_plugins_after():
-    yield
-    forget_plugins()
-
-
 @pytest.mark.slow
-def test_rules_tasks_and_models_are_the_same_in_a_process_that_has_imported_nothing(no_plugins_after):
+def test_rules_tasks_and_models_are_the_same_in_a_process_that_has_imported_nothing():
     for file in PLUGINS.glob("*.py"):
         load_plugin(file)
     learned = learn_task(lambda a, b: max(a, b), name="larger_of_two", source="a test").task
@@ -104,7 +97,7 @@ def test_what_a_run_is_made_of_is_pickled(recipe):
 @pytest.mark.parametrize(
     ("start", "plugin"), [pytest.param("spawn", "hex_addition.py", marks=pytest.mark.thorough), ("forkserver", "joined.py")]
 )
-def test_a_data_loader_draws_the_same_batches_in_a_process_of_any_start(start, plugin, no_plugins_after):
+def test_a_data_loader_draws_the_same_batches_in_a_process_of_any_start(start, plugin):
     recipe = ["columns"] if plugin == "hex_addition.py" else ["subtraction", "--task", "copy_or_subtract"]
     options = ["--plugin", str(PLUGINS / plugin), "--until_certified", "False", "--max_length", "4", "--batch_size", "4"]
     batches = training_batches(parse_run([*recipe, *options, *SMALL, "--max_steps", "2", "--eval_steps", "1"]))

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from plugin_state import forget_plugins
 from refusals import refusal
 
 from longhand import train
@@ -30,12 +29,6 @@ class Own(ColumnTask):
 
 SMALL = ["--hidden_size", "16", "--intermediate_size", "32", "--batch_size", "8", "--validation_lengths", "3",
          "--validation_samples", "4", "--test_lengths", "4", "--test_samples", "4", "--eval_steps", "2"]  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def new_process():
-    yield
-    forget_plugins()
 
 
 def plugin(folder: Path, step: str = "return state ^ symbols[0], state ^ symbols[0]", fields: str = "") -> str:
