@@ -24,16 +24,15 @@ PARTS = ("pair_map", "attention_mask", "position_ids")
 NOWHERE = -(2**20)
 """The place of a token that has none."""
 
-
 MIXED = 7919
-"""Spreads sums of token ids over the starts."""
+"""Spreads what is made of the tokens of a question over the ids."""
 
 
 class Tokens(NamedTuple):
     """What each token is, all (batch, tokens).
 
     Attributes:
-        words: whether it is a word, which all tokens behind it see.
+        words: whether it is a word, which all tokens behind it see; markers and separators of a question are none.
         operands, answers: whether it is a digit of a question, of an answer.
         asks: whether the next digit of an answer follows from what this token sees.
         copies: whether the next digit of a copy does.
@@ -41,7 +40,7 @@ class Tokens(NamedTuple):
         place: of a digit in its number, counted from the ones; of a marker -1.
         copied: place of the next digit of the copy.
         base: number of words and numbers before it.
-        question: its id, if it is of a question or a marker, or 0.
+        ones: position id of digits of place 0, the same for all tokens of a text.
     """
 
     words: Tensor
@@ -53,7 +52,7 @@ class Tokens(NamedTuple):
     place: Tensor
     copied: Tensor
     base: Tensor
-    question: Tensor
+    ones: Tensor
 
 
 @structure_rule
@@ -67,18 +66,27 @@ class NumbersInText:
     words. Other tokens see words alone, and themselves. Behind a separator, the answer is copied in the order in which
     people read it: what asks for a digit of the copy sees this digit.
 
-    Position ids of words count words; a number counts as one. Those of digits fall by place, so that the digits of the place
-    that is asked for stand one behind the token that asks. Here `top` is 30, with one start, `:` the marker and `=` the
+    Position ids of words count words; a number counts as one. Those of digits are larger and fall by place, so that the digits
+    of the place that is asked for stand one behind the token that asks. Here `spread` is 1, `:` the marker and `=` the
     separator:
 
-        tokens   in room 3  7  , add 6  5  3  and 4  9  :  2  0  7  =  7  0  2  .
-        ids      0  1    29 30 3 4   28 29 30 6   29 30 31 30 29 28 29 30 31 32 12
+        tokens   in room 3  7  , add 6 5  3  and 4  9  :  2  0  7 =  7  0  2  .
+        ids      0  1    10 11 3 4   9 10 11 6   10 11 12 11 10 9 10 11 12 13 12
+
+    Nothing that a token sees tells how long the numbers are, up to `spread` digits. What has the id of a place, a marker or a
+    separator too, is seen by what is related to it alone, at one distance: how far a marker lies behind a digit would tell the
+    digit's place. Digits see words at distances that each question chooses out of the same ids, whatever its numbers.
 
     Relations: 0 a digit of the place of the token that asks, 1 of the next place, 2 the token itself, 3 the digit to copy,
     and 3 + n, of a question's digit, the word that is the n-th before its number.
 
     A marker says that the numbers before it are a question's. So a prompt must end with it, and labels stand behind it. A
-    text without a marker, or a question without numbers, is left as it is.
+    text without a marker, or a question without numbers, is left as it is. Each further marker begins the answer of a further
+    question.
+
+    A number is digits that follow each other, also behind letters, and zeros at its front are digits. Signs, points and
+    commas are words, so that `3.5` and `1,000` are two numbers. All numbers of a question are in one column by their ones:
+    which of them count, and what is done with them, the model learns from the words.
 
     Cost: a few comparisons of each token with every other, 0.1 ms a token of a text of 300 tokens on a processor core; at
     each step of `generate()`, of the last token alone.
@@ -88,9 +96,9 @@ class NumbersInText:
         marker: tokens with which a question ends.
         separator: token between an answer and its copy; None for no copies.
         words_before: number of words before a number that its digits are related to.
-        top: smallest position id of the ones. Digits of far places, which would have ids below 0, have 0.
-        starts: number of ids, from `top` on, of which a question's tokens choose that of the ones, always the same for the
-            same question. So training sees digits at as many distances from the words, as those of longer numbers have.
+        spread: number of ids, behind those of the words, over which digits stand. The tokens of a question choose the id of
+            the ones among those that leave room for all places, always the same for the same question. So digits of few
+            places, in training, have the ids of many. Numbers of more digits have larger ids, which no training saw.
         parts: what the rule says, to tell what each part does: any of `pair_map`, `attention_mask` and `position_ids`.
     """
 
@@ -98,8 +106,7 @@ class NumbersInText:
     marker: Sequence[int]
     separator: int | None = None
     words_before: int = 3
-    top: int = 200
-    starts: int = 200
+    spread: int = 200
     parts: Sequence[str] = PARTS
 
     def __post_init__(self):
@@ -114,8 +121,7 @@ class NumbersInText:
         if not {*self.parts} <= {*PARTS}:
             raise ValueError(f"parts must be any of {', '.join(PARTS)}, got {', '.join(self.parts)}")
         check_integer("words_before", self.words_before, 0)
-        check_integer("top", self.top, 1)
-        check_integer("starts", self.starts, 1)
+        check_integer("spread", self.spread, 1)
 
     @property
     def num_relations(self) -> int | None:
@@ -143,10 +149,8 @@ class NumbersInText:
         pair_map[answers & (keys.place[:, None] == asked.copied[:, :, None])] = COPIED
 
         sees = (keys.words[:, None] | (pair_map != NOT_RELATED)) & before & present[:, None] | itself
-        digits = keys.operands | keys.answers | (keys.place == -1)
-        top = self.top + keys.question.sum(1, keepdim=True) * MIXED % self.starts
-        position_ids = (top - keys.place).where(digits, keys.base)
-        position_ids = (top + 1 - keys.copied).where(keys.copies, position_ids)
+        position_ids = (keys.ones - keys.place).where(keys.place != NOWHERE, keys.base)
+        position_ids = (keys.ones + 1 - keys.copied).where(keys.copies, position_ids)
         said = {"pair_map": pair_map, "attention_mask": sees[:, None], "position_ids": position_ids.clamp(min=0)}
         return {part: said[part] for part in self.parts}
 
@@ -179,12 +183,16 @@ class NumbersInText:
         place = torch.where(operands, ends - columns - 1, NOWHERE)
         place = (since_mark(answers) - 1).where(answers, place).where(~marks, -1)
         copied = (since_mark(answers) - 1 - since_mark(copies & digits)).where(copies, NOWHERE)
-        words = present & ~operands & ~answers & ~(copies & digits)
         numbers = operands | answers | (copies & digits)
-        counted = words | (numbers & ~_shifted(numbers))
+        counted = present & ~(numbers & _shifted(numbers))
         base = (counted.cumsum(1) - 1).clamp(min=0)
-        question = input_ids.where(in_question & present, 0)
-        return Tokens(words, operands, answers, answers | marks, copies, turn, place, copied, base, question)
+        words = present & ~(numbers | marks | copies)
+        question = (input_ids * present.cumsum(1)).where(in_question & present, 0).sum(1, keepdim=True)
+        # The last place of an answer is one more than that of the longest number.
+        last = (place + 1).where(operands, 0).amax(1, keepdim=True)
+        behind = base.where(marks, 0).amax(1, keepdim=True)
+        ones = behind + last + question * MIXED % (self.spread - last).clamp(min=1)
+        return Tokens(words, operands, answers, answers | marks, copies, turn, place, copied, base, ones)
 
     def _marks(self, input_ids: Tensor) -> Tensor:
         """Return which tokens are the last of a marker."""
@@ -205,8 +213,7 @@ def numbers_in_text(
     marker: str | None = None,
     separator: str | None = None,
     words_before: int = 3,
-    top: int = 200,
-    starts: int = 200,
+    spread: int = 200,
     parts: Sequence[str] = PARTS,
 ) -> NumbersInText:
     """Return the rule `NumbersInText` for the texts of a tokenizer.
@@ -216,7 +223,7 @@ def numbers_in_text(
             Qwen2 and Llama 2.
         marker: text with which a question ends; by default what the tokenizer's chat template puts before an answer.
         separator: text between an answer, ones first, and its copy in reading order; None for answers without a copy.
-        words_before, top, starts, parts: see `NumbersInText`.
+        words_before, spread, parts: see `NumbersInText`.
 
     Raises:
         ValueError: the tokenizer joins digits with each other or with other characters, or is not fast; there is no marker;
@@ -229,7 +236,7 @@ def numbers_in_text(
     between = [] if separator is None else _tokens_behind(tokenizer, separator, "separator", ("1",))
     if len(between) > 1:
         raise ValueError(f"separator must be one token of {_name_of(tokenizer)}, got {separator!r}, which is {len(between)}")
-    return NumbersInText(digits, tokens, between[0] if between else None, words_before, top, starts, parts)
+    return NumbersInText(digits, tokens, between[0] if between else None, words_before, spread, parts)
 
 
 def _name_of(tokenizer: Any) -> str:

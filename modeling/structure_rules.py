@@ -171,7 +171,10 @@ def load_rule(described: Mapping[str, Any], folder_or_repo: str, trust_remote_co
         except (OSError, AttributeError) as error:
             shown = " ".join(str(error).split())
             raise ValueError(f"{folder_or_repo} has no rule {name} in {file}: {shown:.200}") from error
-    return definition if arguments is None else definition(**arguments)
+    try:
+        return definition if arguments is None else definition(**arguments)
+    except TypeError as error:
+        raise ValueError(f"the rule {name} of {folder_or_repo} has other arguments here: {error}, {give}") from error
 
 
 def check_rule(

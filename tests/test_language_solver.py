@@ -63,7 +63,8 @@ def test_answers_are_read_as_people_read_numbers():
     plain = longhand.numbers_in_text(tokenizer, marker="<answer>")
     for rule, written, expected in (
         (copied, "207=702<end>", "702"),
-        (copied, "00=00", "00"),
+        (copied, "00=00", "0"),
+        (plain, "400<end>", "4"),
         (plain, "207<end>653", "702"),
         (copied, "no number<end>", "no number"),
         (copied, "207 is it", "207 is it"),
@@ -71,6 +72,18 @@ def test_answers_are_read_as_people_read_numbers():
         tokens = tokenizer(written, add_special_tokens=False)["input_ids"]
         model = LanguageModel("", None, tokenizer, rule)
         assert model._read(tokens) == expected
+
+
+@pytest.mark.parametrize("number", ["007", "3.5", "1,000", "-5", "(-5)", "1 + -5", "1<answer>2"])
+def test_numbers_that_no_digits_in_columns_say_are_refused_in_a_line(number):
+    tokenizer = SINGLE["digits"]()
+    rule = longhand.numbers_in_text(tokenizer, marker="<answer>")
+    model = LanguageModel("", small(tokenizer, rule=rule), tokenizer, rule)
+    with pytest.raises(ValueError, match=r"numbers must be|answer begins") as refusal:
+        model.answers([f"What is {number} + 3?"])
+    assert "\n" not in str(refusal.value)
+    whole = ["What is 10-5, in room B-5, on page 7.", "x7 (12)", "653 - 49 and 653-49: 0+0=", "no number"]
+    assert len(model.answers(whole)) == len(whole)
 
 
 def test_structure_that_answers_no_questions_is_refused(tmp_path):

@@ -9,13 +9,13 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import longhand
 from longhand.modeling.numbers_in_text import COPIED, ITSELF, NEXT, SAME, NumbersInText
-from longhand.modeling.structure_rules import STRUCTURE_RULES
+from longhand.modeling.structure_rules import STRUCTURE_RULES, load_rule
 from longhand.modeling.structured_models import SHIPPED_RULES
 
 MARKER, SEPARATOR, END = ":", "=", "."
 WORDS = ["in", "room", ",", "add", "and", "what", "is", "the", "of", "to", "?", "books"]
 VOCABULARY = {text: token for token, text in enumerate([*"0123456789", MARKER, SEPARATOR, END, *WORDS])}
-RULE = NumbersInText(range(10), (VOCABULARY[MARKER],), VOCABULARY[SEPARATOR], top=30, starts=1)
+RULE = NumbersInText(range(10), (VOCABULARY[MARKER],), VOCABULARY[SEPARATOR], spread=1)
 
 
 def tokens_of(*texts):
@@ -58,10 +58,10 @@ def test_what_asks_is_related_to_the_digits_of_its_places():
 def test_who_sees_whom():
     text = "in 7 add 653 and 49 : 207=702 ."
     words, said = said_of(text)
-    sees, digits = said["attention_mask"][0], [word.isdigit() for word in words]
+    sees, placed = said["attention_mask"][0], [word.isdigit() or word in (MARKER, SEPARATOR) for word in words]
     for query in range(len(words)):
         asked = [key for keys in related(text, query).values() for key in keys]
-        expected = [key for key in range(query + 1) if not digits[key] or key == query or key in asked]
+        expected = [key for key in range(query + 1) if not placed[key] or key == query or key in asked]
         assert sees[query].nonzero().flatten().tolist() == expected
 
 
@@ -71,6 +71,26 @@ def test_the_digits_that_are_asked_for_stand_one_place_behind():
         ids = said["position_ids"]
         for query, key in (said["pair_map"] == NEXT).nonzero().tolist() + (said["pair_map"] == COPIED).nonzero().tolist():
             assert ids[query] - ids[key] == 1
+
+
+def test_no_token_tells_how_long_numbers_are():
+    """Related tokens are at one distance, whatever the place, and all numbers have the same ids to choose from."""
+    distances, used = set(), {}
+    for digits in (1, 2, 5, 40):
+        for question in range(150):
+            first, second = (10 ** (digits - 1) + question * factor for factor in (1, 7))
+            total = str(first + second)
+            text = f"in {question % 9} add {first % 10**digits} and {second % 10**digits} : {total[::-1]}={total} ."
+            words, said = said_of(text, NumbersInText(range(10), RULE.marker, RULE.separator, spread=60))
+            ids, relations = said["position_ids"], said["pair_map"]
+            word_ids = {int(ids[place]) for place, word in enumerate(words[: words.index(MARKER)]) if not word.isdigit()}
+            for query, key in said["attention_mask"][0].nonzero().tolist():
+                if ids[query] > max(word_ids) and int(ids[key]) not in word_ids and query < len(words) - 1:
+                    relation = int(relations[query, key]) if key != query else ITSELF
+                    distances.add((relation, int(ids[query] - ids[key])))
+            used.setdefault(digits, set()).update(ids.tolist())
+    assert distances == {(SAME, 0), (NEXT, 1), (ITSELF, 0), (COPIED, 1)}
+    assert used[40] <= used[1] | used[2] | used[5], "no id is new to a model that was trained on short numbers"
 
 
 @pytest.mark.parametrize("text", ["in room 7 , add 653 and 49", "in the room :", "in the room : 12 books", "653"])
@@ -94,11 +114,11 @@ def test_questions_of_a_conversation_have_answers_of_their_own():
     assert torch.equal(pair_map[begin:, begin:][~near], asked[~near])
 
 
-@pytest.mark.parametrize("top", [30, 2])
+@pytest.mark.parametrize("spread", [1, 30])
 @pytest.mark.parametrize("separator", [None, VOCABULARY[SEPARATOR]])
 @pytest.mark.parametrize("parts", [("pair_map", "attention_mask", "position_ids"), ("pair_map",), ("attention_mask",)])
-def test_the_rule_does_not_look_ahead_of_the_question(top, separator, parts):
-    rule = NumbersInText(range(10), (VOCABULARY[MARKER],), separator, top=top, starts=5, parts=parts)
+def test_the_rule_does_not_look_ahead_of_the_question(spread, separator, parts):
+    rule = NumbersInText(range(10), (VOCABULARY[MARKER],), separator, spread=spread, parts=parts)
     texts = ["in 7 add 653 and 49 : 207=702 . in 5", "add 1 to 99999 : 000001 = 1000", "in the room : 1 room is"]
     for text in texts:
         ids = tokens_of(text)
@@ -145,11 +165,11 @@ def test_some_queries_are_asked_for_alone():
         assert all(torch.equal(some[name], whole[name][..., -queries:, :]) for name in ("pair_map", "attention_mask"))
 
 
-@pytest.mark.parametrize("starts", [1, 200])
+@pytest.mark.parametrize("spread", [1, 200])
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-def test_generate_is_a_loop_of_forward_passes(starts, implementation):
+def test_generate_is_a_loop_of_forward_passes(spread, implementation):
     """Rows of different lengths, with padding on the left."""
-    rule = NumbersInText(range(10), RULE.marker, RULE.separator, starts=starts)
+    rule = NumbersInText(range(10), RULE.marker, RULE.separator, spread=spread)
     torch.manual_seed(0)
     sizes = {"vocab_size": len(VOCABULARY), "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
     config = LlamaConfig(**sizes, num_attention_heads=4, initializer_range=0.3, attn_implementation=implementation)
@@ -177,6 +197,12 @@ def test_generate_is_a_loop_of_forward_passes(starts, implementation):
         together = model.generate(padded, attention_mask=mask, use_cache=use_cache, **options)
         assert together[:, longest:].tolist() == written
     assert len({*map(tuple, written)}) == 2
+    for chosen in ({"num_beams": 3}, {"do_sample": True}):
+        found = []
+        for use_cache in (True, False):
+            torch.manual_seed(0)
+            found.append(model.generate(padded, attention_mask=mask, use_cache=use_cache, **{**options, **chosen}))
+        assert torch.equal(*found), chosen
 
 
 def byte_tokenizer(splits, lines=("2026 20653 12 1984 x7 07", "20653")):
@@ -261,7 +287,7 @@ def test_a_chat_template_says_where_an_answer_begins():
         ({"marker": ""}, "marker must"),
         ({"marker": "<answer>", "separator": "<answer><end>"}, "one token"),
         ({"marker": "<answer>", "separator": "1"}, "other ones"),
-        ({"marker": "<answer>", "top": 0}, "top"),
+        ({"marker": "<answer>", "spread": 0}, "spread"),
         ({"marker": "<answer>", "words_before": -1}, "words_before"),
         ({"marker": "<answer>", "parts": ["pair_maps"]}, "parts"),
     ],
@@ -280,3 +306,9 @@ def test_only_fast_tokenizers_are_read():
 def test_every_rule_that_ships_is_tested_here():
     shipped = {rule for rule in STRUCTURE_RULES.values() if rule.__module__.startswith("longhand.modeling")}
     assert shipped == {NumbersInText} == {*SHIPPED_RULES}
+
+
+def test_a_rule_that_was_saved_with_other_arguments_is_refused_in_a_line():
+    with pytest.raises(ValueError, match="other arguments") as refusal:
+        load_rule({"name": "NumbersInText", "arguments": {"digits": [1], "top": 200}}, "folder", False, {})
+    assert "\n" not in str(refusal.value)

@@ -25,6 +25,9 @@ ANSWERED_AT_ONCE = 32
 SPARE = 8
 """Tokens of an answer beside its digits and their copy."""
 
+NOT_WHOLE = re.compile(r"(?<![0-9.,])0[0-9]+|[0-9]+[.,][0-9]+|(?:^|[^0-9\s]\s+|[-+*/(=]\s*)(-[0-9]+)")
+"""A number with zeros at its front, with a point or a comma, or with a minus that subtracts it from no other."""
+
 
 class LanguageModel:
     """A language model with structure that answers questions about numbers. `load_language_model` makes one.
@@ -40,7 +43,17 @@ class LanguageModel:
         self.name, self.model, self.tokenizer, self.rule = name, model, tokenizer, rule
 
     def answers(self, questions: list[str]) -> list[str]:
-        """Return what the model answers to each question, the number as people read it."""
+        """Return what the model answers to each question, the number as people read it.
+
+        Raises:
+            ValueError: a question has a number that is not whole, is negative or begins with zeros, or has the marker within.
+        """
+        for question in questions:
+            if found := NOT_WHOLE.search(question):
+                raise ValueError(
+                    f"numbers must be whole, not negative and without zeros at the front, got {found[1] or found[0]!r} in "
+                    f"{question!r:.80}"
+                )
         answers: list[str] = []
         for first in range(0, len(questions), ANSWERED_AT_ONCE):
             answers += self._answer(questions[first : first + ANSWERED_AT_ONCE])
@@ -48,7 +61,7 @@ class LanguageModel:
 
     @torch.no_grad()
     def _answer(self, questions: list[str]) -> list[str]:
-        prompts = [[*self._question(question), *self.rule.marker] for question in questions]
+        prompts = [self._prompt(question) for question in questions]
         longest = max(map(len, prompts))
         # Padding stands on the left; its token is hidden by the mask.
         inputs = [[0] * (longest - len(prompt)) + prompt for prompt in prompts]
@@ -65,6 +78,13 @@ class LanguageModel:
         )
         return [self._read(row[longest:]) for row in written.tolist()]
 
+    def _prompt(self, question: str) -> list[int]:
+        """Return the tokens of a question and the marker, which must not be in the question."""
+        marker, tokens = list(self.rule.marker), self._question(question)
+        if any(tokens[place : place + len(marker)] == marker for place in range(len(tokens))):
+            raise ValueError(f"{self.tokenizer.decode(marker)!r} is where the answer begins, got it in {question!r:.80}")
+        return tokens + marker
+
     def _question(self, question: str) -> list[int]:
         """Return the tokens of a question, in the chat template if the marker is what this puts before an answer."""
         tokenizer: Any = self.tokenizer
@@ -77,13 +97,16 @@ class LanguageModel:
         return tokenizer(question, add_special_tokens=False)["input_ids"]
 
     def _read(self, tokens: list[int]) -> str:
-        """Return the number that was written: behind the separator, or else ones first; without one, the text."""
+        """Return the number that was written: behind the separator, or else ones first; without one, the text.
+
+        Differences are written with as many digits as their numbers have, so that zeros may stand at the front.
+        """
         values = {token: str(digit) for digit, token in enumerate(self.rule.digits)}
         text = "".join(values.get(token, "=" if token == self.rule.separator else " ") for token in tokens)
         if found := re.match(r"\d+=(\d+)", text):
-            return found[1]
+            return found[1].lstrip("0") or "0"
         if self.rule.separator is None and (found := re.match(r"\d+", text)):
-            return found[0][::-1]
+            return found[0][::-1].lstrip("0") or "0"
         return str(self.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
 
 

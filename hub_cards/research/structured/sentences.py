@@ -67,7 +67,7 @@ CONDITIONS: dict[str, tuple[str, ...]] = {
 
 SEPARATOR = "="
 
-ANSWERED_AT_ONCE = 40
+ANSWERED_AT_ONCE = 200
 """Problems of a batch of the test."""
 
 
