@@ -66,23 +66,23 @@ class NumbersInText:
     words. Other tokens see words alone, and themselves. Behind a separator, the answer is copied in the order in which
     people read it: what asks for a digit of the copy sees this digit.
 
-    Position ids of words count words; a number counts as one. Those of digits are larger and fall by place, so that the digits
-    of the place that is asked for stand one behind the token that asks. Here `spread` is 1, `:` the marker and `=` the
-    separator:
+    Position ids of words count words; a number counts as one. Those of digits are larger and fall by place, so that the
+    digits of the place that is asked for stand one behind the token that asks. Here `spread` is 1, `:` the marker and `=`
+    the separator:
 
         tokens   in room 3  7  , add 6 5  3  and 4  9  :  2  0  7 =  7  0  2  .
         ids      0  1    10 11 3 4   9 10 11 6   10 11 12 11 10 9 10 11 12 13 12
 
-    Nothing that a token sees tells how long the numbers are, up to `spread` digits. What has the id of a place, a marker or a
-    separator too, is seen by what is related to it alone, at one distance: how far a marker lies behind a digit would tell the
-    digit's place. Digits see words at distances that each question chooses out of the same ids, whatever its numbers.
+    Nothing that a token sees tells how long the numbers are, up to `spread` digits. What has the id of a place, a marker or
+    a separator too, is seen by what is related to it alone, at one distance: how far a marker lies behind a digit would tell
+    the digit's place. Digits see words at distances that each question chooses out of the same ids, whatever its numbers.
 
     Relations: 0 a digit of the place of the token that asks, 1 of the next place, 2 the token itself, 3 the digit to copy,
     and 3 + n, of a question's digit, the word that is the n-th before its number.
 
     A marker says that the numbers before it are a question's. So a prompt must end with it, and labels stand behind it. A
-    text without a marker, or a question without numbers, is left as it is. Each further marker begins the answer of a further
-    question.
+    text without a marker, or a question without numbers, is left as it is. Each further marker begins the answer of a
+    further question.
 
     A number is digits that follow each other, also behind letters, and zeros at its front are digits. Signs, points and
     commas are words, so that `3.5` and `1,000` are two numbers. All numbers of a question are in one column by their ones:

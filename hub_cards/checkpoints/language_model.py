@@ -46,7 +46,7 @@ class LanguageModel:
         """Return what the model answers to each question, the number as people read it.
 
         Raises:
-            ValueError: a question has a number that is not whole, is negative or begins with zeros, or has the marker within.
+            ValueError: a number of a question is not whole, is negative or begins with zeros, or the marker stands within.
         """
         for question in questions:
             if found := NOT_WHOLE.search(question):
