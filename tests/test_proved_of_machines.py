@@ -16,7 +16,7 @@ from publishing_subjects import model_card
 from longhand import eval as evaluation
 from longhand.data import ColumnTask, learn_task
 from longhand.data.learning.examples import Example, learn_task_from_examples
-from longhand.data.learning.machine_task import TablePass, build, with_states
+from longhand.data.learning.machine_task import build, pass_of, with_states
 from longhand.data.learning.machines import Machine
 from longhand.data.learning.proof import NOTHING_PROVED, linear_in_table, proved_of
 from longhand.data.learning.questions.functions import Refused
@@ -109,8 +109,7 @@ def linear_table(coefficients: tuple[int, ...], constant: int, base: int, write_
         following.append([carries.index(total // base) for total in totals])
     operands, flush = len(coefficients), len(number_as_text(max(carries), DIGITS[:base]))
     words = Words(DIGITS[:base], operands, True)
-    sizes, reads = (base,) * operands, tuple(range(operands))
-    passes = (TablePass(Machine(write, following), words.alphabet, "ones_first", flush, sizes, reads),)
+    passes = (pass_of(Machine(write, following), words.alphabet, "ones_first", range(operands), flush),)
     passes = with_states(passes, operands) if write_states else passes
     return tables_of(build("linear", words, "," if operands > 1 else "", "all", passes, "A linear function."))
 

@@ -8,8 +8,11 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +21,7 @@ from aalpy.learning_algs import run_RPNI
 
 from longhand.data.digits import DIGITS
 from longhand.data.learning.locality import layout_of_passes
-from longhand.data.learning.machine_task import TablePass, build, sign_between, symbols_of_values
+from longhand.data.learning.machine_task import build, pass_of, sign_between, symbols_of_values
 from longhand.data.learning.machines import Machine, minimised
 from longhand.data.learning.proof import Linear, linear_function, proved_of
 from longhand.data.learning.questions.functions import SECONDS, OutOfTime, Refused, alarm
@@ -26,7 +29,7 @@ from longhand.data.learning.questions.readings import is_written
 from longhand.data.learning.questions.words import Word, Words
 from longhand.data.learning.report import Learned, Report, count_of, more_of, order_of
 from longhand.data.tasks.column_task import ColumnTask
-from longhand.modeling.transducer import MOST_SYMBOLS
+from longhand.modeling.transducer import MOST_SYMBOLS, Pass
 
 HELD_OUT = 10
 """One example in so many is held out, to test the machine."""
@@ -214,15 +217,14 @@ def learn_task_from_examples(
     merged.check_held_out()
     reading, words, machine = merged.reading, merged.reading.words, minimised(merged.machine)
     linear = linear_in(reading, machine)
-    sizes, reads = (words.base,) * words.operands, tuple(range(words.operands))
-    passes: tuple[TablePass, ...] = (TablePass(machine, reading.symbols, reading.direction, reading.flush, sizes, reads),)
+    passes = (pass_of(machine, reading.symbols, reading.direction, range(words.operands), reading.flush),)
     found = f"{count_of(machine.states, 'state')}, {order_of(words, reading.direction)}{more_of(reading.flush)}"
     found += "; the answer is one symbol" if reading.answer == "last" else ""
     sign = reading.sign
     if sign and not is_written(sign):
         sign = sign_between(words, passes, is_sum=False)
 
-    def task_with(passes: tuple[TablePass, ...], found: str) -> ColumnTask:
+    def task_with(passes: tuple[Pass, ...], found: str) -> ColumnTask:
         return build(name, words, sign, reading.answer, passes, f"{source}: {found}.")
 
     task, found = layout_of_passes(passes, found, task_with, words.operands, write_states)
@@ -343,10 +345,9 @@ def wrong_examples(
 ) -> list[Example]:
     """The examples that may be wrong: at most so many, without which all others agree on one machine.
 
-    A machine is merged from a part of the examples. If the part is right, the machine answers nearly all others; what it
-    answers differently is wrong, or right of a case that the part does not show. Examples that are too few for a machine may
-    be those of a linear function, for which few suffice. Empty if the examples agree as they are, or if there are no such
-    few.
+    A linear function is fitted to few of the examples, or a machine is merged from a part of them. If these are right, it
+    answers nearly all others; what it answers differently is wrong, or right of a case that the part does not show. Empty if
+    the examples agree as they are, or if there are no such few.
 
     Args:
         complete: whether the machine is to be that of a linear function.
@@ -365,59 +366,77 @@ def wrong_examples(
     _, held_out, used = parted(order)
     if len(order) < FEWEST or (not disputed and _fits(used, held_out, base, alphabet)):
         return []
-    unlike = _unlike_a_linear_function([*order, *disputed], words, sign, most) if words.are_numbers else None
-    if unlike is not None or complete:
-        return unlike or []
-    generator = random.Random(0)
-    parts = min(MOST_PARTS, max(2, 2 * most))
-    for share in (1, 2, 4, 8, 16):
-        generator.shuffle(order)
-        size = len(order) // share
-        if size < FEWEST or words.count > size:
-            return []
-        for first in range(min(parts, share)):
-            part = order[first * size : (first + 1) * size]
-            answered = _differing(part, [*order, *disputed], base, alphabet)
-            if answered is not None and 0 < len(answered) <= most:
-                return sorted(answered, key=lambda example: example.line)
+    every = [*order, *disputed]
+    guesses = _linear_guesses(order, every, words, sign) if words.are_numbers else iter(())
+    if not complete:
+        guesses = chain(guesses, _merged_guesses(order, words, base, alphabet, min(MOST_PARTS, max(2, 2 * most))))
+    for is_right in guesses:
+        wrong = [example for example in every if not is_right(example)]
+        if len(wrong) <= most:
+            return sorted(wrong, key=lambda example: example.line)
     return []
 
 
-def _unlike_a_linear_function(examples: Sequence[Example], words: Words, sign: str, most: int) -> list[Example] | None:
-    """The examples without which all others are of one linear function; None if there are more than so many."""
+def _linear_guesses(
+    order: Sequence[Example], every: Sequence[Example], words: Words, sign: str
+) -> Iterator[Callable[[Example], bool]]:
+    """Linear functions of few of the examples: for each, whether it answers an example rightly."""
     generator = random.Random(0)
     legal = {*words.alphabet, sign} - {""}
-    read = [example for example in examples if example.answer and {*text_of(example.question), *example.answer} <= legal]
-    rows = _rows_of_numbers(read, words, sign)
-    values = [int(example.answer, words.base) for example in read]
+    read = {
+        example: (numbers_of(example, words, sign), int(example.answer, words.base))
+        for example in every
+        if example.answer and {*text_of(example.question), *example.answer} <= legal
+    }
+    fitted = [read[example] for example in order if example in read]
     for _ in range(LINEAR_TRIES):
-        chosen = generator.sample(range(len(read)), min(len(read), 2 * words.operands + 1))
-        coefficients = _linear_fit([rows[place] for place in chosen], [values[place] for place in chosen])
-        if min(coefficients) < 0 or not any(coefficients[:-1]):
-            continue
-        right = {own for own, row, value in zip(read, rows, values, strict=True) if _total(coefficients, row) == value}
-        differing = [example for example in examples if example not in right]
-        if len(differing) <= most:
-            return sorted(differing, key=lambda example: example.line)
-    return None
+        linear = fitted_linear(generator.sample(fitted, min(len(fitted), 2 * words.operands + 1)))
+        if linear is not None and any(linear.coefficients):
+            right = {example for example, (numbers, value) in read.items() if linear.value(numbers) == value}
+            yield right.__contains__
 
 
-def _rows_of_numbers(examples: Sequence[Example], words: Words, sign: str) -> list[list[int]]:
-    """The operands of each example as numbers, and a 1 behind them."""
-    return [[*(int(operand, words.base) for operand in operands_of(example, sign)), 1] for example in examples]
+def _merged_guesses(
+    order: Sequence[Example], words: Words, base: int, alphabet: str | None, most_parts: int
+) -> Iterator[Callable[[Example], bool]]:
+    """Machines of parts of the examples, the large parts first: for each, whether it answers an example rightly."""
+    generator, shuffled = random.Random(0), list(order)
+    for share in (1, 2, 4, 8, 16):
+        generator.shuffle(shuffled)
+        size = len(shuffled) // share
+        if size < FEWEST or words.count > size:
+            return
+        for first in range(min(most_parts, share)):
+            part = shuffled[first * size : (first + 1) * size]
+            with suppress(Refused):
+                reading, machine, _ = read_in_some_way(part, part, base, alphabet, complete=False)
+                yield partial(_is_right, reading, machine)
 
 
-def _linear_fit(rows: Sequence[Sequence[int]], values: Sequence[int]) -> list[int]:
-    """The coefficients of the linear function that is nearest to values, rounded; of numbers beyond floats, zeros."""
+def _is_right(reading: "ExampleReading", machine: Machine, example: Example) -> bool:
+    """Whether a machine answers an example rightly, which may have a symbol or an answer that the machine does not know."""
+    try:
+        return reading.agrees(machine, example)
+    except ValueError:
+        return False
+
+
+def numbers_of(example: Example, words: Words, sign: str) -> list[int]:
+    """The operands of an example as numbers."""
+    return [int(operand, words.base) for operand in operands_of(example, sign)]
+
+
+def fitted_linear(examples: Sequence[tuple[Sequence[int], int]]) -> Linear | None:
+    """The linear function that is nearest to examples, operands and a value each, its coefficients rounded.
+
+    None if a coefficient is negative, or if numbers are beyond floats.
+    """
+    rows, values = [[*numbers, 1] for numbers, _ in examples], [value for _, value in examples]
     if max(map(max, [*rows, values])) > LARGEST_FITTED:
-        return [0] * len(rows[0])
+        return None
     solution = np.linalg.lstsq(np.array(rows, dtype=float), np.array(values, dtype=float), rcond=None)[0]
-    return [round(number) for number in solution]
-
-
-def _total(coefficients: Sequence[int], numbers: Sequence[int]) -> int:
-    """The sum of numbers, each by its coefficient; where there are more coefficients, these are left out."""
-    return sum(factor * number for factor, number in zip(coefficients, numbers, strict=False))
+    *coefficients, constant = (round(number) for number in solution)
+    return Linear(tuple(coefficients), constant) if min(*coefficients, constant) >= 0 else None
 
 
 def _fits(used: Sequence[Example], held_out: Sequence[Example], base: int, alphabet: str | None) -> bool:
@@ -427,25 +446,6 @@ def _fits(used: Sequence[Example], held_out: Sequence[Example], base: int, alpha
     except Refused:
         return False
     return all(reading.agrees(machine, example) for example in held_out)
-
-
-def _differing(
-    part: Sequence[Example], examples: Sequence[Example], base: int, alphabet: str | None
-) -> list[Example] | None:
-    """The examples that the machine of a part of them answers differently; None if the part gives no machine."""
-    try:
-        reading, machine, _ = read_in_some_way(list(part), part, base, alphabet, complete=False)
-    except Refused:
-        return None
-
-    def agrees(example: Example) -> bool:
-        try:
-            return reading.agrees(machine, example)
-        except ValueError:
-            # It has a symbol or an answer that no example of the part has.
-            return False
-
-    return [example for example in examples if not agrees(example)]
 
 
 @dataclass(frozen=True)
@@ -892,22 +892,21 @@ def completed_by_identity(machine: Machine, reading: ExampleReading, examples: S
     words = reading.words
     if not words.are_numbers:
         raise Refused("only a function of numbers is completed")
-    rows = _rows_of_numbers(examples, words, reading.sign)
-    values = [int(example.answer, words.base) for example in examples]
-    coefficients = _linear_fit(rows, values)
-    if any(_total(coefficients, row) != value for row, value in zip(rows, values, strict=True)):
+    read = [(numbers_of(example, words, reading.sign), int(example.answer, words.base)) for example in examples]
+    linear = fitted_linear(read)
+    if linear is None or any(linear.value(numbers) != value for numbers, value in read):
         raise Refused("the entries that no example reaches cannot be completed: the examples are of no linear function")
-    carries = {0: coefficients[-1]}
+    carries = {0: linear.constant}
     for state in _reached_in_order(machine):
         for letter, after in enumerate(machine.next[state]):
             if after != UNKNOWN:
-                rest = _total(coefficients, words.letters[letter]) + carries[state] - machine.write[state][letter]
+                rest = linear.value(words.letters[letter]) - linear.constant + carries[state] - machine.write[state][letter]
                 carries.setdefault(after, rest // words.base)
     states = {carry: state for state, carry in carries.items()}
     write = [list(row) for row in machine.write]
     following = [list(row) for row in machine.next]
     for state, letter in missing_entries(machine):
-        carry, digit = divmod(_total(coefficients, words.letters[letter]) + carries[state], words.base)
+        carry, digit = divmod(linear.value(words.letters[letter]) - linear.constant + carries[state], words.base)
         if carry not in states:
             raise Refused(f"no example reaches the carry {carry}, which is needed to complete the table")
         write[state][letter], following[state][letter] = digit, states[carry]

@@ -8,10 +8,10 @@ from typing import Any, TypedDict
 
 from longhand.data.learning.locality import layout_of_passes
 from longhand.data.learning.machine_task import (
-    TablePass,
     build,
     flush_of,
     is_legal,
+    pass_of,
     sign_between,
     symbols_of_states,
     symbols_of_values,
@@ -28,6 +28,7 @@ from longhand.data.learning.questions.readings import MOST_SYMBOLS, NotSequentia
 from longhand.data.learning.questions.words import Argument, Word, Words
 from longhand.data.learning.report import Learned, Report, count_of, more_of, order_of
 from longhand.data.tasks.column_task import ColumnTask
+from longhand.modeling.transducer import Pass
 
 ANSWERS_COMPARED = 300
 """Whole answers of the task, read as a person reads them, that are compared with the function at the end."""
@@ -48,7 +49,7 @@ class Finding:
         linear: the linear function that the machine is proved to compute; None if it is none.
     """
 
-    passes: tuple[TablePass, ...]
+    passes: tuple[Pass, ...]
     answer: str
     found: str
     tests: Tests
@@ -139,7 +140,7 @@ def task_of(finding: Finding, words: Words, name: str, source: str, write_states
     """
     sign = sign_between(words, finding.passes, finding.linear is not None and finding.linear.is_sum)
 
-    def task_with(passes: tuple[TablePass, ...], found: str) -> ColumnTask:
+    def task_with(passes: tuple[Pass, ...], found: str) -> ColumnTask:
         return build(name, words, sign, finding.answer, passes, f"{source}: {found}.")
 
     return layout_of_passes(finding.passes, finding.found, task_with, words.operands, write_states)
@@ -255,7 +256,7 @@ def find_in_one_pass(reading: Reading, generator: random.Random) -> Finding:
             linear = linear_function(machine.write, machine.next, words.base, words.operands, flush)
     else:
         machine, writes, legend = _named(reading, machine)
-    only = TablePass(machine, writes, reading.direction, flush, (words.base,) * words.operands, tuple(range(words.operands)))
+    only = pass_of(machine, writes, reading.direction, range(words.operands), flush)
     one_symbol = "; the answer is one symbol" if reading.answer == "last" else ""
     found = f"{count_of(machine.states, 'state')}, {order_of(words, reading.direction)}{more_of(flush)}{one_symbol}"
     return Finding((only,), reading.answer, found, learner.tests, legend, linear)
@@ -274,9 +275,8 @@ def find_in_two_passes(asked: AskedFunction, generator: random.Random) -> Findin
         flush = _flush(below)
     else:
         below, writes, _ = _named(learner.reading, below)
-    sizes, reads = (words.base,) * words.operands, tuple(range(words.operands))
-    first = TablePass(two.above, symbols_of_states(two.classes), "top_first", 0, sizes, reads)
-    second = TablePass(below, writes, "ones_first", flush, (*sizes, two.classes), (*reads, words.operands))
+    first = pass_of(two.above, symbols_of_states(two.classes), "top_first", range(words.operands))
+    second = pass_of(below, writes, "ones_first", range(words.operands + 1), flush)
     found = (
         f"two passes: {count_of(two.classes, 'class', 'es')} of what is above, {order_of(words, 'top_first')}; then "
         f"{count_of(below.states, 'state')}, {order_of(words, 'ones_first')}{more_of(flush)}"

@@ -7,18 +7,19 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from longhand.data.learning.machine_task import TablePass, with_states
+from longhand.data.learning.machine_task import with_states
 from longhand.data.learning.report import states_written
 from longhand.data.machines.states import Layout, Reason, chosen_layout
 from longhand.data.machines.windows import WIDEST_WINDOW
 from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.tasks.written_states import work_of
+from longhand.modeling.transducer import Pass
 
 
 def layout_of_passes(
-    passes: tuple[TablePass, ...],
+    passes: tuple[Pass, ...],
     found: str,
-    task_with: Callable[[tuple[TablePass, ...], str], ColumnTask],
+    task_with: Callable[[tuple[Pass, ...], str], ColumnTask],
     operands: int,
     write_states: bool | None,
 ) -> tuple[ColumnTask, str]:
@@ -52,7 +53,7 @@ def layout_of_passes(
     return task_with(with_states(passes, operands), found), found
 
 
-def a_window_suffices(passes: Sequence[TablePass]) -> bool:
+def a_window_suffices(passes: Sequence[Pass]) -> bool:
     """Whether some window that is tried shows a token of the last pass what it must write next.
 
     A token sees the inputs in some columns up to its own, what is written in its own, and the input of the next column. No
@@ -61,10 +62,10 @@ def a_window_suffices(passes: Sequence[TablePass]) -> bool:
     the column above it.
     """
     *before, last = passes
-    write, following = np.array(last.machine.write), np.array(last.machine.next)
+    write, following = np.array(last.write), np.array(last.next)
     inputs = write.shape[1]
     if before:
-        above = np.array(before[-1].machine.next)
+        above = np.array(before[-1].next)
         letter, own = np.divmod(np.arange(inputs), len(above))
         # The class that the column below must have, and the class of the column itself.
         below = above[own, letter]

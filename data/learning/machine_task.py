@@ -2,18 +2,17 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import replace
 
 from longhand.data.digits import DIGITS
 from longhand.data.learning.machines import MOST_STATES, Machine
 from longhand.data.learning.questions.functions import Refused
 from longhand.data.learning.questions.words import Words
-from longhand.data.machines.table import pairs_of, step_of
-from longhand.data.tasks.column_task import TABLES, ColumnPass, ColumnTask
+from longhand.data.machines.table import pairs_of
+from longhand.data.tasks.column_task import ColumnTask, column_passes, task_class
 from longhand.data.tasks.settling_columns import SETTLING
 from longhand.data.tasks.written_states import STATES
-from longhand.modeling.transducer import RESERVED
+from longhand.modeling.transducer import RESERVED, Pass, Transducer
 
 SYMBOLS = DIGITS + DIGITS[10:].upper() + "".join(map(chr, range(0x100, 0x200)))
 """Symbols of states, classes and answers that have no symbol of their own; the first ones are digits."""
@@ -22,30 +21,9 @@ SIGNS = ",;&|:"
 """Signs between operands that are not added: the first of these that no word has."""
 
 
-@dataclass(frozen=True)
-class TablePass:
-    """A pass whose step is a table.
-
-    Attributes:
-        sizes: how many symbols there are in each word that the pass reads.
-        reads: as of `ColumnPass`.
-    """
-
-    machine: Machine
-    writes: str
-    direction: str
-    flush: int
-    sizes: tuple[int, ...]
-    reads: tuple[int, ...]
-
-    def step(self, state: int, symbols: Sequence[int]) -> tuple[int, int]:
-        """As `ColumnTask.step`."""
-        return step_of(self.machine.write, self.machine.next, self.sizes)(state, symbols)
-
-    @property
-    def column_pass(self) -> ColumnPass:
-        """The pass as a `ColumnTask` takes it, whose first state is 0."""
-        return ColumnPass(self.step, self.writes, 0, self.flush, self.direction, self.reads)
+def pass_of(machine: Machine, writes: str, direction: str, reads: Sequence[int], flush: int = 0) -> Pass:
+    """A machine as a pass, which begins in state 0; its window is searched when it is the pass of a task."""
+    return Pass(writes, direction, flush, 0, (1, 1), False, machine.write, machine.next, tuple(reads))
 
 
 def symbols_of_states(count: int) -> str:
@@ -88,7 +66,7 @@ def is_legal(symbol: str) -> bool:
     return len(symbol) == 1 and symbol not in RESERVED + "_" and symbol.isprintable() and not symbol.isspace()
 
 
-def sign_between(words: Words, passes: Iterable[TablePass], is_sum: bool) -> str:
+def sign_between(words: Words, passes: Iterable[Pass], is_sum: bool) -> str:
     """The sign between operands: `+` in sums, `,` in all else, as between the arguments of a function."""
     if words.operands == 1:
         return ""
@@ -115,7 +93,7 @@ def flush_of(machine: Machine) -> int | None:
     return flush
 
 
-def with_states(passes: tuple[TablePass, ...], operands: int) -> tuple[TablePass, ...]:
+def with_states(passes: tuple[Pass, ...], operands: int) -> tuple[Pass, ...]:
     """The same, with a pass before the last one that writes the state behind each column.
 
     It writes the state together with the symbol of the column, as one symbol, so that the last pass has to see
@@ -123,26 +101,18 @@ def with_states(passes: tuple[TablePass, ...], operands: int) -> tuple[TablePass
     the last pass reads it with the column. In both cases a window of few columns suffices.
     """
     *before, last = passes
-    machine, inputs, place = last.machine, prod(last.sizes), operands + len(before)
-    pairs = pairs_of(machine.write, machine.next)
+    place, pairs = operands + len(before), pairs_of(last.write, last.next)
     if len(pairs) <= MOST_STATES:
         numbers = {pair: number for number, pair in enumerate(pairs)}
-        rows = zip(machine.write, machine.next, strict=True)
+        rows = zip(last.write, last.next, strict=True)
         write = [[numbers[pair] for pair in zip(*row, strict=True)] for row in rows]
-        writing = replace(last, machine=Machine(write, machine.next), writes=symbols_of_states(len(pairs)))
-        shown = Machine([[symbol for symbol, _ in pairs]], [[0] * len(pairs)])
-        return (*before, writing, replace(last, machine=shown, sizes=(len(pairs),), reads=(place,)))
-    symbols = symbols_of_states(machine.states)
-    writing = replace(
-        last, machine=Machine([[state] * inputs for state in range(machine.states)], machine.next), writes=symbols
-    )
-    answers = [[machine.write[state][column] for column in range(inputs) for state in range(machine.states)]]
-    reading = Machine(answers, [[0] * (inputs * machine.states)])
-    return (
-        *before,
-        writing,
-        replace(last, machine=reading, sizes=(*last.sizes, machine.states), reads=(*last.reads, place)),
-    )
+        writing = replace(last, write=write, writes=symbols_of_states(len(pairs)))
+        shown = [[symbol for symbol, _ in pairs]]
+        return (*before, writing, replace(last, write=shown, next=[[0] * len(pairs)], reads=(place,)))
+    states, inputs = range(len(last.write)), range(len(last.write[0]))
+    writing = replace(last, write=[[state] * len(inputs) for state in states], writes=symbols_of_states(len(states)))
+    answers = [[last.write[state][column] for column in inputs for state in states]]
+    return (*before, writing, replace(last, write=answers, next=[[0] * len(answers[0])], reads=(*last.reads, place)))
 
 
 def check_name(name: str) -> None:
@@ -151,15 +121,14 @@ def check_name(name: str) -> None:
         raise Refused(f"the name of a task must be a word of letters, digits and _, such as my_task, got {name!r}")
 
 
-def build(name: str, words: Words, sign: str, answer: str, passes: Sequence[TablePass], about: str) -> ColumnTask:
+def build(name: str, words: Words, sign: str, answer: str, passes: Sequence[Pass], about: str) -> ColumnTask:
     """The task of these passes.
 
     Raises:
         Refused: the name cannot be that of a task.
     """
     check_name(name)
-    values = {"name": name, "operands": words.operands, "sign": sign, "alphabet": words.alphabet, "answer": answer}
-    values["one_length"] = words.operands > 1 and not words.are_numbers
-    columns = tuple(each.column_pass for each in passes)
-    task: type[ColumnTask] = type(name, (ColumnTask,), {**values, "passes": columns, "__doc__": about, "__module__": TABLES})
-    return task()
+    table = Transducer(words.alphabet, words.operands, sign, answer, tuple(passes))
+    columns = tuple(replace(each, window=None) for each in column_passes(table))
+    one_length = words.operands > 1 and not words.are_numbers
+    return task_class(name, table, {"passes": columns, "one_length": one_length, "__doc__": about})()

@@ -468,8 +468,14 @@ def task_of_table(name: str, values: Mapping[str, object], learned: Mapping[str,
     """
     table = read_transducer(values)
     table.check_tables()
+    known = {"learned": learned, "one_length": OPERANDS in (learned or {})}
+    about = f"The task {name}, as the table of a configuration."
+    return task_class(name, table, {"passes": column_passes(table), **known, "__doc__": about})
 
-    passes = tuple(
+
+def column_passes(table: Transducer) -> tuple[ColumnPass, ...]:
+    """The passes of a table, as a task makes them."""
+    return tuple(
         ColumnPass(
             step_of(own.write, own.next, table.sizes(place)),
             own.writes,
@@ -481,7 +487,13 @@ def task_of_table(name: str, values: Mapping[str, object], learned: Mapping[str,
         )
         for place, own in enumerate(table.passes)
     )
+
+
+def task_class(name: str, table: Transducer, attributes: Mapping[str, object]) -> type[ColumnTask]:
+    """A class of tasks with the words of a table.
+
+    Args:
+        attributes: the others of the class, such as its passes.
+    """
     words = {"alphabet": table.alphabet, "operands": table.operands, "sign": table.sign, "answer": table.answer}
-    about = {"__doc__": f"The task {name}, as the table of a configuration.", "__module__": TABLES}
-    known = {"learned": learned, "one_length": OPERANDS in (learned or {})}
-    return type(name, (ColumnTask,), {"name": name, "passes": passes, **known, **words, **about})
+    return type(name, (ColumnTask,), {"name": name, "__module__": TABLES, **words, **attributes})
