@@ -42,13 +42,9 @@ def test_metadata_has_the_results_by_length(folder):
     data = ModelCard(model_card(folder, "user/adder", "user/sums")).data
     assert (data.library_name, data.license, data.metrics) == ("transformers", "apache-2.0", ["exact_match"])
     assert data.datasets == ["user/sums"] and {"longhand", "coupled_gpt"} <= set(data.tags)
-    found = [(result.dataset_config, result.metric_type, result.metric_value) for result in data.eval_results]
-    tested = [("length_5", 1.0), ("length_40", 0.8125)]
-    assert found == [
-        (length, *metric)
-        for length, exact_match in tested
-        for metric in (("exact_match", exact_match), ("token_accuracy", 0.987654))
-    ]
+    found = [(result.metric_name, result.metric_type, result.metric_value) for result in data.eval_results]
+    tested = [("exact match, length 5", 1.0), ("exact match, length 40", 0.8125)]
+    assert found == [(length, "exact_match", exact_match) for length, exact_match in tested]
     # Problems were drawn for the evaluation: they are not the rows of the dataset on the Hub.
     assert {result.dataset_type for result in data.eval_results} == {"longhand-addition"}
     assert data.model_name == "adder" and data.language == "zxx"
@@ -73,7 +69,7 @@ def test_every_measured_number_is_that_of_the_files(folder):
     assert "| 40 | 0.8125 | 0.7898 to 0.8333 | 0.987654 | 1,234 |\n" in card
     assert "seed 7; decoding teacher forced; some CPU" in card
     assert f"{CoupledGPTForCausalLM.from_pretrained(folder).num_parameters():,} parameters" in card
-    assert (folder / "recipe.yaml").read_text().strip() in card
+    assert "](recipe.yaml)" in card
     measure(folder, {6: 0.25})
     assert "| 6 | 0.2500 |" in (card := model_card(folder)) and "0.8125" not in card
 
@@ -92,7 +88,7 @@ def test_a_scratchpad_model_shows_its_answers_and_a_best_checkpoint_its_own_tabl
     card = model_card(folder)
     assert "| exact match | 95% interval | answer alone | accuracy per token | problems |" in card and "| 0.7500 |" in card
     assert "| 5 | 0.6250 |" in card.partition("best exact match in validation")[2]
-    assert {result.metric_value for result in ModelCard(card).data.eval_results} == {0.5, 0.987654}
+    assert {result.metric_value for result in ModelCard(card).data.eval_results} == {0.5}
 
 
 def test_beside_a_certified_checkpoint_the_best_one_is_left_out(folder, monkeypatch):
@@ -125,7 +121,7 @@ def test_the_certificate_is_shown_as_it_ended(folder, certified, monkeypatch):
     assert ("**Not certified.** A statement." in card) == (not certified)
     for number in ("140,321 predictions", "6,217", "2.718", "0.018", "154", certificate["weights"]):
         assert number in card
-    assert f"- wrong: {certificate['wrong']}\n" in card
+    assert f"; wrong: {certificate['wrong']}\n" in card
     assert ("is not proved" in card) == (not certified)
     assert ("gives the proof" in card) == certified
 
@@ -193,14 +189,14 @@ def test_every_task_can_be_drawn(name):
     blocks = draw_ids(task, task.rule).split("\n\n")
     for block in blocks:
         assert len({len(line) for line in block.splitlines()}) == 1
-        assert len(block.splitlines()) == 1 + task.rule.levels
+        assert 2 <= len(block.splitlines()) <= 1 + task.rule.levels
 
 
 def test_the_card_has_no_holes(folder, monkeypatch):
     certify_by_hand(folder, monkeypatch)
     card = model_card(folder, "user/adder")
     bibtex = card.partition("```bibtex")[2]
-    assert bibtex.count("\n@") == 3 and "Cho, Hanseul" in bibtex and "Sabbaghi, Mahdi" in bibtex
+    assert bibtex.count("\n@") == 1 and "@software{longhand" in bibtex
     assert f"longhand {longhand.__version__}, transformers {transformers.__version__}" in card
     assert not re.search(r"\{\{|\}\}(?!,)|\{%|\bNone\b(?!:)|\n\n\n", card.partition("## Citation")[0])
     assert card == model_card(folder, "user/adder")

@@ -15,13 +15,12 @@ import transformers
 from huggingface_hub import CardData, EvalResult, ModelCardData
 
 from longhand import __version__
-from longhand.data.metrics import METRICS
 from longhand.data.tasks.column_task import CODE
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
 from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, CARD_FILE, PLOT_FILE, Checkpoint
 from longhand.hub_cards.checkpoints.load import is_in_zoo
-from longhand.hub_cards.commands import check_repo_id, read_citation, read_text, write_atomically
+from longhand.hub_cards.commands import check_repo_id, read_citation, write_atomically
 from longhand.hub_cards.publishing.examples import ENVIRONMENT, count, describe_response, family_card, snippet
 from longhand.hub_cards.recipes import RECIPE_FILE
 from longhand.hub_cards.result_rows import Row, accuracy_columns, describe_length, describe_worst, worst_verdict
@@ -36,20 +35,15 @@ SUBJECTS = ("arithmetic", "length-generalization")
 
 LICENSE = "apache-2.0"
 
+MAIN_METRIC = "exact_match"
+
 TRAINED_ON = (
-    ("task", "task"),
-    ("min_length", "shortest trained length, {unit}s"),
-    ("max_length", "longest trained length, {unit}s"),
     ("num_train_samples", "training examples"),
     ("position_sampling", "position ids in training"),
     ("max_steps", "optimizer steps, at most"),
     ("batch_size", "examples per step"),
     ("sharper_scores", "factors of scores, multiplied in the course of training by"),
     ("practise_worst", "worst problems of the trained lengths, searched and practised at every validation"),
-    ("learning_rate", "largest learning rate"),
-    ("muon_learning_rate", "largest learning rate of Muon, for the matrices of layers"),
-    ("lr_scheduler_type", "schedule"),
-    ("decay_steps", "steps of the schedule"),
     ("bf16", "computed in bfloat16 where autocast does"),
     ("fp16", "computed in float16 where autocast does"),
     ("torch_compile", "compiled"),
@@ -118,7 +112,6 @@ def render_card(checkpoint: Checkpoint, repo_id: str | None = None, dataset: str
     # An absolute path names a place on the author's machine, so the card shows only the name of the folder.
     source = repo_id or (checkpoint.name if shipped or folder.is_absolute() or ".." in folder.parts else folder.as_posix())
     title = repo_id.partition("/")[2] if repo_id else checkpoint.name
-    recipe_file = read_text(folder / RECIPE_FILE).strip() if checkpoint.recipe else ""
     checkpoint = replace(checkpoint, recipe={name: plain(value) for name, value in checkpoint.recipe.items()})
     description = str(checkpoint.recipe.get("description") or f"A model of the task {task.name}")
     learned, is_code = task.learned or {}, description.startswith("lambda ")
@@ -136,7 +129,8 @@ def render_card(checkpoint: Checkpoint, repo_id: str | None = None, dataset: str
         rules=COUPLING_RULES,
         pair_maps=PAIR_MAPS,
         count=count,
-        snippet=snippet(task, source, shipped),
+        snippet=snippet(task, source),
+        answer=checkpoint.answer(task.example_question) if shipped else "",
         shipped=shipped,
         checkpoint=checkpoint,
         tables=_size_tables,
@@ -149,9 +143,7 @@ def render_card(checkpoint: Checkpoint, repo_id: str | None = None, dataset: str
         machine_proved=_proved_of_machine(task) if learned else "",
         code=learned.get(CODE, "").replace("```", "` ` `"),
         raw_text=describe_response(task) if learned else "",
-        recipe_file=recipe_file,
-        # Longer than every run of backticks in the recipe, which so cannot close it.
-        fence="`" * max(3, 1 + max(map(len, re.findall("`+", recipe_file)), default=0)),
+        recipe_file=RECIPE_FILE if checkpoint.recipe else None,
         format=format_fields(task),
         verifier=VERIFIER.name if (folder / VERIFIER.name).is_file() else None,
         versions=f"longhand {__version__}, transformers {transformers.__version__} and torch {torch.__version__}",
@@ -192,34 +184,31 @@ def _metadata(checkpoint: Checkpoint, title: str, dataset: str | None) -> ModelC
         widget=widget,
         base_model=checkpoint.recipe.get("base_model"),
         datasets=[dataset] if dataset else None,
-        metrics=["exact_match"],
+        metrics=[MAIN_METRIC],
         model_name=title if results else None,
         eval_results=results or None,
     )
 
 
 def eval_results(checkpoint: Checkpoint) -> list[EvalResult]:
-    """The last checkpoint's results for the metadata's `model-index`, with two metrics for each size.
+    """The last checkpoint's exact match at each size, for the metadata's `model-index`; the card's table has more.
 
-    The dataset that they name is the generated task: problems are drawn, and are no rows of a dataset on the Hub, which has
-    no configuration for each size.
+    The dataset that they name is the generated task: problems are drawn, and are no rows of a dataset on the Hub.
     """
     task = checkpoint.task
     results = []
     for row in checkpoint.rows:
-        size = describe_length(row).replace(", ", "x")
-        common: dict[str, Any] = {
-            "task_type": task.family.pipeline,
-            "task_name": task.name,
-            "dataset_type": f"longhand-{row['task']}".replace("_", "-"),
-            "dataset_name": f"{row['task']}, length {describe_length(row)}",
-            "dataset_config": f"length_{size}",
-            "dataset_split": "test",
-            "dataset_args": {name: row[name] for name in ("num_samples", "seed", "decode")},
-        }
-        for metric in (metric for metric in METRICS if not metric.is_optional):
-            value, name = row[metric.name], metric.heading
-            results.append(EvalResult(metric_type=metric.name, metric_name=name, metric_value=value, **common))
+        result = EvalResult(
+            task_type=task.family.pipeline,
+            task_name=task.name,
+            dataset_type=f"longhand-{row['task']}".replace("_", "-"),
+            dataset_name=row["task"],
+            dataset_split="test",
+            metric_type=MAIN_METRIC,
+            metric_name=f"exact match, length {describe_length(row)}",
+            metric_value=row[MAIN_METRIC],
+        )
+        results.append(result)
     return results
 
 

@@ -130,20 +130,14 @@ def family_card(task: Task) -> FamilyCard:
     return _DECODER_CARD if task.family is DECODER else _ENCODER_CARD
 
 
-def snippet(task: Task, source: str, shipped: bool = False) -> str:
+def snippet(task: Task, source: str) -> str:
     """Python that loads a model, asks it a question and prints the answer.
 
     Args:
         source: repository or folder of the model, which takes its code along.
-        shipped: whether `source` is a name of the zoo instead. Then the code is this package.
     """
     prompt, answering = family_card(task).ask(task)
-    where = f'longhand.zoo("{source}")' if shipped else f'"{source}", trust_remote_code=True'
-    imports = list(task.parts[0].reader.imports)
-    if shipped:
-        imports.append("longhand")
-    values = {"task": task, "imports": imports, "where": where, "prompt": prompt, "answering": answering}
-    return ENVIRONMENT.get_template("snippet.md").render(**values)
+    return ENVIRONMENT.get_template("snippet.md").render(task=task, source=source, prompt=prompt, answering=answering)
 
 
 def about(task: Task) -> str:
@@ -195,7 +189,7 @@ def _decoder_tokens(task: DecoderTask) -> Examples:
 def draw_ids(task: Any, coupling: str | CouplingRule, window: Window | None = None, as_columns: bool = False) -> str:
     """The example's tokens over their position ids by a coupling rule, one line for each level, as an indented block.
 
-    There is an example of each part of the task.
+    There is an example of each part of the task. A level at which no token has an id is left out.
 
     Args:
         window: the relations that a model sees (see `pair_maps`); a last line then marks by `^` what one token of the
@@ -208,8 +202,9 @@ def draw_ids(task: Any, coupling: str | CouplingRule, window: Window | None = No
     tokens, first = examples.tokens[0][examples.tokens[0] != PAD], int(examples.query_lengths[0])
     query = torch.from_numpy(tokens[:first].astype(np.int64)).unsqueeze(0)
     levels = plan_position_ids(coupling, query, len(tokens))[0]
-    columns = [[task.tokens[token], *map(str, ids)] for token, ids in zip(tokens, levels.T.tolist(), strict=True)]
-    numbered = [f"ids_{level}" if as_columns else f"level {level + 1}" for level in range(len(levels))]
+    used = [level for level in range(len(levels)) if levels[level].any()]
+    columns = [[task.tokens[token], *map(str, ids)] for token, ids in zip(tokens, levels[used].T.tolist(), strict=True)]
+    numbered = [f"ids_{level}" if as_columns else f"level {level + 1}" for level in used]
     names = ["tokens", *(["ids"] if len(levels) == 1 else numbered)]
     if window is None:
         return _draw(columns, names)
