@@ -531,7 +531,7 @@ def count_refuted(study: Study, variant: str) -> int:
 
 
 def claims_blocks() -> dict[str, str]:
-    """Return the tables of CLAIMS.md and of the pages of papers by the name of their block."""
+    """Return the tables of CLAIMS.md and PAPERS.md by the name of their block."""
     papers = {name: load_claims(name) for name in PAPERS}
     judged = {name: {claim: judge(claim, paper) for claim in paper.claims} for name, paper in papers.items()}
     blocks = {

@@ -52,15 +52,10 @@ PAGES = [
         "COMPARISONS",
         "ENCODERS",
         "CLAIMS",
-        "POSITION_COUPLING",
-        "STRUCTURAL_SYMMETRY",
-        "FOLLOW_UP",
-        "CHOMSKY",
+        "PAPERS",
         "FUNCTIONS",
-        "RULES",
         "STRUCTURE",
         "FAMILIES",
-        "OWN_ENCODING",
         "PROOF",
     )
 ]
@@ -68,7 +63,7 @@ README = HUB_CARDS.parent / "README.md"
 FOLDER = HUB_CARDS / "results"
 
 OWN = FOLDER / "own"
-"""What the command of OWN_ENCODING.md writes into `results` in its folder."""
+"""What the command of COMPARISONS.md writes into `results` in its folder."""
 
 RECIPES = ("addition", "addition-short", "certified", "multiplication-2", "addition-absolute", "baselines")
 """Studies whose variants are recipes, without changes."""
@@ -80,9 +75,9 @@ def read_rows(folder: str) -> list[Row]:
 
 
 def own_study() -> Study:
-    """Return the study that OWN_ENCODING.md shows, with the encoding that it shows."""
+    """Return the study that COMPARISONS.md shows, with the encoding that it shows."""
     shown = re.findall(
-        r"<!-- (\S+) -->\n```\w+\n(.*?)```", (HUB_CARDS / "OWN_ENCODING.md").read_text("utf-8"), flags=re.DOTALL
+        r"<!-- (\S+) -->\n```\w+\n(.*?)```", (HUB_CARDS / "COMPARISONS.md").read_text("utf-8"), flags=re.DOTALL
     )
     with TemporaryDirectory() as folder:
         for name, text in shown:
@@ -95,10 +90,10 @@ def own_study() -> Study:
 
 
 def own_block() -> str:
-    """What the study of OWN_ENCODING.md found: its table and its picture; nothing before the study has been run."""
+    """What the study of COMPARISONS.md found: its table and its picture; nothing before the study has been run."""
     if not (OWN / RESULTS_FILE).exists():
         return ""
-    picture = f"![Exact match by digits of the encodings of this page](results/{OWN.name}/{PLOT_FILE})"
+    picture = f"![Exact match by digits of the encodings of this section](results/{OWN.name}/{PLOT_FILE})"
     return f"What it found, in seconds beside other work:\n\n{study_block(own_study(), OWN)}\n{picture}"
 
 

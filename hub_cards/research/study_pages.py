@@ -47,8 +47,8 @@ FITS = 0.95
 CERTIFICATES = Path("certificates", CERTIFICATES_FILE)
 """In the results of a study whose runs end with a certificate, or whose file evaluates `certificates: {certify: true}`."""
 
-VERDICT_STUDIES = ("addition-absolute", "worst-tables", "worst-practice", "proved-lengths")
-"""Studies whose models are listed with what is proved, what is refuted and what is only sampled of them."""
+VERDICT_STUDIES = ("addition-absolute", "worst-tables", "worst-practice")
+"""Studies whose models are listed with what is refuted and what is only sampled of them; `proofs_block` lists others."""
 
 SEARCH = "search"
 """The name under which a study evaluates `--worst`."""
