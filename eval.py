@@ -3,8 +3,8 @@
 The story, from top to bottom: options, loading, then one of three acts: answer a question, prove, or measure.
 """
 
-# First of all: imports take seconds.
-from longhand.hub_cards.starting import all_is_imported
+# First of all: imports take seconds, and torch reads once how threads wait.
+from longhand.hub_cards.starting import all_is_imported, use_helpful_threads
 
 # isort: split
 import argparse
@@ -17,14 +17,9 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import chain, product
 from pathlib import Path
 
-# Before what imports torch, which reads once how threads wait.
-from longhand.hub_cards.threads import use_helpful_threads
-
-# isort: split
 import torch
 from transformers.utils import logging
 
-from longhand.data.batches import check_lengths
 from longhand.data.proofs.check import CannotCertify, check_in_precision, coverings
 from longhand.data.tasks.plugins import add_plugin_option, load_plugin
 from longhand.data.tasks.registry import build_task, find_task
@@ -470,6 +465,8 @@ def certify(checkpoints: list[Checkpoint], options: Options, folder: Path | None
             raise ValueError(f"{checkpoint.name}: {error}{removed}{advice}") from error
         check_certifiable(checkpoint)
         if options.lengths is not None:
+            from longhand.data.batches import check_lengths
+
             sizes = [checkpoint.task.operand_lengths(length) for length in options.lengths]
             check_lengths(model, checkpoint.task, sizes)
     folder = folder or output_folder(options)
@@ -600,6 +597,8 @@ def operand_lengths(checkpoints: list[Checkpoint], options: Options) -> dict[Tas
     Raises:
         ValueError: the checkpoints are of several tasks, cannot take the lengths or cannot decode so.
     """
+    from longhand.data.batches import check_lengths
+
     first, *others = checkpoints
     if different := [checkpoint.name for checkpoint in others if checkpoint.task.name != first.task.name]:
         raise ValueError(f"one table holds one task: {first.name} was made for {first.task.name!r}, {different[0]} was not")

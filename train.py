@@ -1,7 +1,7 @@
 """Train a model by a recipe, certify and evaluate it, write its folder and its card, and push it."""
 
-# First of all: imports take seconds.
-from longhand.hub_cards.starting import all_is_imported
+# First of all: imports take seconds, and torch reads once how threads wait.
+from longhand.hub_cards.starting import all_is_imported, use_helpful_threads
 
 # isort: split
 import os
@@ -13,10 +13,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-# Before what imports torch, which reads once how threads wait.
-from longhand.hub_cards.threads import use_helpful_threads
-
-# isort: split
 import torch
 from huggingface_hub import HfApi
 from safetensors import SafetensorError

@@ -21,7 +21,7 @@ def names_on_demand(
     """
 
     def public_names() -> list[str]:
-        more = [name for name in vars(import_module(source)) if not name.startswith("_")] if source else []
+        more = import_module(source).__all__ if source else []
         return sorted({*places, *more})
 
     def get(name: str) -> object:

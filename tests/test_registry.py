@@ -1,5 +1,7 @@
 """The registry of tasks: one name, one task; a recipe becomes a task or an error that says what is legal."""
 
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -7,10 +9,22 @@ import pytest
 
 from longhand import data
 from longhand.data import TASKS, Addition, Copy, build_task, register_task, task_from_recipe
+from longhand.data.tasks.registry import TASK_PLACES
 
 
 def test_every_registered_task_is_exported():
     assert all(getattr(data, kind.__name__) is kind for kind in TASKS.values())
+
+
+def test_places_of_tasks_are_where_they_are_registered():
+    found = {name: f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}" for name, kind in TASKS.items()}
+    assert found == TASK_PLACES
+
+
+def test_a_task_is_imported_when_it_is_asked_for():
+    asked = "from longhand.data.tasks.registry import TASKS; import sys; list(TASKS); name = 'longhand.data.tasks.strings'; "
+    asked += "assert TASKS.module_of('copy') == name not in sys.modules; TASKS['copy']; assert name in sys.modules"
+    subprocess.run([sys.executable, "-c", asked], check=True)
 
 
 def test_a_taken_name_is_refused_and_a_class_may_replace_itself():

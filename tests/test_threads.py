@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from longhand.hub_cards.threads import PARAMETERS_OF_A_THREAD, SET_BY_USERS, helpful_threads, use_helpful_threads
+from longhand.hub_cards.starting import PARAMETERS_OF_A_THREAD, SET_BY_USERS, helpful_threads, use_helpful_threads
 
 SEEN_BY_TORCH = """
 import os, sys

@@ -9,9 +9,7 @@ from longhand.data.learning.machines import MOST_STATES, Machine
 from longhand.data.learning.questions.functions import Refused
 from longhand.data.learning.questions.words import Words
 from longhand.data.machines.table import pairs_of
-from longhand.data.tasks.column_task import ColumnTask, column_passes, task_class
-from longhand.data.tasks.settling_columns import SETTLING
-from longhand.data.tasks.written_states import STATES
+from longhand.data.tasks.column_task import SETTLING, STATES, ColumnTask, column_passes, task_class
 from longhand.modeling.transducer import RESERVED, Pass, Transducer
 
 SYMBOLS = DIGITS + DIGITS[10:].upper() + "".join(map(chr, range(0x100, 0x200)))

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from longhand.data.proofs.certificate import check_thoroughly as check_thoroughly
     from longhand.data.proofs.certificate import find_difference as find_difference
     from longhand.data.proofs.certificate import hash_weights as hash_weights
-    from longhand.data.proofs.check import LARGEST_RATIO as LARGEST_RATIO
     from longhand.data.proofs.check import ROUNDING_FACTOR as ROUNDING_FACTOR
     from longhand.data.proofs.check import CannotCertify as CannotCertify
     from longhand.data.proofs.check import Check as Check
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from longhand.data.proofs.check import coverings as coverings
     from longhand.data.proofs.lengths.up_to_length import LengthProver as LengthProver
     from longhand.data.proofs.lengths.up_to_length import LengthVerdict as LengthVerdict
+    from longhand.data.proofs.provable import LARGEST_RATIO as LARGEST_RATIO
 else:
     # Type checkers see the imports above instead.
     __getattr__, __dir__ = names_on_demand(
@@ -29,7 +29,7 @@ else:
             "Certificate": "longhand.data.proofs.certificate",
             "Check": "longhand.data.proofs.check",
             "Failure": "longhand.data.proofs.check",
-            "LARGEST_RATIO": "longhand.data.proofs.check",
+            "LARGEST_RATIO": "longhand.data.proofs.provable",
             "LengthProver": "longhand.data.proofs.lengths.up_to_length",
             "LengthVerdict": "longhand.data.proofs.lengths.up_to_length",
             "ROUNDING_FACTOR": "longhand.data.proofs.check",

@@ -19,7 +19,6 @@ from transformers import PreTrainedModel
 
 from longhand.data.families import DECODER
 from longhand.data.proofs.check import ROUNDING_FACTOR, CannotCertify, Check, Failure, check_neighbourhoods, coverings
-from longhand.data.proofs.provable import provable
 from longhand.data.splits import make_generator
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.task import Task
@@ -258,6 +257,8 @@ def _conclude(check: Check, model: PreTrainedModel, task: Task) -> Certificate:
 
 def _limits(model: PreTrainedModel, task: Task) -> dict[str, int]:
     """The largest sizes that the code takes."""
+    from longhand.data.proofs.provable import provable
+
     limits = provable(task).largest_sizes(model)
     longest = longest_operands(task, limits) if len(task.parts) == 1 else None
     return limits if longest is None else limits | {"length": longest}

@@ -19,8 +19,6 @@ from transformers import PreTrainedModel
 
 from longhand.data.machines.columns import MOST_NEIGHBOURHOODS
 from longhand.data.machines.covering import Covering, Listed, Practice
-from longhand.data.proofs.provable import provable
-from longhand.data.proofs.windows.rounding import CLEAR
 from longhand.data.tasks.task import Task
 from longhand.modeling.inputs import read_format
 from longhand.modeling.transducer import table_of
@@ -28,9 +26,6 @@ from longhand.modeling.vocabulary import TOKENS, UNKNOWN
 
 ROUNDING_FACTOR = 10
 """How many times every lead must exceed the bound of its rounding error, for a certificate."""
-
-LARGEST_RATIO = CLEAR
-"""The largest quotient of a lead and its bound that can be asked for; above it, bounds are only as fine as is needed."""
 
 FAILURES_SHOWN = 10
 
@@ -150,6 +145,8 @@ def covering(model: PreTrainedModel, task: Task) -> Covering:
         CannotCertify: the model has no window, does not end where the task ends, or has a part whose rounding has no bound;
             or its neighbourhoods are unknown, too many, or too small to decide the answer.
     """
+    from longhand.data.proofs.provable import provable
+
     try:
         provable(task).check_certifiable(task, model)
         layers, (window, first) = model.config.num_hidden_layers, provable(task).own_window(task, model)
@@ -217,6 +214,8 @@ def _check_part(model: PreTrainedModel, task: Task, thorough: bool, enough: floa
                     if thorough:
                         parts += _by_lead(batch, leads)
             if thorough and check.wrong == 0:
+                from longhand.data.proofs.provable import provable
+
                 network = provable(task).network(model)
                 check.bound = 0.0
                 check.ratio = math.inf

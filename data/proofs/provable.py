@@ -7,11 +7,15 @@ from transformers import PreTrainedModel
 
 from longhand.data.families import DECODER
 from longhand.data.proofs.windows.networks import DecoderRounding, EncoderRounding, NetworkRounding
+from longhand.data.proofs.windows.rounding import CLEAR
 from longhand.data.tasks.task import Task
 from longhand.modeling import CoupledGPTConfig, PairwiseBertConfig
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.relations import MOST_TOKENS, Window, largest_neighbour_id
 from longhand.modeling.settling import MOST_TOKENS as MOST_SETTLING_TOKENS
+
+LARGEST_RATIO = CLEAR
+"""The largest quotient of a lead and its bound that can be asked for; above it, bounds are only as fine as is needed."""
 
 
 class Provable(ABC):

@@ -13,7 +13,6 @@ from longhand.data.digits import add_digits, extend_digits, number_lengths
 from longhand.data.formatting import check_longest, lay_out, pad_beyond
 from longhand.data.lengths import LongestOperandLengths
 from longhand.data.machines.columns import ABSENT, ENDING, Columns, Graph, Number, Rows, TextLayout, by_column, grow
-from longhand.data.tasks.complexity import cascade_lengths
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import NUMBER, NUMBER_ONES_FIRST, ONES_FIRST, AnswerReader
 from longhand.data.tasks.registry import register_task
@@ -117,6 +116,8 @@ class Addition(LongestOperandLengths, DecoderTask):
         return extend_digits(generator, digits, max_length)
 
     def extra_columns(self, digits):
+        from longhand.data.tasks.complexity import cascade_lengths
+
         return {"longest_cascade": pa.array(cascade_lengths(digits[:, 0], digits[:, 1]).astype(np.int32))}
 
 

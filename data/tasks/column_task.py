@@ -35,13 +35,16 @@ from longhand.data.machines.table import step_of, tabulate
 from longhand.data.machines.windows import columns_needed, guessed_passes, rows_of, runs_of, with_windows, words_over
 from longhand.data.splits import PARTITIONED_DIGITS, SPLITS, make_generator
 from longhand.data.tasks.decoder_task import DecoderTask, texts_of
-from longhand.data.tasks.domain import lengths_of_domain, near_domain, texts_of_domain
 from longhand.data.tasks.reader import AnswerReader
 from longhand.modeling.transducer import Pass, Transducer, read_transducer, table_of
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER
 
 TABLES = "longhand_tables"
 """Module of the tasks that were made from the table of a configuration."""
+
+SETTLING, STATES = "settling_", "states_of_"
+"""Begin the names of tasks that derive from a column task, see `settling_columns.py` and `written_states.py`; the name of
+the column task follows."""
 
 _ARGUMENT = f"{SEARCHED} The transducer is the table in the field `transducer`: the model computes what it says."
 
@@ -171,7 +174,7 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
 
     @property
     def example_question(self) -> str:
-        if self.domain and (texts := texts_of_domain(self.domain, self.alphabet)):
+        if texts := self._domain_texts:
             return self.sign.join([texts[0]] * self.operands)
         generator = make_generator("question", self.name)
         lengths = np.full((1, self.operands), 2)
@@ -200,14 +203,25 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         """The regular expression of the texts that a function takes whose machine was found; empty if there is none."""
         return (self.learned or {}).get(DOMAIN, "")
 
+    @property
+    def _domain_texts(self) -> tuple[str, ...]:
+        """Texts of the domain over the alphabet; none without a domain."""
+        if not self.domain:
+            return ()
+        from longhand.data.tasks.domain import texts_of_domain
+
+        return texts_of_domain(self.domain, self.alphabet)
+
     def draw_operands(self, generator, lengths):
         return uniform_words(generator, lengths, len(self.alphabet))
 
     def draw(self, generator, lengths, split):
         """As `Task.draw`; what tests a rule is mostly drawn from its domain, or close to that."""
         digits = super().draw(generator, lengths, split)
-        if split == "train" or not self.domain or not texts_of_domain(self.domain, self.alphabet):
+        if split == "train" or not self._domain_texts:
             return digits
+        from longhand.data.tasks.domain import near_domain
+
         rows = np.flatnonzero(generator.random(len(digits)) < NEAR_DOMAIN)
         for _ in range(MOST_REDRAWN):
             near = near_domain(generator, len(rows), *digits.shape[1:], self.domain, self.alphabet)
@@ -366,6 +380,8 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         suggested: dict[str, object] = {"max_length": self.trained_length, "num_attention_heads": heads}
         if not self.domain:
             return suggested
+        from longhand.data.tasks.domain import lengths_of_domain
+
         lengths = lengths_of_domain(self.domain, self.alphabet, DOMAIN_LENGTHS)
         tested = sorted({*lengths, BEYOND_DOMAIN})
         return suggested | {"validation_lengths": sorted({*lengths[-1:], BEYOND_DOMAIN}), "test_lengths": tested}

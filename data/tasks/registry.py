@@ -1,22 +1,92 @@
 """The registry of tasks."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import fields
+from importlib import import_module
 from typing import Any, cast
 
 from transformers import PreTrainedTokenizerFast
 
-from longhand.data.tasks.column_task import TABLES, ColumnTask, task_of_table
-from longhand.data.tasks.settling_columns import SETTLING, settling_task
+from longhand.data.tasks.column_task import SETTLING, STATES, TABLES, ColumnTask, task_of_table
 from longhand.data.tasks.task import Task
-from longhand.data.tasks.written_states import STATES, task_with_states
 from longhand.data.tokenization import build_decoder_tokenizer
 from longhand.modeling.registry import check_free, pickled_with
 from longhand.modeling.transducer import table_of
 from longhand.modeling.vocabulary import BOS, TOKENS
 
-TASKS: dict[str, type[Task]] = {}
+TASK_PLACES = {
+    "addition": "addition.Addition",
+    "index_hinted_addition": "addition.IndexHintedAddition",
+    "multi_operand_addition": "addition.MultiOperandAddition",
+    "addition_scratchpad": "addition_scratchpad.AdditionScratchpad",
+    "even_pairs": "chomsky.EvenPairs",
+    "cycle_navigation": "chomsky.CycleNavigation",
+    "modular_arithmetic": "chomsky.ModularArithmetic",
+    "duplicate_string": "chomsky.DuplicateString",
+    "odds_first": "chomsky.OddsFirst",
+    "missing_duplicate": "chomsky.MissingDuplicate",
+    "encoder_addition": "encoder_addition.EncoderAddition",
+    "encoder_multiplication": "encoder_multiplication.EncoderMultiplication",
+    "multiplication_scratchpad": "multiplication_scratchpad.MultiplicationScratchpad",
+    "subtraction": "subtraction.Subtraction",
+    "signed_subtraction": "subtraction.SignedSubtraction",
+    "calculator": "composite.Calculator",
+    "encoder_calculator": "composite.EncoderCalculator",
+    "division": "division.Division",
+    "encoder_multiplication_grid": "encoder_multiplication_grid.EncoderMultiplicationGrid",
+    "minesweeper": "minesweeper.Minesweeper",
+    "multiplication": "multiplication.Multiplication",
+    "base_addition": "numbers_by_columns.BaseAddition",
+    "plus_one": "numbers_by_columns.PlusOne",
+    "constant_multiplication": "numbers_by_columns.ConstantMultiplication",
+    "remainder": "numbers_by_columns.Remainder",
+    "digit_sum": "numbers_by_columns.DigitSum",
+    "comparison": "numbers_by_columns.Comparison",
+    "larger_number": "numbers_by_columns.LargerNumber",
+    "bitwise": "numbers_by_columns.Bitwise",
+    "gray_code": "numbers_by_columns.GrayCode",
+    "copy": "strings.Copy",
+    "reverse": "strings.Reverse",
+    "parity": "strings.Parity",
+}
+"""Files and classes of the tasks of this package, by the name of the task."""
+
+
+class Tasks(MutableMapping[str, type[Task]]):
+    """Tasks by name. The file of a task of this package is imported when the task is asked for."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, type[Task] | None] = dict.fromkeys(TASK_PLACES)
+
+    def module_of(self, name: str) -> str | None:
+        """The name of the module that defines a task; None if there is no such task. Nothing is imported."""
+        if name not in self._kinds:
+            return None
+        kind = self._kinds[name]
+        return f"{__package__}.{TASK_PLACES[name].partition('.')[0]}" if kind is None else kind.__module__
+
+    def __getitem__(self, name: str) -> type[Task]:
+        if self._kinds[name] is None:
+            import_module(str(self.module_of(name)))
+        kind = self._kinds[name]
+        assert kind is not None, "its file registers it"
+        return kind
+
+    def __setitem__(self, name: str, kind: type[Task]) -> None:
+        self._kinds[name] = kind
+
+    def __delitem__(self, name: str) -> None:
+        del self._kinds[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kinds)
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+
+TASKS = Tasks()
 """All tasks by name. `find_task` knows a column task by `settling_` and its name too, the task of a settling encoder, and by
 `states_of_` and its name, the task that writes its states."""
 
@@ -27,11 +97,17 @@ def task_named(name: object) -> type[Task] | None:
         return None
     if name in TASKS:
         return TASKS[name]
-    for prefix, derived in ((SETTLING, settling_task), (STATES, task_with_states)):
-        kind = TASKS.get(name.removeprefix(prefix))
-        if name.startswith(prefix) and kind is not None and issubclass(kind, ColumnTask):
-            return derived(kind)
-    return None
+    prefix = next((prefix for prefix in (SETTLING, STATES) if name.startswith(prefix)), "")
+    kind = TASKS.get(name.removeprefix(prefix))
+    if not prefix or kind is None or not issubclass(kind, ColumnTask):
+        return None
+    if prefix == STATES:
+        from longhand.data.tasks.written_states import task_with_states
+
+        return task_with_states(kind)
+    from longhand.data.tasks.settling_columns import settling_task
+
+    return settling_task(kind)
 
 
 def register_task(task: type[Task]) -> type[Task]:
@@ -40,7 +116,8 @@ def register_task(task: type[Task]) -> type[Task]:
     Raises:
         ValueError: another task has the name.
     """
-    check_free("task", task.name, task, task_named(task.name))
+    if TASKS.module_of(task.name) != task.__module__:
+        check_free("task", task.name, task, task_named(task.name))
     TASKS[task.name] = task
     cast(Any, task).__reduce_ex__ = _reduce
     return task

@@ -10,15 +10,12 @@ from longhand.data.families import ENCODER
 from longhand.data.formatting import LabelledTokens, check_longest
 from longhand.data.machines.covering import SEARCHED, CoveringCases, agree, hide_labels
 from longhand.data.machines.sights import number_rows
-from longhand.data.tasks.column_task import ColumnTask
+from longhand.data.tasks.column_task import SETTLING, ColumnTask
 from longhand.data.tasks.encoder_task import KNOWN_OR_NOT
 from longhand.modeling.encoder_maps import COLUMNS
 from longhand.modeling.settling import NO_STATE
 from longhand.modeling.transducer import OWN_RELATIONS
 from longhand.modeling.vocabulary import EQUALS, GREATER
-
-SETTLING = "settling_"
-"""Begins the names of these tasks; the name of the column task follows."""
 
 _IDEAL = (
     "In an ideal pass a label becomes the right one if it is the same in every run of the transducer in which the token "

@@ -11,11 +11,8 @@ from string import ascii_lowercase, ascii_uppercase
 
 from longhand.data.machines.states import Layout, Reason, chosen_layout
 from longhand.data.machines.table import pairs_of, step_of
-from longhand.data.tasks.column_task import ColumnPass, ColumnTask, tables_of
+from longhand.data.tasks.column_task import STATES, ColumnPass, ColumnTask, tables_of
 from longhand.modeling.transducer import MOST_SYMBOLS, RESERVED
-
-STATES = "states_of_"
-"""Begins the names of these tasks; the name of the column task follows."""
 
 
 class WrittenStates(ColumnTask):

@@ -14,13 +14,11 @@ from transformers.trainer_utils import IntervalStrategy
 
 from longhand.data.families import PositionArguments
 from longhand.data.formatting import Batch
-from longhand.data.tasks.column_task import MEANING, ColumnTask
+from longhand.data.tasks.column_task import MEANING, SETTLING, STATES, ColumnTask
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.plugins import PACKAGE, Plugin, load_plugin, require_plugins
 from longhand.data.tasks.registry import TASKS, find_task, task_named
-from longhand.data.tasks.settling_columns import SETTLING
 from longhand.data.tasks.task import Task
-from longhand.data.tasks.written_states import STATES, own_layout
 from longhand.hub_cards.commands import one_line
 from longhand.hub_cards.recipes import Recipe, is_repository, know_table, learned_facts, load_recipe
 from longhand.hub_cards.training.encodings import encoding_faults, fit_encoding, hint
@@ -238,6 +236,8 @@ def own_subject(asked: Asked, source: Source) -> Subject | None:
     kind, states = find_task(own), asked.write_states
     test_by_examples(kind, asked.learning)
     if states is None and issubclass(kind, ColumnTask):
+        from longhand.data.tasks.written_states import own_layout
+
         states = own_layout(kind).states
     subject = Subject(own, own, source.description, source.facts)
     return subject.with_states() if states else subject
@@ -385,7 +385,7 @@ def _own_column_task(recipe: Recipe, plugins: list[Plugin]) -> str | None:
     if kind is None or not issubclass(kind, ColumnTask):
         return None
     modules = [f"{PACKAGE}.{Path(plugin.name).stem}" for plugin in plugins]
-    own = [own for own, task in TASKS.items() if task.__module__ in modules and issubclass(task, ColumnTask)]
+    own = [own for own in TASKS if TASKS.module_of(own) in modules and issubclass(TASKS[own], ColumnTask)]
     prefix = next((prefix for prefix in (SETTLING, STATES) if name.startswith(prefix)), "")
     return prefix + own[0] if len(own) == 1 else None
 

@@ -18,7 +18,8 @@ from transformers import HfArgumentParser, TrainingArguments
 from transformers.hf_argparser import string_to_bool
 from transformers.utils.chat_template_utils import parse_google_format_docstring
 
-from longhand.data.proofs.check import LARGEST_RATIO, ROUNDING_FACTOR
+from longhand.data.proofs.check import ROUNDING_FACTOR
+from longhand.data.proofs.provable import LARGEST_RATIO
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.commands import NumbersAction, OneLineParser, numbers_of
 from longhand.hub_cards.training.launcher import DIVIDING_ARGUMENTS, refuse_dividing

@@ -28,8 +28,8 @@ from longhand import train
 from longhand.data import ColumnPass, ColumnTask, register_task
 from longhand.data.machines import columns, sights, windows
 from longhand.data.proofs import certify
-from longhand.data.tasks.column_task import tables_of
-from longhand.data.tasks.written_states import STATES, layout_of, task_with_states
+from longhand.data.tasks.column_task import STATES, tables_of
+from longhand.data.tasks.written_states import layout_of, task_with_states
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.run_folder import read_given_up
 from longhand.hub_cards.training.trainer import WRONG

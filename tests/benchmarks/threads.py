@@ -2,7 +2,7 @@
 
 python tests/benchmarks/threads.py --output hub_cards/results/threads.jsonl
 
-The rule of `hub_cards/threads.py` takes a thread for each so many parameters. It fits if more threads than it takes save
+The rule of `hub_cards/starting.py` takes a thread for each so many parameters. It fits if more threads than it takes save
 less than a tenth of the time, in every row. Steps take turns, and the least of the rounds counts. Rows come twice: with
 the machine as it is, and beside processes of this benchmark that compute without pause, one for each processor. Each row
 says how many processes the machine ran on average in the minute before. On a quiet machine, that is 1 in the first rows.
@@ -19,7 +19,7 @@ from multiprocessing import Process
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from longhand.hub_cards.threads import helpful_threads
+from longhand.hub_cards.starting import helpful_threads
 
 # isort: split
 import torch
