@@ -28,9 +28,11 @@ from longhand.hub_cards.research.claims import (
     load_claims,
     variant_settings,
 )
+from longhand.hub_cards.research.papers import predicates
 from longhand.hub_cards.research.papers.costs import core_hours, gpu_minutes, gpu_speed
-from longhand.hub_cards.research.papers.predicates import PREDICATES, Evidence, NotRunError, is_higher
+from longhand.hub_cards.research.papers.predicates import Evidence, NotRunError, ask, is_higher
 from longhand.hub_cards.research.study import STUDIES_FOLDER, STUDY_RESULTS, WRITTEN, Study, list_studies, load_study
+from longhand.hub_cards.research.tables import as_frame
 from longhand.hub_cards.result_rows import RESULTS_FILE
 
 CLAIMS = [(claim, paper) for paper in map(load_claims, PAPERS) for claim in paper.claims]
@@ -58,13 +60,19 @@ def results(far=(1.0, 1.0, 1.0), near=(1.0, 0.5, 0.0), odd=(0.5, 0.5, 0.5), seed
     ]  # fmt: skip
 
 
+def evidence_of(rows, tests=None):
+    """The evidence of rows of the small study; without `tests`, the rows say what fits."""
+    return Evidence(as_frame(rows), STUDY, as_frame(rows if tests is None else tests))
+
+
 @pytest.fixture
 def judged(monkeypatch):
-    """The judgement of predicates over the results of the small study, beside a paper's run of such a size."""
+    """The judgement of expressions over the results of the small study, beside a paper's run of such a size."""
 
     def verdict(rows, *holds, paper=None, **more):
-        settings = {**variant_settings(STUDY, "far", []), "tested": 12, "seeds": 3, "test_samples": 2000, **(paper or {})}
-        monkeypatch.setattr(claims, "find_evidence", lambda claim, select: Evidence(rows, STUDY, rows))
+        settings = variant_settings(STUDY, "far", as_frame([]))
+        settings |= {"tested": 12, "seeds": 3, "test_samples": 2000, **(paper or {})}
+        monkeypatch.setattr(claims, "find_evidence", lambda claim, select: evidence_of(rows))
         monkeypatch.setattr(claims, "load_study", lambda name: STUDY)
         monkeypatch.setattr(claims, "paper_settings", lambda name, seeds: settings)
         return judge(Claim("Fig. 1", "It goes far.", list(holds), "tiny", paper="sums", **more), PAPER)
@@ -72,8 +80,8 @@ def judged(monkeypatch):
     return verdict
 
 
-FARTHER = {"reach": {"variant": "far", "beyond": ["near"]}}
-LOW = {"match": {"variant": "near", "size": 8, "at_least": 0.9}}
+FARTHER = 'reach("far") > reach("near")'
+LOW = 'match("near", at=8) >= 0.9'
 
 
 @pytest.mark.parametrize(("claim", "paper"), EVERY_CLAIM)
@@ -179,8 +187,9 @@ def results_of_the_papers_runs(monkeypatch):
                 file = Path(name, next((WRITTEN[option] for option in options if option in WRITTEN), RESULTS_FILE))
                 files[file] = [row for variant in options["variants"] for row in measured(variant, options, share)]
         folder = STUDY_RESULTS / PAPER_RUNS
+        frames = {file: as_frame(rows) for file, rows in files.items()}
         monkeypatch.setattr(
-            claims, "read_rows", lambda file: files[file.relative_to(folder)] if folder in file.parents else read(file)
+            claims, "read_rows", lambda file: frames[file.relative_to(folder)] if folder in file.parents else read(file)
         )
 
     return put
@@ -285,24 +294,19 @@ def test_what_was_learned_has_its_numbers_from_results(monkeypatch):
 
 
 @pytest.mark.parametrize(("lengths", "longest"), [([], 0), ([2, 3], 0), ([1, 2, 3], 3), ([3, 1, 2, 5], 3)])
-def test_all_lengths_are_proved_up_to_the_first_that_is_not(lengths, longest):
-    assert claims.longest_proved(lengths) == longest
+def test_all_lengths_are_proved_up_to_the_first_that_is_not(lengths, longest, monkeypatch):
+    rows = [{"length": length, "verdict": "proved"} for length in lengths] + [{"length": 4, "verdict": "open"}]
+    monkeypatch.setattr(predicates, "read_shipped_lengths", lambda: rows)
+    assert ask("proved()", evidence_of([])) == longest
 
 
 def test_runs_that_are_wrong_at_a_trained_length_of_two_digits_or_more_are_counted_once(monkeypatch):
-    study = load_study("proved-lengths")
-    _, longest = study.trained_sizes("1-10")
-    refuted = [
-        ("1-10-seed0", 1),
-        ("1-10-seed0", longest + 1),
-        ("1-10-seed1", 2),
-        ("1-10-seed1", longest),
-        ("1-10-worst-seed2", 2),
-    ]
-    rows = [{"model": model, "length": length, "verdict": "refuted"} for model, length in refuted]
-    rows.append({"model": "1-10-seed2", "length": 5, "verdict": "open"})
-    monkeypatch.setattr(claims, "read_lengths", lambda study: rows)
-    assert claims.count_refuted(study, "1-10") == 1
+    _, longest = STUDY.trained_sizes("far")
+    wrong = [("far-seed0", 1), ("far-seed0", longest + 1), ("far-seed1", 2), ("far-seed1", longest), ("near-seed2", 2)]
+    rows = [{"model": model, "length": length, "verdict": "refuted"} for model, length in wrong]
+    rows.append({"model": "far-seed2", "length": 3, "verdict": "open"})
+    monkeypatch.setattr(predicates, "read_lengths", lambda study: rows)
+    assert ask('refuted("far")', evidence_of([])) == 1
 
 
 def test_larger_runs_of_the_papers_cost_more():
@@ -323,46 +327,51 @@ def test_missing_rows_and_studies_are_not_run_yet(judged):
 
 
 def test_a_headline_of_fewer_than_three_seeds_is_not_decided(judged):
-    at_least = {"match": {"variant": "far", "size": 8, "at_least": 0.9}}
+    at_least = 'match("far", at=8) >= 0.9'
     assert judged(results(seeds=2), at_least, paper={"seeds": 1}).verdict == REPRODUCED
     assert judged(results(seeds=2), at_least, paper={"seeds": 1}, abstract=True).verdict == UNDECIDED
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters", "holds"),
+    ("expression", "holds"),
     [
-        ("not_fit", {"variants": ["odd"], "although": "far"}, None),  # below the paper's budget
-        ("not_fit", {"variants": ["near"], "although": "far"}, False),
-        ("reach", {"variant": "far", "at_least": 3}, True),
-        ("reach", {"variant": "far", "at_least": 4}, None),  # all that is tested is reached
-        ("reach", {"variant": "far", "at_most": 2}, False),
-        ("reach", {"variant": "near", "at_least": 2}, False),
-        ("reach", {"variant": "near", "at_most": 1}, True),
-        ("reach", {"variant": "near", "beyond": ["far"]}, None),  # the other may go farther than was tested
-        ("reach", {"variant": "near", "at_least": 1, "best": True}, False),  # all seeds are equal
-        ("match", {"variant": "near", "size": 8, "at_least": 0.5}, False),
-        ("match", {"variant": "far", "size": 8, "above": ["near"]}, True),
-        ("match", {"variant": "near", "size": 8, "above": ["far"]}, False),
-        ("match", {"variant": "far", "size": 4, "above": ["near"]}, None),
-        ("match", {"variant": "far", "size": 4, "above": ["odd"], "fitted": False}, True),
-        ("match", {"variant": "far", "size": [4, 8], "not_above": ["near"]}, False),
-        ("best", {"variant": "far", "than": ["near"], "sizes": [4, 8, 12]}, True),
-        ("keeps", {"variant": "near", "first": 4, "last": 12, "at_least": 0.1}, False),
-        ("steepest", {"variant": "near", "size": 8}, True),
-        ("value", {"where": {"model": "near", "length": 8}, "field": "exact_match", "at_least": 0.98}, False),
-        ("value", {"where": {"length": 8}, "field": "length_b", "at_least": 8, "every": True}, True),
-        (
-            "value",
-            {"where": {"model": "near", "length": 8}, "field": "exact_match", "below": {"model": "far", "length": 8}},
-            True,
-        ),
-        ("value", {"where": {"model": "far"}, "field": "length_b", "below": {"model": "near"}}, None),
+        ('fits_alone("far", "odd")', None),  # below the paper's budget
+        ('fits_alone("far", "near")', False),
+        ('reach("far") >= 3', True),
+        ('reach("far") >= 4', None),  # all that is tested is reached
+        ('reach("far") <= 2', False),
+        ('reach("near") >= 2', False),
+        ('reach("near") <= 1', True),
+        ('reach("near") > reach("far")', None),  # the other may go farther than was tested
+        ('best_reach("near") >= 1', False),  # all seeds are equal
+        ('match("near", at=8) >= 0.5', False),
+        ('within(match("near", at=8), 0.4, 0.5)', True),
+        ('within(match("near", at=[4, 8]), 0.4, 0.5)', False),
+        ('match("far", at=8) > match("near", at=8)', True),
+        ('match("near", at=8) > match("far", at=8)', False),
+        ('match("far", at=4) > match("near", at=4)', None),
+        ('match("far", at=4, fitted=False) > match("odd", at=4, fitted=False)', True),
+        ('match("far", at=[4, 8]) <= match("near", at=[4, 8])', False),
+        ('match("near", at=[4, 8]) <= match("far", at=[4, 8])', True),
+        ('best("far", "near", at=[4, 8, 12])', True),
+        ('kept("near", 4, 12) >= 0.1', False),
+        ('steepest("near", 8)', True),
+        ('steepest("near", 12)', False),
+        ('mean("exact_match", model="near", length=8) >= 0.98', False),
+        ('every("length_b", length=8) >= 8', True),
+        ('every("length_b", model="far") >= 8', False),
+        ('mean("exact_match", model="near", length=8) < mean("exact_match", model="far", length=8)', True),
+        ('mean("length_b", model="far") < mean("length_b", model="near")', None),
     ],
 )
-def test_a_predicate_holds_or_not_or_is_open(name, parameters, holds):
-    rows = results()
-    finding = PREDICATES[name](Evidence(rows, STUDY, rows), **parameters)
+def test_an_expression_holds_or_not_or_is_open(expression, holds):
+    finding = ask(expression, evidence_of(results()))
     assert finding.holds is holds and finding.found and finding.asked
+
+
+def test_matches_at_other_sizes_are_not_compared():
+    with pytest.raises(ValueError, match=r"\[4\].*\[8\]"):
+        ask('match("far", at=4) > match("near", at=8)', evidence_of(results()))
 
 
 def test_differences_of_seeds_count_by_their_ranks_and_of_fewer_by_their_problems():
@@ -372,9 +381,9 @@ def test_differences_of_seeds_count_by_their_ranks_and_of_fewer_by_their_problem
     assert is_higher(eight, [0.1, 0.2, 0.3, 0.3, 0.4, 0.4, 0.5, 0.65]), "one seed may be lower"
     for share, holds in ((0.75, None), (0.5, True)):
         rows = results(near=(1.0, share, 0), far=(1.0, 0.85, 0), seeds=1, problems=100)
-        assert PREDICATES["match"](Evidence(rows, STUDY, rows), variant="far", size=8, above=["near"]).holds is holds
+        assert ask('match("far", at=8) > match("near", at=8)', evidence_of(rows)).holds is holds
     rows = results(problems=1000)
-    assert PREDICATES["reach"](Evidence(rows, STUDY, rows), variant="near", at_least=2).holds is None, "few problems"
+    assert ask('reach("near") >= 2', evidence_of(rows)).holds is None, "few problems"
 
 
 def test_heads_must_be_two_and_strong():
@@ -382,11 +391,12 @@ def test_heads_must_be_two_and_strong():
         {"model": "far-seed0", "layer": 1, "head": head, "same_id": same, "id_below": below}
         for head, same, below in ((1, 0.1, 0.7), (2, 0.6, 0.2))
     ]
-    ask = {"variant": "far", "fields": ["same_id", "id_below"]}
-    evidence = Evidence(rows, STUDY, results())
-    assert PREDICATES["heads"](evidence, **ask, at_least=0.5).holds
-    assert not PREDICATES["heads"](evidence, **ask, at_least=0.65).holds
+
+    def holds(rows, least):
+        return ask(f'heads("far", "same_id", "id_below") >= {least}', evidence_of(rows, results())).holds
+
+    assert holds(rows, 0.5) and not holds(rows, 0.65)
     weaker = [{**row, "model": f"far-seed{seed}", "same_id": 0.3} for row in rows for seed in (1, 2)]
-    assert not PREDICATES["heads"](Evidence([*rows, *weaker], STUDY, results()), **ask, at_least=0.5).holds
+    assert not holds([*rows, *weaker], 0.5)
     rows[0]["same_id"] = 0.8
-    assert not PREDICATES["heads"](evidence, **ask, at_least=0.5).holds
+    assert not holds(rows, 0.5)

@@ -8,7 +8,7 @@ A file of claims holds the `title` of a paper, the number of `seeds` of its runs
     abstract: true if the abstract makes it; such claims stand first
     study: the study whose runs decide it, or
     rows: the results file that does, below hub_cards; with a study, another file of its results than exact match by size
-    holds: the predicates that must all hold (papers/predicates.py), with their parameters; none if a test alone decides
+    holds: the expressions that must all hold (papers/predicates.py); none if a test alone decides
     paper: the paper's own run, a variant of the study `paper-scale`; or such a variant for each variant of the study. The
         variants of `paper-scale` are the paper's own
     exact: the test that shows the claim, or its opposite, whatever the scale
@@ -27,43 +27,31 @@ of the study `paper-scale`. A variant may differ in its sizes and budget, in the
 `settings.yaml` says which are which.
 """
 
-import itertools
-import re
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from statistics import mean, median
-from typing import Any
+
+from pandas import DataFrame
 
 from longhand.hub_cards.recipes import Recipe, read_settings
 from longhand.hub_cards.research.papers.costs import PAPER_RUNS, core_hours, gpu_minutes
 from longhand.hub_cards.research.papers.predicates import (
     ENOUGH_SEEDS,
-    PREDICATES,
     Evidence,
     NotFittedError,
     NotRunError,
+    ask,
     names,
-    read_field,
+    texts_of,
 )
 from longhand.hub_cards.research.study import STUDY_RESULTS, Study, list_studies, load_study
-from longhand.hub_cards.research.study_pages import is_by_class, is_refuted, read_lengths, read_shipped_lengths
-from longhand.hub_cards.research.tables import render_table
-from longhand.hub_cards.result_rows import (
-    RESULTS_FILE,
-    Row,
-    best_rows,
-    by_class,
-    chosen_rows,
-    generalizable_length,
-    group_variants,
-    last_rows,
-    read_results,
-)
+from longhand.hub_cards.research.study_pages import by_class, is_by_class
+from longhand.hub_cards.research.tables import as_frame, chosen, last, render_table
+from longhand.hub_cards.result_rows import RESULTS_FILE, read_results
 
 PAPERS = ("position-coupling", "structural-symmetry", "scratchpads")
 """The files of claims, in the order of the page."""
@@ -99,7 +87,7 @@ class Claim:
 
     place: str
     says: str
-    holds: list[dict[str, Settings]]
+    holds: list[str]
     study: str = ""
     rows: str = ""
     abstract: bool = False
@@ -110,20 +98,15 @@ class Claim:
     also: list[Settings] = field(default_factory=list)
 
     @property
-    def predicates(self) -> list[tuple[str, Settings]]:
-        """The name and the parameters of every predicate."""
-        return [item for one in self.holds for item in one.items()]
-
-    @property
     def alternatives(self) -> list["Claim"]:
         """The claim as other studies judge it."""
         return [replace(self, **{"also": [], "note": "", **other}) for other in self.also]
 
     @property
     def variants(self) -> dict[str, str]:
-        """The variants of the study that the predicates name, each with the paper's run of it."""
-        words = set(re.findall(r"[\w-]+", str(self.predicates)))
-        named = [variant for variant in load_study(self.study).variants if variant in words] if self.study else []
+        """The variants of the study that the expressions name, each with the paper's run of it."""
+        texts = {text for expression in self.holds for text in texts_of(expression)}
+        named = [variant for variant in load_study(self.study).variants if variant in texts] if self.study else []
         if self.study == PAPER_RUNS:
             return {variant: variant for variant in named}
         paper = self.paper if isinstance(self.paper, dict) else dict.fromkeys(named, self.paper)
@@ -165,11 +148,11 @@ def load_claims(paper: str) -> Paper:
     return Paper(values["title"], values["seeds"], values["silent"], sorted(claims, key=lambda claim: not claim.abstract))
 
 
-Selection = Callable[[list[Row]], list[Row]]
-"""Returns the rows of the checkpoints that are judged: `chosen_rows` or `last_rows`."""
+Selection = Callable[[DataFrame], DataFrame]
+"""Returns the rows of the checkpoints that are judged: `chosen` or `last`."""
 
 
-def find_evidence(claim: Claim, select: Selection = last_rows) -> Evidence:
+def find_evidence(claim: Claim, select: Selection = last) -> Evidence:
     """Return the rows that decide a claim; of a study, problems of one length by their class.
 
     If other results than those of the tests were measured of one kind of checkpoint alone, they are those.
@@ -178,26 +161,26 @@ def find_evidence(claim: Claim, select: Selection = last_rows) -> Evidence:
         NotRunError: the rows are not there yet.
     """
     if not claim.study:
-        return Evidence(read_rows(HUB_CARDS / claim.rows) if claim.rows else [])
+        return Evidence(read_rows(HUB_CARDS / claim.rows) if claim.rows else as_frame([]))
     if claim.study not in list_studies():
         raise NotRunError(f"there is no study `{claim.study}` yet")
-    folder, named = STUDY_RESULTS / claim.study, claim.variants
+    study, folder, named = load_study(claim.study), STUDY_RESULTS / claim.study, claim.variants
 
-    def read(file: str) -> list[Row]:
+    def read(file: str) -> DataFrame:
         rows = read_rows(folder / file)
-        return [row for row in rows if row["model"].rpartition("-seed")[0] in named] if named else rows
+        return rows[rows["variant"].isin(named)] if named else rows
 
     tests = read(RESULTS_FILE)
     if not claim.rows:
-        return Evidence(select(tests), load_study(claim.study), select(tests))
+        return Evidence(select(tests), study, select(tests))
     measured = read(claim.rows)
-    rows = select(measured) or measured
+    rows = measured if select(measured).empty else select(measured)
     # What fits is said of the checkpoints that were measured.
-    tests = chosen_rows(tests) if best_rows(rows) else last_rows(tests)
-    return Evidence(by_class(rows) if is_by_class(rows) else rows, load_study(claim.study), tests)
+    tests = chosen(tests) if rows["is_best"].any() else last(tests)
+    return Evidence(by_class(rows) if is_by_class(rows) else rows, study, tests)
 
 
-def read_rows(file: Path) -> list[Row]:
+def read_rows(file: Path) -> DataFrame:
     """Return the rows of a results file.
 
     Raises:
@@ -205,11 +188,11 @@ def read_rows(file: Path) -> list[Row]:
     """
     if not file.exists():
         raise NotRunError(f"`{file.relative_to(HUB_CARDS)}` is not there yet")
-    return read_results(file)
+    return as_frame(read_results(file))
 
 
 def judge(claim: Claim, paper: Paper) -> Judgement:
-    """Return the verdict that a claim's predicates give.
+    """Return the verdict that a claim's expressions give.
 
     The study at the paper's scale decides if there is one; else an exact answer, if the claim's own study leaves it open.
     """
@@ -232,7 +215,7 @@ def judge(claim: Claim, paper: Paper) -> Judgement:
 
 def judge_once(claim: Claim, paper: Paper) -> Judgement:
     """Return the verdict of a claim by its own study alone, and that of its other checkpoints if it differs."""
-    selections: dict[str, Selection] = {"best": chosen_rows, "last": last_rows}
+    selections: dict[str, Selection] = {"best": chosen, "last": last}
     judged, beside = ("best", "last") if claim.study == PAPER_RUNS else ("last", "best")
     judgement, other = (judge_checkpoints(claim, paper, selections[name]) for name in (judged, beside))
     if NOT_RUN in (judgement.verdict, other.verdict) or other.verdict == judgement.verdict:
@@ -247,7 +230,7 @@ def judge_checkpoints(claim: Claim, paper: Paper, select: Selection) -> Judgemen
         evidence = find_evidence(claim, select)
         judgement = judge_scale(claim, paper, evidence)
         evidence = replace(evidence, at_scale=not judgement.smaller)
-        findings = [PREDICATES[name](evidence, **parameters) for name, parameters in claim.predicates]
+        findings = [ask(expression, evidence) for expression in claim.holds]
     except NotRunError as error:
         return Judgement(NOT_RUN, setting=f"`{claim.study or claim.rows}`", why=sentences(str(error), claim.note))
     except NotFittedError as error:
@@ -286,17 +269,17 @@ def changes_method(name: str, ours: object, paper: object) -> bool:
     return name in METHOD or (name == "attention_scale" and "log_length" in (ours, paper))
 
 
-def variant_settings(study: Study, variant: str, rows: list[Row]) -> Settings:
+def variant_settings(study: Study, variant: str, rows: DataFrame) -> Settings:
     """Return the arguments of a variant, with the largest tested size as `tested` and the fewest problems as `test_samples`.
 
     Args:
         rows: of the study, which say what was tested; without them, what is to be tested.
     """
     run = study.parse(variant)
-    own = group_variants(rows).get(variant, [])
-    values = {**run.recipe, "seeds": len({row["model"] for row in own}), "tested": max(run.data.test_lengths)}
-    if own:
-        values |= {"tested": max(row["length"] for row in own), "test_samples": min(row["num_samples"] for row in own)}
+    own = rows[rows["variant"] == variant]
+    values = {**run.recipe, "seeds": own["model"].nunique() if len(own) else 0, "tested": max(run.data.test_lengths)}
+    if len(own):
+        values |= {"tested": int(own["length"].max()), "test_samples": int(own["num_samples"].min())}
     # Repeated problems are counted again.
     values["training_problems"] = values["max_steps"] * values["batch_size"]
     values["distinct_problems"] = values["num_train_samples"] or values["training_problems"]
@@ -330,7 +313,7 @@ def clipping(values: Settings) -> list[int] | None:
 @cache
 def paper_settings(experiment: str, seeds: int) -> Settings:
     """Return the paper's settings of an experiment, a variant of `paper-scale`."""
-    return {**variant_settings(load_study(PAPER_RUNS), experiment, []), "seeds": seeds}
+    return {**variant_settings(load_study(PAPER_RUNS), experiment, as_frame([])), "seeds": seeds}
 
 
 def compare_sizes(ours: Settings, paper: Settings, silent: list[str]) -> dict[str, tuple[int, int]]:
@@ -485,49 +468,18 @@ def summary_table(papers: dict[str, dict[Claim, Judgement]]) -> str:
 def learned_lines() -> str:
     """Return what was learned as a list, with its numbers from the results files (`papers/learned.yaml`)."""
     lines = read_settings(CLAIMS_FOLDER / "learned.yaml")["lines"]
-    texts = (line["text"].format(*(learned_number(**one) for one in line["numbers"])) for line in lines)
+    texts = (line["text"].format(*(learned_number(**number) for number in line["numbers"])) for line in lines)
     return "".join(textwrap.fill(f"- {text}", 140, subsequent_indent="  ") + "\n" for text in texts)
 
 
-def learned_number(value: str = "", where: Settings | None = None, size: int = 0, **source: Any) -> float:
+def learned_number(number: str, **source: str) -> object:
     """Return a number of `learned.yaml`, whose head says what the fields mean.
 
     Raises:
         NotRunError: it is not among the results.
         NotFittedError: the variant does not fit its trained sizes.
     """
-    if source.pop("proved", False):
-        return longest_proved(row["length"] for row in read_shipped_lengths() if row["verdict"] == "proved")
-    if variant := source.pop("refuted", None):
-        return count_refuted(load_study(source["study"]), variant)
-    wanted = {name: source.pop(name) for name in ("reach", "match", "worst", "certified") if name in source}
-    if "certified" in wanted:
-        source["rows"] = "certificates/certificates.jsonl"
-    evidence = find_evidence(Claim(place="", says="", holds=[], **source))
-    if value:
-        return mean(read_field(row, value) for row in evidence.select(where or {}, fitted=False))
-    ((what, variant),) = wanted.items()
-    if what == "worst":
-        return evidence.worst(variant)
-    if what == "match":
-        return median(row["exact_match"] for row in evidence.at(variant, size))
-    if what == "reach":
-        return generalizable_length(evidence.runs(variant))
-    return sum(row["certified"] for row in evidence.select({"model": variant}, fitted=False))
-
-
-def longest_proved(lengths: Iterable[int]) -> int:
-    """Return the longest length up to which each one, from 1 on, is among these; 0 if 1 is not."""
-    known = set(lengths)
-    return next(length for length in itertools.count() if length + 1 not in known)
-
-
-def count_refuted(study: Study, variant: str) -> int:
-    """Return how many runs of a variant are known to be wrong at a trained length of two digits or more."""
-    shortest, longest = study.trained_sizes(variant)
-    rows = [row for row in read_lengths(study) if row["model"].rpartition("-seed")[0] == variant]
-    wrong = [row for row in rows if max(2, shortest) <= row["length"] <= longest and is_refuted(row)]
-    return len({row["model"] for row in wrong})
+    return ask(number, find_evidence(Claim(place="", says="", holds=[], **source)))
 
 
 def claims_blocks() -> dict[str, str]:

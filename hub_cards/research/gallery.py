@@ -19,7 +19,7 @@ from longhand.hub_cards.publishing.examples import ENVIRONMENT, about, count, ex
 from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, read_recipe
 from longhand.hub_cards.research.study import list_studies, load_study
 from longhand.hub_cards.research.study_pages import PROVED_TABLE, fitting, read_shipped_lengths, results_by_variant
-from longhand.hub_cards.research.tables import TableLine, fill_cells, render_table
+from longhand.hub_cards.research.tables import TableLine, as_frame, fill_cells, render_table
 from longhand.hub_cards.research.theories.answers import RESULTS as ANSWERS
 from longhand.hub_cards.result_rows import RESULTS_FILE, Row, read_results
 from longhand.hub_cards.training.arguments import parse_run
@@ -46,7 +46,7 @@ def reached() -> dict[str, str]:
             changed = set(run.arguments) - TESTING
             if variant not in variants or not changed <= {"max_steps"} or (changed and run.recipe in found):
                 continue
-            (fits,) = fitting(study, variants[variant]).itertuples()
+            (fits,) = fitting(study, as_frame(variants[variant])).itertuples()
             said = f"{fits.reach} ({count(fits.seeds, 'run')})"
             if proved := sum(row["certified"] for row in checks.get(variant, [])):
                 said = f"**every size, proved** ({proved} of {count(len(checks[variant]), 'run')})"

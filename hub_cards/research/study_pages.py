@@ -25,14 +25,12 @@ from longhand.hub_cards.evaluation.plots import (
     plot_results,
 )
 from longhand.hub_cards.research.study import STUDY_RESULTS, Study, load_study
-from longhand.hub_cards.research.tables import TABLES, TableLine, filled_table, render_table
+from longhand.hub_cards.research.tables import TABLES, TableLine, as_frame, filled_table, generalizable_length, render_table
 from longhand.hub_cards.result_rows import (
     CERTIFICATES_FILE,
     RESULTS_FILE,
     Row,
     best_rows,
-    by_class,
-    generalizable_length,
     group_by,
     group_variants,
     last_rows,
@@ -64,14 +62,7 @@ PROVED_TABLE = "addition-absolute-proved"
 """The shipped learned table whose certificate says which lengths are proved."""
 
 
-def as_frame(rows: Sequence[Row]) -> DataFrame:
-    """Return rows as a frame, with the `variant` and the number of the seed, `run`, of runs named VARIANT-seedN."""
-    frame = DataFrame(rows)
-    named = frame["model"].str.removesuffix("/best").str.rpartition("-seed")
-    return frame.assign(variant=named[0], run=named[2])
-
-
-def fitting(study: Study, rows: Sequence[Row]) -> DataFrame:
+def fitting(study: Study, rows: DataFrame) -> DataFrame:
     """Return how each tested variant of a study fits the sizes that it was trained on, in the order of the study.
 
     The index holds the variants. `match` is the lowest exact match at trained sizes, each the median over seeds, NaN if no
@@ -82,7 +73,7 @@ def fitting(study: Study, rows: Sequence[Row]) -> DataFrame:
         rows: exact match by size, of last checkpoints or of the best ones.
     """
     lines = {}
-    variants = dict(iter(as_frame(rows).groupby("variant"))) if rows else {}
+    variants = dict(iter(rows.groupby("variant")))
     for variant in (name for name in study.variants if name in variants):
         tests = variants[variant]
         trained = tests[tests["length"].between(*study.trained_sizes(variant))]
@@ -92,21 +83,21 @@ def fitting(study: Study, rows: Sequence[Row]) -> DataFrame:
             "match": match,
             "fit": int((by_seed >= FITS).sum()),
             "seeds": tests["model"].nunique(),
-            "reach": describe_reach(tests.to_dict("records")) if match >= FITS else NOT_FITTED,
+            "reach": describe_reach(tests) if match >= FITS else NOT_FITTED,
         }
     return DataFrame.from_dict(lines, orient="index", columns=["match", "fit", "seeds", "reach"])
 
 
 def unfitted(study: Study, rows: Sequence[Row]) -> list[str]:
     """Return the variants that were tested at trained sizes and do not fit them, so that no other size says anything."""
-    found = fitting(study, rows)
+    found = fitting(study, as_frame(rows))
     return list(found.index[found["match"] < FITS])
 
 
-def describe_reach(tests: Sequence[Row]) -> str:
+def describe_reach(tests: DataFrame) -> str:
     """Return the generalizable length of a run or a variant, with >= if nothing longer was tested."""
-    reached = generalizable_length(list(tests))
-    return f">= {reached}" if reached == max(row["length"] for row in tests) else str(reached)
+    reached = generalizable_length(tests)
+    return f">= {reached}" if reached == tests["length"].max() else str(reached)
 
 
 def describe_tests(rows: Sequence[Row], what: str) -> str:
@@ -200,13 +191,14 @@ def study_table(
         tests: rows that say what fits, if the rows are of another evaluation than the study's tests.
     """
     shown = last_rows(rows) or rows
-    classes, is_usual = is_by_class(shown), tests is None and measure == "exact_match"
+    frame, is_usual = as_frame(shown), tests is None and measure == "exact_match"
+    classes = is_by_class(frame)
     note = describe_tests(shown, f"sums of {shown[0]['length']} digits by class" if classes else "problems per size")
-    frame = as_frame(by_class(shown) if classes else shown)
+    frame = by_class(frame) if classes else frame
     variants = [name for name in study.variants if name in set(frame["variant"])]
     medians = frame.pivot_table(measure, "variant", "length", "median").reindex(variants)
     medians = medians.reindex(columns=study.lengths) if study.lengths is not None and is_usual else medians
-    fits = fitting(study, tests or shown).reindex(variants)
+    fits = fitting(study, as_frame(tests or shown)).reindex(variants)
     is_poor = (fits["match"] < FITS) & (measure == "exact_match")
     if is_poor.any() and medians.empty:
         # Sizes of different tasks make no columns.
@@ -218,7 +210,7 @@ def study_table(
         table["seeds that fit"] = fits["fit"].astype(str) + " of " + fits["seeds"].astype(str)
         table["reach"] = fits["reach"]
         if best := best_rows(rows):
-            table["of the best checkpoint"] = fitting(study, best)["reach"].reindex(variants).fillna("")
+            table["of the best checkpoint"] = fitting(study, as_frame(best))["reach"].reindex(variants).fillna("")
         if certificates:
             table = table.join(certificate_cells(study, frame, certificates))
         table["steps"] = [f"{study.parse(name).training.max_steps:,}" for name in variants]
@@ -261,8 +253,8 @@ def draw_study(study: Study, rows: list[Row], file: Path, tests: list[Row] | Non
         tests: rows that say what fits; None means `rows`.
     """
     shown = last_rows(rows) or rows
-    classes, lengths = is_by_class(shown), {row["length"] for row in shown}
-    variants = group_variants(by_class(shown) if classes else shown)
+    classes, lengths = is_by_class(as_frame(shown)), {row["length"] for row in shown}
+    variants = group_variants([{**row, "length": row["length_b"]} for row in shown] if classes else shown)
     trained = {study.trained_sizes(variant) for variant in variants}
     sizes = trained.pop() if len(trained) == 1 and not classes else None
     if len({(row["length"], row["length_b"]) for row in shown}) > len(lengths) and not classes:
@@ -290,9 +282,14 @@ def draw_checkpoints(study: Study, rows: list[Row], file: Path, tests: list[Row]
         plot_checkpoints({titles[name]: runs[name] for name in drawn}, file, sizes, study.xlabel)
 
 
-def is_by_class(rows: list[Row]) -> bool:
+def is_by_class(rows: DataFrame) -> bool:
     """Whether sums of one length were tested by class, such as the length of their longest cascade of carries."""
-    return len({row.get("length") for row in rows}) == 1 < len({row.get("length_b") for row in rows})
+    return {"length", "length_b"} <= {*rows} and rows["length"].nunique() == 1 < rows["length_b"].nunique()
+
+
+def by_class(rows: DataFrame) -> DataFrame:
+    """Return rows with the class in the place of the length."""
+    return rows.assign(length=rows["length_b"])
 
 
 def read_lengths(study: Study) -> list[Row]:
@@ -389,7 +386,7 @@ def proof_line(model: str, trained: tuple[int, int], tests: Sequence[Row], rows:
     return {
         "model": model,
         "trained on": describe_sizes(trained),
-        "reach by samples": describe_reach(tests),
+        "reach by samples": describe_reach(as_frame(tests)),
         **{name: describe_lengths(own, tested) for name, own in lengths.items()},
         "first refuted": first_problem(rows),
         "first refuted beyond the trained ones": first_problem(beyond),

@@ -1,9 +1,11 @@
-"""Tables of the pages, in Markdown, from rows of results files."""
+"""Rows of results files as frames, and tables of the pages, in Markdown."""
 
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from pandas import DataFrame, Series
 
 from longhand.hub_cards.recipes import read_settings
 from longhand.hub_cards.result_rows import Row
@@ -13,6 +15,35 @@ TABLES = read_settings(Path(__file__).with_name("tables.yaml"))
 
 TableLine = dict[str, str]
 """A line of a table: its cells by the heading of their columns."""
+
+
+def as_frame(rows: Sequence[Row]) -> DataFrame:
+    """Return rows as a frame, with what the name VARIANT-seedN of a run says, or VARIANT-seedN/best of its best checkpoint.
+
+    This is the `variant`, the number of the seed as a text, `run`, and `is_best`: whether it is the checkpoint with the best
+    exact match at the validated sizes beyond the trained ones, and not the last one.
+    """
+    models = [row.get("model", "") for row in rows]
+    named = [model.removesuffix("/best").rpartition("-seed") for model in models]
+    is_best = Series([model.endswith("/best") for model in models], dtype=bool)
+    return DataFrame(rows).assign(variant=[name for name, *_ in named], run=[seed for *_, seed in named], is_best=is_best)
+
+
+def last(rows: DataFrame) -> DataFrame:
+    """Return the rows of checkpoints at the end of training."""
+    return rows[~rows["is_best"]]
+
+
+def chosen(rows: DataFrame) -> DataFrame:
+    """Return the rows of the checkpoints that the papers evaluate: each run's best one, or the last if it has no best."""
+    has_best = rows.groupby(["variant", "run"])["is_best"].transform("any")
+    return rows[rows["is_best"] == has_best]
+
+
+def generalizable_length(tests: DataFrame) -> int:
+    """Return the longest tested length up to which the median exact match of all runs stays above 0.95; 0 if none."""
+    medians = tests.groupby("length")["exact_match"].median()
+    return int(max(medians.index[(medians > 0.95).cummin()], default=0))
 
 
 def render_table(lines: Sequence[TableLine], note: str = "") -> str:

@@ -1,24 +1,45 @@
-"""Questions that claims put to measurements: predicates over the rows of results.
+"""Questions that claims put to measurements: expressions over rows of results, such as `reach("coupled") >= 3.12`.
 
-A predicate takes the evidence and its parameters, and returns whether it holds, what was found and what was asked. `None`
-says that the numbers do not decide it: a difference is within the noise of the seeds, or a reach ends with the tested sizes.
-Accuracies are medians over seeds. A method counts only if it fits the sizes that it was trained on.
+`ask` evaluates an expression with these names in scope. A comparison gives a `Finding`: whether it holds, what was found,
+what was asked. `None` says that the numbers do not decide it: a difference is within the noise of the seeds, or a reach ends
+with the tested sizes. A method counts only if it fits the sizes that it was trained on, unless `fitted=False` is given.
+
+    reach(VARIANT, ...)             the generalizable length; bounds are multiples of the longest trained size
+    best_reach(VARIANT)             that of the best seed, which must be farther than the median
+    match(VARIANT, ..., at=SIZE)    the median exact match at a size, or at each of a list of sizes
+    kept(VARIANT, FIRST, LAST)      the share of its exact match at the size, or class, FIRST that a variant keeps at LAST
+    mean(FIELD, NAME=VALUE, ...)    the mean of a field over the rows with these values; `after.0` is item 0 of a list
+    every(FIELD, NAME=VALUE, ...)   the field in each of these rows
+    heads(VARIANT, KIND, ...)       the weight of kinds of tokens, each in a head of its own
+    within(MEASURED, LOW, HIGH)     any of these has two bounds; `>=` and `<=` give one
+
+`>` says that a variant is above each of others, `<=` between matches that it is above none, `<` that a mean is lower. These
+names give a `Finding` by themselves:
+
+    fits_alone(VARIANT, OTHER, ...)        a variant fits its trained sizes, and none of the others does
+    best(VARIANT, OTHER, ..., at=SIZES)    a variant is the best one at most sizes
+    steepest(VARIANT, SIZE)                beyond the trained sizes, a variant falls most at this size
+
+These names give plain numbers: `worst(VARIANT)`, the exact match at the worst trained size; `certified(VARIANT)`, how many
+runs are certified; `refuted(VARIANT)`, how many are known to be wrong at a trained length of two digits or more; `proved()`,
+up to which length all sums of the shipped learned table are proved.
 """
 
+import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import combinations
+from functools import cached_property, partial
+from itertools import combinations, count
 from math import inf, isfinite, isnan, nan
-from operator import itemgetter
-from statistics import mean, median
+from typing import Any
 
-from pandas import DataFrame
+from pandas import DataFrame, Series
 
 from longhand.hub_cards.metrics.exact_match_by_length.counting import wilson_interval
 from longhand.hub_cards.research.study import Study
-from longhand.hub_cards.research.study_pages import FITS, fitting
-from longhand.hub_cards.result_rows import Row, generalizable_length, group_by
+from longhand.hub_cards.research.study_pages import FITS, fitting, is_refuted, read_lengths, read_shipped_lengths
+from longhand.hub_cards.research.tables import generalizable_length
+from longhand.hub_cards.result_rows import Row
 
 ENOUGH_SEEDS = 3
 """Fewer seeds of a variant say nothing about a difference unless the intervals of their problems are apart."""
@@ -28,25 +49,25 @@ ENOUGH_PROBLEMS = 2000
 
 
 class NotRunError(Exception):
-    """The rows that a predicate needs are not there; the message says which."""
+    """The rows that an expression needs are not there; the message says which."""
 
 
 class NotFittedError(Exception):
-    """A method that a predicate needs does not fit its trained sizes; the message says which."""
+    """A method that an expression needs does not fit its trained sizes; the message says which."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Whether a predicate holds, None if the numbers do not decide it; what was found, and what was asked."""
+    """Whether an expression holds, None if the numbers do not decide it; what was found, and what was asked."""
 
     holds: bool | None
     found: str
     asked: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Evidence:
-    """The rows that a claim is judged by.
+    """The rows that a claim is judged by, see `tables.as_frame`.
 
     Attributes:
         rows: what was measured.
@@ -55,20 +76,20 @@ class Evidence:
         at_scale: whether no size or budget is below the paper's.
     """
 
-    rows: list[Row]
+    rows: DataFrame
     study: Study | None = None
-    tests: list[Row] = field(default_factory=list)
+    tests: DataFrame = field(default_factory=DataFrame)
     at_scale: bool = False
 
-    def trained(self, variant: str) -> tuple[int, int]:
-        """Return the shortest and longest size that a variant is trained on."""
-        assert self.study is not None, "a predicate about variants needs a study"
-        return self.study.trained_sizes(variant)
+    def longest(self, variant: str) -> int:
+        """Return the longest size that a variant is trained on."""
+        assert self.study is not None, "a question about variants needs a study"
+        return self.study.trained_sizes(variant)[1]
 
     @cached_property
     def fitting(self) -> DataFrame:
         """How each tested variant fits its trained sizes, see `study_pages.fitting`."""
-        assert self.study is not None, "a predicate about variants needs a study"
+        assert self.study is not None, "a question about variants needs a study"
         return fitting(self.study, self.tests)
 
     def worst(self, variant: str) -> float:
@@ -86,7 +107,7 @@ class Evidence:
         """Return how many seeds of a variant fit its trained sizes, and how many there are."""
         return self.fitting["fit"].get(variant, 0), self.fitting["seeds"].get(variant, 0)
 
-    def select(self, where: Row, fitted: bool = True) -> list[Row]:
+    def select(self, fitted: bool = True, **where: object) -> DataFrame:
         """Return the rows whose fields have these values; `model` is the name of a variant or of a model.
 
         Args:
@@ -96,31 +117,336 @@ class Evidence:
             NotRunError: there are none.
             NotFittedError: the variant does not fit.
         """
-        model = where.get("model", "")
+        model = str(where.get("model", ""))
         is_variant = self.study is not None and model in self.study.variants
         if fitted and is_variant and (worst := self.worst(model)) < FITS:
             raise NotFittedError(f"`{model}` does not fit its trained sizes ({worst:.3f} at the worst)")
-        others = {name: value for name, value in where.items() if name != "model"}
-        rows = [row for row in self.rows if others.items() <= row.items()]
-        if model:
-            rows = [row for row in rows if model in (row["model"], row["model"].rpartition("-seed")[0])]
-        if not rows:
+        rows = self.rows
+        for name, value in where.items():
+            if name in rows:
+                is_chosen = rows[name] == value
+                rows = rows[is_chosen | (rows["variant"] == value) if name == "model" else is_chosen]
+        if rows.empty or not where.keys() <= {*rows}:
             raise NotRunError(f"there are no rows of {describe(where)} yet")
         return rows
 
-    def runs(self, variant: str) -> list[Row]:
-        """Return the rows of a variant that fits; it raises what `select` raises."""
-        return self.select({"model": variant})
-
-    def at(self, variant: str, size: int, fitted: bool = True) -> list[Row]:
+    def at(self, variant: str, size: int, fitted: bool = True) -> DataFrame:
         """Return the rows of a variant at a size, a row for each seed; it raises what `select` raises."""
-        return self.select({"model": variant, "length": size}, fitted)
+        return self.select(fitted, model=variant, length=size)
+
+    def median(self, variant: str, size: int) -> float:
+        """Return the median exact match of a variant at a size; it raises what `select` raises."""
+        return float(self.at(variant, size)["exact_match"].median())
 
 
-def read_field(row: Row, name: str) -> float:
-    """Return a field of a row; `probabilities.4` is item 4 of the list `probabilities`."""
+class Measured:
+    """What is compared with numbers, and formatted as a number."""
+
+    @property
+    def number(self) -> float:
+        """What was measured of one variant."""
+        raise NotImplementedError
+
+    def within(self, at_least: float, at_most: float) -> Finding:
+        """Return whether it is within these bounds."""
+        raise NotImplementedError
+
+    def __ge__(self, at_least: float) -> Finding:
+        return self.within(at_least, inf)
+
+    def __le__(self, at_most: Any) -> Finding:
+        return self.within(-inf, at_most)
+
+    def __format__(self, form: str) -> str:
+        return format(self.number, form)
+
+
+class Share(Measured):
+    """A number, and what is said of it."""
+
+    number = nan
+
+    def __init__(self, number: float, found: str) -> None:
+        self.number, self.found = number, found
+
+    def within(self, at_least: float, at_most: float) -> Finding:
+        """Return whether the number is within these bounds."""
+        return Finding(bool(at_least <= self.number <= at_most), self.found, bounds(at_least, at_most))
+
+
+class Reach(Measured):
+    """The generalizable lengths of variants.
+
+    A length that is the largest tested one may be longer: it decides only that the reach is at least as long.
+    """
+
+    def __init__(self, evidence: Evidence, *variants: str, of_best: bool = False) -> None:
+        self.evidence, self.of_best = evidence, of_best
+        self.rows = {name: evidence.select(model=name) for name in variants}
+        self.seeds: dict[str, list[int]] = {}
+        self.reached: dict[str, int] = {}
+        self.ends: dict[str, bool] = {}
+        for name, rows in self.rows.items():
+            self.seeds[name] = [generalizable_length(run) for _, run in rows.groupby("model")]
+            self.reached[name] = max(self.seeds[name]) if of_best else generalizable_length(rows)
+            self.ends[name] = self.reached[name] == int(rows["length"].max())
+
+    @property
+    def number(self) -> int:
+        """The generalizable length of the only variant."""
+        (length,) = self.reached.values()
+        return length
+
+    def describe(self, name: str) -> str:
+        """Return the reach of a variant in words."""
+        return f"`{name}` {self.reached[name]}{self._end(name)}"
+
+    def describe_ratio(self, name: str) -> str:
+        """Return the reach of a variant in words, in multiples of its longest trained size too."""
+        reached, longest = self.reached[name], self.evidence.longest(name)
+        whose = "best of " if self.of_best else ""
+        return f"{whose}`{name}` reaches {reached}, {reached / longest:.2f} times {longest}{self._end(name)}"
+
+    def _end(self, name: str) -> str:
+        return ", the largest tested size" if self.ends[name] else ""
+
+    def within(self, at_least: float, at_most: float) -> Finding:
+        """Return whether the reach of the only variant is within these multiples of its longest trained size."""
+        ((name, rows),) = self.rows.items()
+        ratio, is_at_end = self.number / self.evidence.longest(name), self.ends[name]
+        parts: list[bool | None] = []
+        if isfinite(at_least):
+            is_few = rows["num_samples"].min() < ENOUGH_PROBLEMS
+            parts.append(True if ratio >= at_least else None if is_at_end or is_few else False)
+        if isfinite(at_most):
+            parts.append(False if ratio > at_most else None if is_at_end else True)
+        if self.of_best:
+            parts.append(self.number > Series(self.seeds[name]).median())
+        return Finding(all_of(parts), self.describe_ratio(name), f"{bounds(at_least, at_most)} times")
+
+    def __gt__(self, others: "Reach") -> Finding:
+        (name,) = self.rows
+        parts: list[bool | None] = []
+        for other in others.rows:
+            is_few = min(len(self.seeds[name]), len(others.seeds[other])) < ENOUGH_SEEDS
+            is_farther = self.number > others.reached[other] if is_few else is_higher(self.seeds[name], others.seeds[other])
+            parts.append(None if others.ends[other] or (self.ends[name] and not is_farther) else is_farther)
+        found = "; ".join([self.describe_ratio(name), *map(others.describe, others.rows)])
+        return Finding(all_of(parts), found, f"`{name}` farther than {names([*others.rows])}")
+
+
+class Match(Measured):
+    """Exact matches of variants at some sizes, in median over seeds."""
+
+    def __init__(self, evidence: Evidence, *variants: str, at: int | Sequence[int], fitted: bool = True) -> None:
+        self.evidence, self.variants, self.fitted = evidence, variants, fitted
+        self.sizes = [at] if isinstance(at, int) else [*at]
+
+    def rows(self, size: int) -> dict[str, DataFrame]:
+        """Return the rows of each variant at a size."""
+        return {name: self.evidence.at(name, size, self.fitted) for name in self.variants}
+
+    @property
+    def number(self) -> float:
+        """The exact match of the only variant at the only size."""
+        (size,) = self.sizes
+        (rows,) = self.rows(size).values()
+        return float(rows["exact_match"].median())
+
+    def within(self, at_least: float, at_most: float) -> Finding:
+        """Return whether each exact match of the only variant is within these bounds."""
+        (name,) = self.variants
+        rows = {size: self.rows(size)[name]["exact_match"] for size in self.sizes}
+        found = "; ".join(f"`{name}` {spread(matches)} at {size}" for size, matches in rows.items())
+        holds = all(at_least <= matches.median() <= at_most for matches in rows.values())
+        return Finding(holds, found, bounds(at_least, at_most))
+
+    def __gt__(self, others: "Match") -> Finding:
+        (name,) = self.variants
+        return self._compare(others, is_above, f"`{name}` above {names(others.variants)}")
+
+    def __le__(self, others: Any) -> Finding:
+        if not isinstance(others, Match):
+            return super().__le__(others)
+        (name,) = self.variants
+        return self._compare(others, is_not_above, f"`{name}` not above {names(others.variants)}")
+
+    def _compare(self, others: "Match", compare: Any, asked: str) -> Finding:
+        """Compare the only variant with each other one at each size."""
+        if others.sizes != self.sizes:
+            raise ValueError(f"matches at sizes {self.sizes} are compared with matches at {others.sizes}")
+        parts, found = [], []
+        for size in self.sizes:
+            ((name, rows),) = self.rows(size).items()
+            rows_of_others = others.rows(size)
+            parts += [compare(rows, other, "exact_match") for other in rows_of_others.values()]
+            matches = {variant: tests["exact_match"] for variant, tests in {name: rows, **rows_of_others}.items()}
+            found.append(f"{', '.join(f'`{variant}` {spread(values)}' for variant, values in matches.items())} at {size}")
+        return Finding(all_of(parts), "; ".join(found), asked)
+
+
+class Mean(Measured):
+    """The mean of a field over rows."""
+
+    def __init__(self, evidence: Evidence, name: str, fitted: bool = True, **where: object) -> None:
+        self.evidence, self.name, self.where = evidence, name, where
+        self.rows = evidence.select(fitted, **where)
+        self.values = read_field(self.rows, name)
+
+    @property
+    def number(self) -> float:
+        """The mean."""
+        return float(self.values.mean())
+
+    def within(self, at_least: float, at_most: float) -> Finding:
+        """Return whether the mean is within these bounds."""
+        found = f"{self.name} of {describe(self.where)}: {self.number:.4g}"
+        return Share(self.number, found).within(at_least, at_most)
+
+    def __lt__(self, other: "Mean") -> Finding:
+        found = f"{self.name} of {describe(self.where)}: {self.number:.4g}, of {describe(other.where)}: {other.number:.4g}"
+        # Rows of no training run have no noise.
+        is_lower = self.number < other.number if self.evidence.study is None else is_above(other.rows, self.rows, self.name)
+        return Finding(is_lower, found, "the first lower")
+
+
+class Every(Mean):
+    """A field in each of some rows."""
+
+    def within(self, at_least: float, at_most: float) -> Finding:
+        """Return whether the field of each row is within these bounds."""
+        low, high, limits = self.values.min(), self.values.max(), bounds(at_least, at_most)
+        kept = int(self.values.between(at_least, at_most).sum())
+        span = f"{low:.4g}" if low == high else f"from {low:.4g} to {high:.4g}"
+        found = f"{self.name} of {describe(self.where)}: {span}; {limits} in {kept} of {len(self.values)} rows"
+        return Finding(kept == len(self.values), found, f"{limits} in every row")
+
+
+class Heads(Measured):
+    """The weight that each of some kinds of tokens has in the head that gives it most."""
+
+    def __init__(self, evidence: Evidence, variant: str, *kinds: str) -> None:
+        self.kinds, self.rows = list(kinds), evidence.select(model=variant)
+
+    def within(self, at_least: float, at_most: float) -> Finding:
+        """Return whether in most seeds each kind has a head of its own with a weight within these bounds."""
+        found, seeds = [], []
+        for name, rows in self.rows.groupby("model", sort=False):
+            strongest = {kind: rows.loc[rows[kind].idxmax()] for kind in self.kinds}
+            described = ", ".join(f"{kind} {row[kind]:.2f} (head {row['head']})" for kind, row in strongest.items())
+            found.append(f"`{name}` {described}")
+            is_distinct = len({(row["layer"], row["head"]) for row in strongest.values()}) == len(self.kinds)
+            seeds.append(is_distinct and all(at_least <= row[kind] <= at_most for kind, row in strongest.items()))
+        asked = f"in most seeds each {bounds(at_least, at_most)}, by a head of its own"
+        return Finding(sum(seeds) > len(seeds) / 2, "; ".join(found), asked)
+
+
+def kept(evidence: Evidence, variant: str, first: int, last: int) -> Share:
+    """Return the share of its median exact match at the first size, or class, that a variant keeps at the last."""
+    start, end = evidence.median(variant, first), evidence.median(variant, last)
+    share = end / start if start else 0.0
+    return Share(share, f"`{variant}` {start:.3f} at {first}, {end:.3f} at {last}: keeps {share:.2f}")
+
+
+def fits_alone(evidence: Evidence, variant: str, *others: str) -> Finding:
+    """None of the other variants fits its trained sizes, although this one does.
+
+    Whether a loss stays flat is not among the results, so with less than the paper's budget this is not decided.
+    """
+    evidence.select(model=variant)
+    worst = {name: evidence.worst(name) for name in others}
+    found = ", ".join(f"`{name}` {match:.3f}" for name, match in worst.items())
+    found = f"at the worst trained size: {found}; `{variant}` fits"
+    holds = max(worst.values()) < FITS
+    return Finding((evidence.at_scale or None) if holds else False, found, f"each below {FITS}, with the paper's budget")
+
+
+def best(evidence: Evidence, variant: str, *others: str, at: Sequence[int]) -> Finding:
+    """A variant has the highest median at more than half of these sizes."""
+    medians = [{name: evidence.median(name, size) for name in (variant, *others)} for size in at]
+    first = sum(of_size[variant] == max(of_size.values()) for of_size in medians)
+    return Finding(first > len(at) / 2, f"`{variant}` is best at {first} of {len(at)} sizes", "more than half")
+
+
+def steepest(evidence: Evidence, variant: str, size: int) -> Finding:
+    """Beyond the trained sizes, the median exact match of a variant falls most at this size, from the one tested before."""
+    medians = evidence.select(model=variant).groupby("length")["exact_match"].median()
+    falls = -medians[medians.index >= evidence.longest(variant)].diff().dropna()
+    steep = falls.idxmax()
+    found = f"`{variant}` falls by {falls[size]:.3f} at {size}; it falls most at {steep}, by {falls[steep]:.3f}"
+    return Finding(bool(steep == size), found, f"the largest fall at {size}")
+
+
+def worst(evidence: Evidence, variant: str) -> float:
+    """Return the exact match of a variant at its worst trained size."""
+    return evidence.worst(variant)
+
+
+def certified(evidence: Evidence, variant: str) -> int:
+    """Return how many runs of a variant are certified."""
+    return int(evidence.select(fitted=False, model=variant)["certified"].sum())
+
+
+def refuted(evidence: Evidence, variant: str) -> int:
+    """Return how many runs of a variant are known to be wrong at a trained length of two digits or more."""
+    assert evidence.study is not None, "a question about variants needs a study"
+    shortest, longest = evidence.study.trained_sizes(variant)
+    rows = [row for row in read_lengths(evidence.study) if row["model"].rpartition("-seed")[0] == variant]
+    wrong = [row for row in rows if max(2, shortest) <= row["length"] <= longest and is_refuted(row)]
+    return len({row["model"] for row in wrong})
+
+
+def proved(evidence: Evidence) -> int:
+    """Return up to which length all sums of the shipped learned table are proved, from 1 on; 0 if those of 1 are not."""
+    lengths = {row["length"] for row in read_shipped_lengths() if row["verdict"] == "proved"}
+    return next(length for length in count() if length + 1 not in lengths)
+
+
+QUESTIONS: dict[str, Callable[..., object]] = {
+    "reach": Reach,
+    "best_reach": partial(Reach, of_best=True),
+    "match": Match,
+    "kept": kept,
+    "mean": Mean,
+    "every": Every,
+    "heads": Heads,
+    "fits_alone": fits_alone,
+    "best": best,
+    "steepest": steepest,
+    "worst": worst,
+    "certified": certified,
+    "refuted": refuted,
+    "proved": proved,
+}
+"""What an expression may call, each with the evidence as its first argument."""
+
+
+def within(measured: Measured, at_least: float, at_most: float) -> Finding:
+    """Return whether something measured is within these bounds."""
+    return measured.within(at_least, at_most)
+
+
+def ask(expression: str, evidence: Evidence) -> Any:
+    """Return what an expression of a claim gives: a `Finding`, or what was measured where nothing is compared.
+
+    Raises:
+        NotRunError: rows that it needs are not there.
+        NotFittedError: a method that it needs does not fit its trained sizes.
+    """
+    scope = {name: partial(question, evidence) for name, question in QUESTIONS.items()}
+    return eval(expression, {"__builtins__": {}, "range": range, "within": within} | scope)
+
+
+def texts_of(expression: str) -> set[str]:
+    """Return the texts in quotes of an expression, such as the names of variants."""
+    constants = (node.value for node in ast.walk(ast.parse(expression)) if isinstance(node, ast.Constant))
+    return {value for value in constants if isinstance(value, str)}
+
+
+def read_field(rows: DataFrame, name: str) -> Series:
+    """Return a field of rows as numbers; `probabilities.4` is item 4 of the lists `probabilities`."""
     name, _, item = name.partition(".")
-    return row[name][int(item)] if item else row[name]
+    return (rows[name].str[int(item)] if item else rows[name]).astype(float)
 
 
 def describe(where: Row) -> str:
@@ -128,10 +454,10 @@ def describe(where: Row) -> str:
     return ", ".join(f"`{value}`" if name == "model" else f"{name} {value}" for name, value in where.items())
 
 
-def spread(values: list[float]) -> str:
+def spread(values: Series) -> str:
     """Return the median of values, and their range if there are several."""
-    several = f" ({min(values):.3f} to {max(values):.3f})" if len(values) > 1 else ""
-    return f"{median(values):.3f}{several}"
+    several = f" ({values.min():.3f} to {values.max():.3f})" if len(values) > 1 else ""
+    return f"{values.median():.3f}{several}"
 
 
 def bounds(at_least: float, at_most: float) -> str:
@@ -162,20 +488,17 @@ def is_higher(own: Sequence[float], other: Sequence[float]) -> bool | None:
         pooled = sorted([*more, *less])
         ranks = [pooled.index(value) + pooled.count(value) / 2 for value in [*more, *less]]
         sums = [sum(chosen) for chosen in combinations(ranks, len(more))]
-        return sum(one >= sum(ranks[: len(more)]) for one in sums) <= 0.05 * len(sums)
+        return sum(total >= sum(ranks[: len(more)]) for total in sums) <= 0.05 * len(sums)
 
     return True if significant(own, other) else False if significant(other, own) else None
 
 
-def is_above(own: list[Row], other: list[Row], name: str) -> bool | None:
+def is_above(own: DataFrame, other: DataFrame, name: str) -> bool | None:
     """Whether a field is higher in some seeds' rows than in others': `is_higher`, or with few seeds by their problems.
 
     With fewer than `ENOUGH_SEEDS` of either, 95% intervals of the shares of right answers must be apart.
     """
-    values, others = (
-        [mean(read_field(row, name) for row in rows) for rows in group_by(all_rows, itemgetter("model")).values()]
-        for all_rows in (own, other)
-    )
+    values, others = (list(read_field(rows, name).groupby(rows["model"]).mean()) for rows in (own, other))
     if min(len(values), len(others)) >= ENOUGH_SEEDS:
         return is_higher(values, others)
     if name not in ("exact_match", "accuracy"):
@@ -184,174 +507,14 @@ def is_above(own: list[Row], other: list[Row], name: str) -> bool | None:
     return True if low > other_high else False if other_low > high else None
 
 
-def problem_interval(rows: list[Row], name: str) -> tuple[float, float]:
+def is_not_above(own: DataFrame, other: DataFrame, name: str) -> bool | None:
+    """Whether the median of a field is not higher than in other rows; it is decided against only if the seeds are."""
+    is_lower = own[name].median() <= other[name].median()
+    return True if is_lower else False if is_above(own, other, name) else None
+
+
+def problem_interval(rows: DataFrame, name: str) -> tuple[float, float]:
     """Return the lowest and the highest end of the 95% intervals of a share of right answers, an interval for each row."""
-    ends = [wilson_interval(round(row[name] * row["num_samples"]), row["num_samples"]) for row in rows]
+    counts = [(round(share * count), count) for share, count in zip(rows[name], rows["num_samples"], strict=True)]
+    ends = [wilson_interval(right, count) for right, count in counts]
     return min(low for low, _ in ends), max(high for _, high in ends)
-
-
-def not_fit(evidence: Evidence, variants: list[str], although: str) -> Finding:
-    """None of these variants fits its trained sizes, although another variant of the study does.
-
-    Whether a loss stays flat is not among the results, so with less than the paper's budget this is not decided.
-    """
-    evidence.runs(although)
-    worst = {name: evidence.worst(name) for name in variants}
-    found = ", ".join(f"`{name}` {match:.3f}" for name, match in worst.items())
-    found = f"at the worst trained size: {found}; `{although}` fits"
-    holds = max(worst.values()) < FITS
-    return Finding((evidence.at_scale or None) if holds else False, found, f"each below {FITS}, with the paper's budget")
-
-
-def reach(
-    evidence: Evidence,
-    variant: str,
-    at_least: float = -inf,
-    at_most: float = inf,
-    beyond: tuple[str, ...] = (),
-    best: bool = False,
-) -> Finding:
-    """The generalizable length of a variant, in multiples of its longest trained size, or beyond that of other variants.
-
-    A reach that ends with the tested sizes may be longer: such a reach decides only that it is at least as long.
-
-    Args:
-        best: of the best seed, which must be farther than the median.
-    """
-    longest = evidence.trained(variant)[1]
-    reached, seeds, ends = {}, {}, {}
-    for name in (variant, *beyond):
-        rows = evidence.runs(name)
-        seeds[name] = [generalizable_length(own) for own in group_by(rows, itemgetter("model")).values()]
-        reached[name] = max(seeds[name]) if best else generalizable_length(rows)
-        ends[name] = reached[name] == max(row["length"] for row in rows)
-    ratio, parts = reached[variant] / longest, []
-    at_end = {name: ", the largest tested size" if is_end else "" for name, is_end in ends.items()}
-    of_seeds = "best of " if best else ""
-    found = [f"{of_seeds}`{variant}` reaches {reached[variant]}, {ratio:.2f} times {longest}{at_end[variant]}"]
-    if isfinite(at_least):
-        few = min(row["num_samples"] for row in evidence.runs(variant)) < ENOUGH_PROBLEMS
-        parts.append(True if ratio >= at_least else None if ends[variant] or few else False)
-    if isfinite(at_most):
-        parts.append(False if ratio > at_most else None if ends[variant] else True)
-    if best:
-        parts.append(max(seeds[variant]) > median(seeds[variant]))
-    for name in beyond:
-        few = min(len(seeds[variant]), len(seeds[name])) < ENOUGH_SEEDS
-        farther = reached[variant] > reached[name] if few else is_higher(seeds[variant], seeds[name])
-        parts.append(None if ends[name] or (ends[variant] and not farther) else farther)
-        found.append(f"`{name}` {reached[name]}{at_end[name]}")
-    asked = f"{bounds(at_least, at_most)} times" if not beyond else f"`{variant}` farther than {names(beyond)}"
-    return Finding(all_of(parts), "; ".join(found), asked)
-
-
-def match(
-    evidence: Evidence,
-    variant: str,
-    size: int | list[int],
-    at_least: float = -inf,
-    at_most: float = inf,
-    above: tuple[str, ...] = (),
-    not_above: tuple[str, ...] = (),
-    fitted: bool = True,
-) -> Finding:
-    """Exact match of a variant at a size, or at each of some sizes.
-
-    Args:
-        above: variants whose exact match must be lower.
-        not_above: variants whose median must not be lower; it is decided against only if the seeds are.
-        fitted: all must fit their trained sizes.
-    """
-    parts: list[bool | None] = []
-    found = []
-    for one in size if isinstance(size, list) else [size]:
-        rows = {name: evidence.at(name, one, fitted) for name in (variant, *above, *not_above)}
-        values = {name: [row["exact_match"] for row in own] for name, own in rows.items()}
-        parts.append(at_least <= median(values[variant]) <= at_most)
-        parts += [is_above(rows[variant], rows[name], "exact_match") for name in above]
-        for name in not_above:
-            lower = median(values[variant]) <= median(values[name])
-            parts.append(lower or (False if is_above(rows[variant], rows[name], "exact_match") else None))
-        found.append(f"{', '.join(f'`{name}` {spread(own)}' for name, own in values.items())} at {one}")
-    asked = bounds(at_least, at_most)
-    if above or not_above:
-        asked = f"`{variant}` above {names(above)}" if above else f"`{variant}` not above {names(not_above)}"
-    return Finding(all_of(parts), "; ".join(found), asked)
-
-
-def best(evidence: Evidence, variant: str, than: list[str], sizes: list[int]) -> Finding:
-    """A variant has the highest median at more than half of these sizes."""
-    rows = [{name: evidence.at(name, size) for name in (variant, *than)} for size in sizes]
-    medians = [{name: median(row["exact_match"] for row in own) for name, own in at.items()} for at in rows]
-    first = sum(own[variant] == max(own.values()) for own in medians)
-    return Finding(first > len(sizes) / 2, f"`{variant}` is best at {first} of {len(sizes)} sizes", "more than half")
-
-
-def keeps(evidence: Evidence, variant: str, first: int, last: int, at_least: float = -inf, at_most: float = inf) -> Finding:
-    """The share of its median exact match at the first size, or class, that a variant keeps at the last."""
-    start, end = (median(row["exact_match"] for row in evidence.at(variant, size)) for size in (first, last))
-    share = end / start if start else 0.0
-    found = f"`{variant}` {start:.3f} at {first}, {end:.3f} at {last}: keeps {share:.2f}"
-    return Finding(at_least <= share <= at_most, found, bounds(at_least, at_most))
-
-
-def steepest(evidence: Evidence, variant: str, size: int) -> Finding:
-    """Beyond the trained sizes, the median exact match of a variant falls most at this size, from the one tested before."""
-    longest = evidence.trained(variant)[1]
-    sizes = sorted({row["length"] for row in evidence.runs(variant) if row["length"] >= longest})
-    medians = [median(row["exact_match"] for row in evidence.at(variant, tested)) for tested in sizes]
-    falls = {after: start - end for after, start, end in zip(sizes[1:], medians, medians[1:], strict=False)}
-    steep = max(falls, key=falls.__getitem__)
-    found = f"`{variant}` falls by {falls[size]:.3f} at {size}; it falls most at {steep}, by {falls[steep]:.3f}"
-    return Finding(steep == size, found, f"the largest fall at {size}")
-
-
-def value(
-    evidence: Evidence,
-    where: Row,
-    field: str,
-    at_least: float = -inf,
-    at_most: float = inf,
-    below: Row | None = None,
-    every: bool = False,
-    fitted: bool = True,
-) -> Finding:
-    """The mean of a field over rows, or the field in every row, is within bounds, or below that of other rows.
-
-    Args:
-        fitted: the variants must fit their trained sizes.
-    """
-    rows = evidence.select(where, fitted)
-    values = [read_field(row, field) for row in rows]
-    found = f"{field} of {describe(where)}: {mean(values):.4g}"
-    if below is not None:
-        others = evidence.select(below, fitted)
-        more = mean(read_field(row, field) for row in others)
-        # Rows of no training run have no noise.
-        lower = mean(values) < more if evidence.study is None else is_above(others, rows, field)
-        return Finding(lower, f"{found}, of {describe(below)}: {more:.4g}", "the first lower")
-    if every:
-        kept = sum(at_least <= one <= at_most for one in values)
-        span = f"{min(values):.4g}" if min(values) == max(values) else f"from {min(values):.4g} to {max(values):.4g}"
-        found = f"{field} of {describe(where)}: {span}; {bounds(at_least, at_most)} in {kept} of {len(values)} rows"
-        return Finding(kept == len(values), found, f"{bounds(at_least, at_most)} in every row")
-    return Finding(at_least <= mean(values) <= at_most, found, bounds(at_least, at_most))
-
-
-def heads(evidence: Evidence, variant: str, fields: list[str], at_least: float) -> Finding:
-    """In most seeds, each of these kinds of tokens has a head of its own that gives the kind at least this weight."""
-    found, seeds = [], []
-    for name, rows in group_by(evidence.runs(variant), itemgetter("model")).items():
-        strongest = {kind: max(rows, key=itemgetter(kind)) for kind in fields}
-        described = ", ".join(f"{kind} {row[kind]:.2f} (head {row['head']})" for kind, row in strongest.items())
-        found.append(f"`{name}` {described}")
-        distinct = len({(row["layer"], row["head"]) for row in strongest.values()}) == len(fields)
-        seeds.append(distinct and all(row[kind] >= at_least for kind, row in strongest.items()))
-    asked = f"in most seeds each at least {at_least}, by a head of its own"
-    return Finding(sum(seeds) > len(seeds) / 2, "; ".join(found), asked)
-
-
-PREDICATES: dict[str, Callable[..., Finding]] = {
-    function.__name__: function for function in (not_fit, reach, match, best, keeps, steepest, value, heads)
-}
-"""The questions of claims, by name."""
