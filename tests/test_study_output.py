@@ -1,12 +1,11 @@
 """Studies with code of their own print what they found, and write where they are told."""
 
-import argparse
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from longhand.hub_cards.research.__main__ import STUDIES, load_code, main
+from longhand.hub_cards.research.__main__ import STUDIES, load_code, main, make_parser
 from longhand.hub_cards.research.structured import families, table_cells
 from longhand.hub_cards.research.theories import complexity, hint_costs, nope_ceiling
 from longhand.hub_cards.result_rows import read_results
@@ -29,11 +28,10 @@ def package_files() -> dict[Path, bytes]:
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_each_study_that_writes_files_of_the_package_takes_another_place(name):
-    code, parser = load_code(name), argparse.ArgumentParser()
-    if hasattr(code, "add_options"):
-        code.add_options(parser)
-    own = Path(code.__file__).parent
-    places = [action for action in parser._actions if isinstance(action.default, Path) and own in action.default.parents]
+    own = Path(load_code(name).__file__).parent
+    places = [
+        action for action in make_parser(name)._actions if isinstance(action.default, Path) and own in action.default.parents
+    ]
     assert [action.dest for action in places] == ["output"] * (name in WRITING)
     assert all(action.type is Path for action in places)
 
@@ -43,7 +41,7 @@ def test_a_study_prints_its_rows_and_keeps_the_files_of_the_package(name, tmp_pa
     monkeypatch.setattr(nope_ceiling, "MAX_DIGITS", 2)
     monkeypatch.setattr(complexity, "FIGURES", complexity.FIGURES[:2])
     # The picture is of all figures.
-    monkeypatch.setattr(complexity, "plot_distributions", lambda rows, file: None)
+    monkeypatch.setattr(complexity, "draw", lambda rows, file: None)
     monkeypatch.setattr(families, "TYPES", {families.CAUSAL: ["bloom", "mamba"]})
     monkeypatch.setattr(hint_costs, "LENGTHS", (2,))
     monkeypatch.setattr(hint_costs, "SIZE", 2)

@@ -11,6 +11,7 @@ from typing import Any
 from transformers.utils import logging
 
 from longhand.hub_cards.commands import OneLineParser, interruptible, refusing_in_one_line
+from longhand.hub_cards.research.output import add_output, run_measured
 from longhand.hub_cards.research.study import is_file, list_studies, load_study
 
 THEORIES = (
@@ -56,6 +57,23 @@ def describe_studies() -> str:
     return "\n".join(f"{name:<{max(map(len, lines))}}  {line}" for name, line in lines.items())
 
 
+def is_measured(code: Any) -> bool:
+    """Whether a study only yields rows, which `run_measured` prints and writes; others have a function `run`."""
+    return hasattr(code, "RESULTS") and not hasattr(code, "run")
+
+
+def make_parser(name: str) -> argparse.ArgumentParser:
+    """Return the parser of a study's options."""
+    code = load_code(name)
+    prog, style = f"python -m longhand.hub_cards.research {name}", argparse.RawTextHelpFormatter
+    parser = OneLineParser(prog=prog, description=code.__doc__, formatter_class=style)
+    if hasattr(code, "add_options"):
+        code.add_options(parser)
+    if is_measured(code):
+        add_output(parser, code.RESULTS)
+    return parser
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the study that is named first, with the options that follow; bad input ends with one line and exit status 2."""
     name, *options = (sys.argv[1:] if arguments is None else arguments) or [""]
@@ -69,13 +87,12 @@ def main(arguments: list[str] | None = None) -> None:
             raise ValueError(
                 f"study {name!r} is unknown: choose from {', '.join(names)}, or give a file such as my-study.yaml"
             )
+        chosen = vars(make_parser(name).parse_args(options))
         code = load_code(name)
-        prog, style = f"python -m longhand.hub_cards.research {name}", argparse.RawTextHelpFormatter
-        parser = OneLineParser(prog=prog, description=code.__doc__, formatter_class=style)
-        if hasattr(code, "add_options"):
-            code.add_options(parser)
-        chosen = vars(parser.parse_args(options))
-        code.run(**(chosen if name in (*STUDIES, GPU) else {"name": name, **chosen}))
+        if is_measured(code):
+            run_measured(code, **chosen)
+        else:
+            code.run(**(chosen if name in (*STUDIES, GPU) else {"name": name, **chosen}))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """The gallery: every task, its tokens, what a model sees of them, its dataset, and how far its recipes reach."""
 
 import math
-import re
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -104,8 +103,7 @@ def shipped_table(names: Sequence[str]) -> str:
     speeds = {row["model"]: row for row in read_results(ANSWERS)}
     machine = next(iter(speeds.values()))["hardware"]
     sizes = "Sizes are digits, symbols, or rows and columns; every size ends at the limit that the certificate states."
-    # Rows of earlier versions count "1 threads".
-    note = f"{sizes} Answers are to 1,000 questions, in CPU seconds ({re.sub('(?<= 1) threads', ' thread', machine)})."
+    note = f"{sizes} Answers are to 1,000 questions, in CPU seconds ({machine})."
     return render_table([shipped_line(name, speeds.get(name)) for name in names], note)
 
 

@@ -1,9 +1,19 @@
 """What a study with code of its own found: printed, and written where its `--output` says."""
 
 import argparse
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from longhand.hub_cards.result_rows import Row, write_results
+
+
+@cache
+def code_of(room: str) -> str:
+    """Return a digest of the code of a room, such as `data/learning`, which tells rows of other code apart."""
+    files = sorted((Path(__file__).parents[2] / room).rglob("*.py"))
+    return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
 def add_output(parser: argparse.ArgumentParser, results: Path) -> None:
@@ -14,6 +24,23 @@ def add_output(parser: argparse.ArgumentParser, results: Path) -> None:
     """
     described = "results file, beside which its pictures stand (default: that of the package)"
     parser.add_argument("--output", type=Path, default=results, help=described)
+
+
+def run_measured(code: Any, output: Path, **options: Any) -> None:
+    """Print each row of a study when it is measured, write all of them, and draw them if the study has a picture.
+
+    Args:
+        code: the module of the study, with a function `measure` that yields rows, and `draw` if they have a picture.
+        options: arguments of `measure`.
+    """
+    rows: list[Row] = []
+    for row in code.measure(**options):
+        rows.append(row)
+        show_row(row)
+    write_output(rows, output)
+    if hasattr(code, "draw"):
+        code.draw(rows, output.with_suffix(".png"))
+        print(f"wrote {output.with_suffix('.png')}")
 
 
 def show_row(row: Row) -> None:

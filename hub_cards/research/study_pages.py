@@ -444,9 +444,9 @@ def shipped_proof_block() -> str:
             {"digits": str(test["length"]), **known, "seconds": seconds, "exact match": f"{test['exact_match']:.3f}"}
         )
     columns = ("digits", "verdict", "cases", "boxes", "seconds", "exact match")
-    table = render_table([{column: line.get(column, "") for column in columns} for line in lines])
     proved = [row for row in rows.values() if row["verdict"] == "proved"]
     total = sum(row["seconds"] for row in proved)
     counted = f"{sum(row['cases'] for row in proved):,} cases and {sum(row['boxes'] for row in proved):,} boxes"
     said = f"Proved: {ranges(row['length'] for row in proved)} digits, {counted}, in {total / 60:,.0f} minutes of one core."
-    return f"{table}\n{said} Samples: {describe_tests(tests, 'problems per size')}\n"
+    shown = [{column: line.get(column, "") for column in columns} for line in lines]
+    return render_table(shown, f"{said} Samples: {describe_tests(tests, 'problems per size')}")

@@ -8,10 +8,14 @@ from typing import Any
 from pandas import DataFrame, Series
 
 from longhand.hub_cards.recipes import read_settings
+from longhand.hub_cards.research.output import code_of
 from longhand.hub_cards.result_rows import Row
 
 TABLES = read_settings(Path(__file__).with_name("tables.yaml"))
 """The tables that only fill rows into columns; the file says what its fields mean."""
+
+EARLIER = "The code has changed since this was measured: counts and seconds of a run today may differ."
+"""Stands below a table with a row that was measured with other code."""
 
 TableLine = dict[str, str]
 """A line of a table: its cells by the heading of their columns."""
@@ -58,7 +62,9 @@ def render_table(lines: Sequence[TableLine], note: str = "") -> str:
     words = {name for line in lines for name, cell in line.items() if re.match("[*`]*[A-Za-z]", cell)}
     marks = ["---" if name in words | {header[0]} else "---:" for name in header]
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in (header, marks, *(line.values() for line in lines)))
-    return f"{table}\n\n{note}\n" if note else f"{table}\n"
+    text = f"{table}\n\n{note}\n" if note else f"{table}\n"
+    # Rows of earlier versions count "1 threads".
+    return re.sub(r"\b1 threads\b", "1 thread", text)
 
 
 def fill_cells(row: Row, columns: Mapping[str, str]) -> TableLine:
@@ -98,4 +104,7 @@ def filled_table(name: str, rows: list[Row]) -> str:
         line |= fill_cells(row, {headings[row[across]]: table["cell"]} if across else {})
     filled = {name for line in lines.values() for name, cell in line.items() if cell}
     shown = [{name: cell for name, cell in line.items() if name in filled} for line in lines.values()]
-    return render_table(shown, table.get("note", "").format(**rows[0]))
+    note = table.get("note", "").format(**rows[0])
+    if "code" in table and any(row.get("code") != code_of(table["code"]) for row in rows):
+        note += f" {EARLIER}"
+    return render_table(shown, note)

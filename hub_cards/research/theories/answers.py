@@ -8,6 +8,7 @@ python -m longhand.hub_cards.research answers
 
 import argparse
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,6 @@ from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.load import list_zoo
 from longhand.hub_cards.checkpoints.solver import load
-from longhand.hub_cards.research.output import add_output, write_output
 from longhand.hub_cards.result_rows import Row, hardware
 from longhand.modeling.vocabulary import decode
 
@@ -30,8 +30,8 @@ SHARE = 0.1
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add how many questions are asked."""
     parser.add_argument("--num_questions", type=int, default=1000, help="questions of each model (default: %(default)s)")
-    add_output(parser, RESULTS)
 
 
 def draw_questions(task: Task, count: int) -> list[str]:
@@ -46,7 +46,7 @@ def draw_questions(task: Task, count: int) -> list[str]:
     return [decode(tokens[1:length], part.tokens) for tokens, length in queries]
 
 
-def measure(name: str, num_questions: int) -> Row:
+def answer_row(name: str, num_questions: int) -> Row:
     """The row of a shipped model."""
     solver = load(name)
     questions = draw_questions(solver.checkpoint.task, num_questions)
@@ -67,10 +67,6 @@ def measure(name: str, num_questions: int) -> Row:
     }
 
 
-def run(num_questions: int, output: Path) -> None:
-    """Ask every shipped model, print and write a row for each."""
-    rows = []
-    for name in list_zoo():
-        rows.append(measure(name, num_questions))
-        print(f"{name:<36} {rows[-1]['answers_per_second']:>8,} answers a second", flush=True)
-    write_output(rows, output)
+def measure(num_questions: int) -> Iterator[Row]:
+    """Ask every shipped model, and yield a row for each."""
+    return (answer_row(name, num_questions) for name in list_zoo())

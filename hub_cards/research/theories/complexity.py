@@ -8,7 +8,8 @@ The lengths are those of cascades of carries and of dependencies. A column of a 
 its two digits: low (8 or less) never carries; nine carries if the column below does; high (10 or more) carries on its own.
 """
 
-import argparse
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,6 @@ import numpy as np
 from longhand.data.splits import make_generator
 from longhand.data.tasks.complexity import KIND_SHARES, cascade_lengths, dependency_lengths
 from longhand.hub_cards.evaluation import plots
-from longhand.hub_cards.research.output import add_output, show_row, write_output
 from longhand.hub_cards.result_rows import Row
 from longhand.modeling.checks import check_integer
 
@@ -148,7 +148,7 @@ def draw_shares(length: str, digits: int) -> np.ndarray:
 
 
 @plots.house_style
-def plot_distributions(rows: list[Row], file: Path) -> None:
+def draw(rows: list[Row], file: Path) -> None:
     """Draw each distribution: bars for the problems that were drawn, points for the probabilities (Figs. 13 and 14)."""
     figure, panels = plots.new_figure(5, 2, 2, sharey=True)
     names = {"cascade": "longest cascade of a sum", "dependency": "dependency length of a product"}
@@ -164,17 +164,6 @@ def plot_distributions(rows: list[Row], file: Path) -> None:
     plots.save_figure(figure, file)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add where the distributions are written."""
-    add_output(parser, RESULTS)
-
-
-def run(output: Path) -> None:
-    """Compute, print, write and draw the distributions."""
-    rows = []
-    for figure in FIGURES:
-        rows.append(distribution_row(*figure))
-        show_row(rows[-1])
-    write_output(rows, output)
-    plot_distributions(rows, output.with_suffix(".png"))
-    print(f"wrote {output.with_suffix('.png')}")
+def measure() -> Iterator[Row]:
+    """Yield the distributions."""
+    return itertools.starmap(distribution_row, FIGURES)

@@ -12,14 +12,14 @@ expressions.
 
 import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
 
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE
 from longhand.hub_cards.checkpoints.load import read_checkpoint
-from longhand.hub_cards.research.output import add_output, show_row, write_output
+from longhand.hub_cards.research.output import code_of
 from longhand.hub_cards.research.theories.rules import make_model, model_facts, train_command
 from longhand.hub_cards.result_rows import Row, hardware
 
@@ -99,24 +99,21 @@ def language_row(name: str, folder: Path) -> Row:
         **facts,
         "verified": "VERIFIED" if facts["verified"] else "no",
         "hardware": hardware(torch.device("cpu")),
+        "code": code_of("data/learning"),
     }
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the folder of the runs, and where the results are written."""
+    """Add the folder of the runs."""
     described = "folder of the runs; what is there is not trained again (default: %(default)s)"
     parser.add_argument("--output_dir", type=Path, default=Path("outputs", "flare"), help=described)
-    add_output(parser, RESULTS)
 
 
-def run(output_dir: Path, output: Path) -> None:
-    """Train the recognizers that are missing, print and write the results of all."""
-    rows = []
+def measure(output_dir: Path) -> Iterator[Row]:
+    """Train the recognizers that are missing, and yield the results of all."""
     for name, (function, alphabet) in LANGUAGES.items():
         folder, source = output_dir / function.__name__, f"{__file__}:{function.__name__}"
         tested = ("--test_lengths", "5", "30", "100")
         make_model(train_command(source, f"{function.__name__}_language", folder, alphabet, *tested), folder)
         if (folder / CERTIFICATE_FILE).is_file():
-            rows.append(language_row(name, folder))
-            show_row(rows[-1])
-    write_output(rows, output)
+            yield language_row(name, folder)

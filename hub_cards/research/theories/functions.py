@@ -6,8 +6,7 @@ python -m longhand.hub_cards.research functions
 import argparse
 import random
 import time
-from collections.abc import Callable
-from itertools import chain
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Unpack
 
@@ -19,7 +18,6 @@ from longhand.data.learning.questions.functions import Refused
 from longhand.data.learning.report import Learned
 from longhand.hub_cards.checkpoints.load import read_checkpoint
 from longhand.hub_cards.recipes import read_settings
-from longhand.hub_cards.research.output import add_output, show_row, write_output
 from longhand.hub_cards.result_rows import Row, hardware, read_results
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
@@ -126,25 +124,19 @@ def trained_row(folder: Path) -> Row:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the folders of runs whose training is shown too, and where the rows are written."""
+    """Add the folders of runs whose training is shown too."""
     described = "folders of runs of train.py columns --function, which the page shows too"
     parser.add_argument("--trained", nargs="*", type=Path, default=[], metavar="FOLDER", help=described)
-    add_output(parser, RESULTS)
 
 
-def run(trained: list[Path], output: Path) -> None:
-    """Find all machines, print and write what was found.
+def measure(trained: list[Path]) -> Iterator[Row]:
+    """Find all machines, and yield what was found.
 
     Rows of trained functions stay as the package has them, unless `trained` measures them again.
     """
-    rows = []
-    for row in chain(
-        (function_row(kind="issued", **options) for options in FUNCTIONS["issued"]),
-        (function_row(kind="other", **options) for options in FUNCTIONS["others"]),
-        map(examples_row, FUNCTIONS["examples"]),
-    ):
-        rows.append(row)
-        show_row(row)
+    yield from (function_row(kind="issued", **options) for options in FUNCTIONS["issued"])
+    yield from (function_row(kind="other", **options) for options in FUNCTIONS["others"])
+    yield from map(examples_row, FUNCTIONS["examples"])
     measured = {row["source"]: row for row in read_results(RESULTS) if row["kind"] == "trained"}
     measured |= {row["source"]: row for row in map(trained_row, trained)}
-    write_output([*rows, *measured.values()], output)
+    yield from measured.values()

@@ -8,8 +8,8 @@ Bytes are those of all tensors that the forward pass keeps for the backward pass
 python -m longhand.hub_cards.research hint_costs
 """
 
-import argparse
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
@@ -18,7 +18,6 @@ from torch import Tensor
 
 from longhand.data.batches import draw_batch
 from longhand.data.formatting import Batch
-from longhand.hub_cards.research.output import add_output, show_row, write_output
 from longhand.hub_cards.research.study import load_study
 from longhand.hub_cards.result_rows import Row, hardware
 
@@ -95,18 +94,9 @@ def rows_of_length(steppers: dict[str, Stepper], length: int) -> list[Row]:
     return rows
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add where the rows are written."""
-    add_output(parser, RESULTS)
-
-
-def run(output: Path) -> None:
-    """Measure, print and write the costs."""
+def measure() -> Iterator[Row]:
+    """Yield the costs."""
     torch.set_num_threads(1)
     steppers = {name: Stepper(variant) for name, variant in METHODS.items()}
-    rows = []
     for length in LENGTHS:
-        for row in rows_of_length(steppers, length):
-            rows.append(row)
-            show_row(row)
-    write_output(rows, output)
+        yield from rows_of_length(steppers, length)

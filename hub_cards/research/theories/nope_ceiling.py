@@ -3,12 +3,11 @@
 python -m longhand.hub_cards.research nope_ceiling
 """
 
-import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from longhand.hub_cards.research.output import add_output, show_row, write_output
 from longhand.hub_cards.result_rows import Row
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
@@ -108,15 +107,6 @@ def ceiling_row(digits: int) -> Row:
     return {"model": "ceiling", "length": digits, "right": right, "num_pairs": pairs, "exact_match": right / pairs}
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add where the ceilings are written."""
-    add_output(parser, RESULTS)
-
-
-def run(output: Path) -> None:
-    """Compute, print and write the ceilings."""
-    rows = []
-    for digits in range(1, MAX_DIGITS + 1):
-        rows.append(ceiling_row(digits))
-        show_row(rows[-1])
-    write_output(rows, output)
+def measure() -> Iterator[Row]:
+    """Yield the ceilings."""
+    return map(ceiling_row, range(1, MAX_DIGITS + 1))

@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from itertools import product
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from matplotlib.axes import Axes
 
 from longhand.data.splits import make_generator
 from longhand.hub_cards.evaluation import plots
@@ -266,17 +267,22 @@ def run_setting(setting: Setting, seed: int) -> Findings:
     return found
 
 
+def draw_runs(axes: Axes, rows: list[Row], window: int, x: str, y: str, **options: Any) -> None:
+    """Draw a field of every run of a setting over another field, a colour for each method."""
+    for method, name in METHODS.items():
+        runs = group_by([row for row in rows if (row["model"], row["window"]) == (method, window)], itemgetter("seed"))
+        for run_rows in runs.values():
+            places, values = zip(*map(itemgetter(x, y), run_rows), strict=True)
+            axes.plot(places, values, color=COLOURS[method], linestyle=LINES[method], **options)
+        axes.lines[-1].set_label(name)
+
+
 @plots.house_style
 def plot_training(rows: list[Row], file: Path) -> None:
     """Draw the training loss of every run over the steps (Figs. 9a and 15a), a panel for each setting."""
     figure, (panels,) = plots.new_figure(3.2, 1, len(SETTINGS), sharey=True)
     for axes, setting in zip(panels, SETTINGS, strict=True):
-        for method, name in METHODS.items():
-            own = [row for row in rows if row["model"] == method and row["window"] == setting.window]
-            for runs in group_by(own, itemgetter("seed")).values():
-                steps, losses = zip(*map(itemgetter("step", "loss"), runs), strict=True)
-                axes.plot(steps, losses, color=COLOURS[method], linestyle=LINES[method], linewidth=1.5)
-            axes.lines[-1].set_label(name)
+        draw_runs(axes, rows, setting.window, "step", "loss", linewidth=1.5)
         axes.set(xlabel="step", yscale="log", title=f"window {setting.window}, neighbours up to {setting.neighbours}")
     panels[0].set_ylabel("training loss")
     plots.name_lines(panels[1])
@@ -306,13 +312,8 @@ def plot_losses(rows: list[Row], file: Path) -> None:
     """Draw the test loss at every position, a panel for each setting."""
     figure, (panels,) = plots.new_figure(3.8, 1, len(SETTINGS), sharey=True)
     for axes, setting in zip(panels, SETTINGS, strict=True):
-        for method, name in METHODS.items():
-            own = [row for row in rows if row["model"] == method and row["window"] == setting.window]
-            for runs in group_by(own, itemgetter("seed")).values():
-                places, losses = zip(*map(itemgetter("position", "test_loss"), runs), strict=True)
-                axes.plot(places, losses, color=COLOURS[method], linewidth=1, marker=".", markersize=3)
-            axes.lines[-1].set_label(name)
-        axes.plot(places, setting.losses_of_ape.numpy(), color=plots.BLACK, linestyle=":")
+        draw_runs(axes, rows, setting.window, "position", "test_loss", linewidth=1, marker=".", markersize=3)
+        axes.plot(range(1, NUM_POSITIONS + 1), setting.losses_of_ape.numpy(), color=plots.BLACK, linestyle=":")
         axes.set(xlabel="position", yscale="log", xlim=(0, NUM_POSITIONS + 1), ylim=(2e-7, 30))
         axes.set_title(f"neighbours up to {setting.neighbours}", pad=18)
         plots.shade_trained(axes, (1, setting.window), "window of training: {}")

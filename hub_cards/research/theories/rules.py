@@ -31,7 +31,7 @@ from longhand.hub_cards.checkpoints.checkpoint import Checkpoint
 from longhand.hub_cards.checkpoints.load import read_checkpoint
 from longhand.hub_cards.checkpoints.solver import Solver
 from longhand.hub_cards.recipes import RECIPE_FILE, read_settings
-from longhand.hub_cards.research.output import add_output, show_row, write_output
+from longhand.hub_cards.research.output import add_output, code_of, show_row, write_output
 from longhand.hub_cards.research.theories import checked_rules, other_rules
 from longhand.hub_cards.result_rows import RESULTS_FILE, Row, hardware, read_results, write_results
 
@@ -251,6 +251,7 @@ def rule_row(name: str, cases: int, folder: Path, seconds: float | None = None) 
         seconds: as of `rule_command`.
     """
     row: Row = {"kind": "rule", "name": name, "title": RULES[name].title, "hardware": hardware(torch.device("cpu"))}
+    row["code"] = code_of("data/learning")
     if refused := make_model(rule_command(name, folder, seconds), folder):
         return row | {"kind": "refused", "reason": refused}
     checkpoint = read_checkpoint(folder)

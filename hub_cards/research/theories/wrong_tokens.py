@@ -15,7 +15,6 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from longhand.hub_cards.checkpoints.load import load_checkpoint
-from longhand.hub_cards.research.output import add_output, show_row, write_output
 from longhand.hub_cards.research.study import load_study
 from longhand.hub_cards.research.study_pages import PROVED_LENGTHS, first_refuted, read_lengths, wrong_from_end
 from longhand.hub_cards.result_rows import Row, group_by, hardware
@@ -61,19 +60,17 @@ def wrong_token_rows(verdict: Row, model: PreTrainedModel, tokenizer: PreTrained
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the folder of the study's runs, and where the rows are written."""
+    """Add the folder of the study's runs."""
     described = "folder of the study's runs (default: %(default)s)"
     parser.add_argument("--runs", type=Path, default=Path("outputs", "studies", PROVED_LENGTHS), help=described)
-    add_output(parser, RESULTS)
 
 
-def run(runs: Path, output: Path) -> None:
-    """Ask the tables again, print and write where their heads look.
+def measure(runs: Path) -> Iterator[Row]:
+    """Ask the tables again, and yield where their heads look.
 
     Raises:
         ValueError: the weights of a table are not those whose lengths were refuted.
     """
-    rows = []
     for name, verdicts in group_by(read_lengths(load_study(PROVED_LENGTHS)), itemgetter("model")).items():
         verdict = first_refuted([row for row in verdicts if row["length"] >= SHORTEST])
         if verdict is None:
@@ -83,6 +80,4 @@ def run(runs: Path, output: Path) -> None:
             raise ValueError(f"{runs / name} has other weights than the table that was refuted: run the study again")
         checkpoint.model.set_attn_implementation("eager")
         for row in wrong_token_rows(verdict, checkpoint.model.cpu().eval(), checkpoint.tokenizer):
-            rows.append({"model": name, **row, "hardware": hardware(torch.device("cpu"))})
-            show_row(rows[-1])
-    write_output(rows, output)
+            yield {"model": name, **row, "hardware": hardware(torch.device("cpu"))}
