@@ -472,14 +472,14 @@ def learned_lines() -> str:
     return "".join(textwrap.fill(f"- {text}", 140, subsequent_indent="  ") + "\n" for text in texts)
 
 
-def learned_number(number: str, **source: str) -> object:
+def learned_number(number: str, study: str = "", rows: str = "") -> object:
     """Return a number of `learned.yaml`, whose head says what the fields mean.
 
     Raises:
         NotRunError: it is not among the results.
         NotFittedError: the variant does not fit its trained sizes.
     """
-    return ask(number, find_evidence(Claim(place="", says="", holds=[], **source)))
+    return ask(number, find_evidence(Claim(place="", says="", holds=[], study=study, rows=rows)))
 
 
 def claims_blocks() -> dict[str, str]:
