@@ -99,7 +99,8 @@ def test_the_model_that_was_fine_tuned_is_on_the_hub_with_its_results(hub, tmp_p
     assert set(hub.repositories["dataset", "user/sums-of-three"].head.files) >= {"README.md"}
     card = ModelCard(repository.head.files["README.md"].decode())
     assert (card.data.base_model, card.data.datasets) == ("user/addition", ["user/sums-of-three"])
-    assert {result.dataset_config for result in card.data.eval_results} == {"length_3", "length_5"}
+    named = {"exact match, length 3", "exact match, length 5"}
+    assert {result.metric_name for result in card.data.eval_results} == named
     before = hub.repositories["model", "user/addition"].head.files["model.safetensors"]
     assert repository.head.files["model.safetensors"] != before
 
