@@ -222,16 +222,6 @@ def format_fields(rows: list[Row], names: Iterable[str]) -> str:
     return align(_column(rows, "model") | {name.replace("_", " "): column for name, column in cells.items()})
 
 
-def generalizable_length(rows: list[Row]) -> int:
-    """The longest tested length up to which the median exact match of all runs stays above 0.95; 0 if none."""
-    reached = 0
-    for length, own in sorted(group_by(rows, itemgetter("length")).items()):
-        if median(row["exact_match"] for row in own) <= 0.95:
-            break
-        reached = length
-    return reached
-
-
 def group_by(rows: list[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
     """Rows by the value of `key`, in order of its first appearance."""
     groups: dict[Key, list[Row]] = {}
@@ -240,30 +230,9 @@ def group_by(rows: list[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]
     return groups
 
 
-def group_variants(rows: list[Row]) -> dict[str, list[Row]]:
-    """Rows by variant, for runs named VARIANT-seedN."""
-    return group_by(rows, lambda row: row["model"].rpartition("-seed")[0])
-
-
-def best_rows(rows: list[Row]) -> list[Row]:
-    """Rows of the checkpoints with the best exact match at the validated sizes beyond the trained ones."""
-    return [row for row in rows if row["model"].endswith("/best")]
-
-
 def last_rows(rows: list[Row]) -> list[Row]:
     """Rows of checkpoints at the end of training."""
     return [row for row in rows if not row["model"].endswith("/best")]
-
-
-def chosen_rows(rows: list[Row]) -> list[Row]:
-    """Rows of the checkpoints that the papers evaluate: each run's best one by validation, or the last if it has no best."""
-    have_best = {row["model"].removesuffix("/best") for row in best_rows(rows)}
-    return [row for row in rows if row["model"].endswith("/best") or row["model"] not in have_best]
-
-
-def by_class(rows: list[Row]) -> list[Row]:
-    """Rows with the class in the place of the length."""
-    return [{**row, "length": row["length_b"]} for row in rows]
 
 
 def worst_verdict(row: Row) -> str | None:

@@ -49,12 +49,6 @@ def written_on_the_page():
     return dict(re.findall(r"<!-- (\S+) -->\n```\w+\n(.*?)```", section(), flags=re.DOTALL))
 
 
-def test_the_section_is_one_screen():
-    shown = {name: len(text.splitlines()) for name, text in written_on_the_page().items()}
-    assert shown["my_encoding.py"] <= 18 and shown["my-study.yaml"] <= 30
-    assert len(section().splitlines()) <= 90
-
-
 @pytest.mark.thorough
 def test_the_text_of_the_page_runs(tmp_path, monkeypatch, capsys):
     """Its files and its commands, with tiny sizes: all variants are legal, and those that are trained are shown."""

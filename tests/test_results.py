@@ -8,13 +8,12 @@ import pytest
 from longhand.data.metrics import METRICS
 from longhand.hub_cards.metrics.exact_match_by_length.counting import wilson_interval
 from longhand.hub_cards.recipes import load_recipe
-from longhand.hub_cards.research.tables import TABLES
+from longhand.hub_cards.research.tables import TABLES, as_frame, generalizable_length
 from longhand.hub_cards.result_rows import (
     describe_length,
     describe_worst,
     format_medians,
     format_table,
-    generalizable_length,
     median_interval,
     read_results,
     worst_verdict,
@@ -135,7 +134,7 @@ def test_medians_are_taken_for_each_length_over_checkpoints():
 def test_generalizable_length_is_the_longest_before_the_median_falls_to_the_threshold(matches, expected):
     rows = [result(length=length, exact_match=match) for length, match in matches.items()]
     rows += [{**row, "exact_match": 0.0} for row in rows] + [{**row, "exact_match": 1.0} for row in rows]
-    assert generalizable_length(rows) == expected
+    assert generalizable_length(as_frame(rows)) == expected
 
 
 def test_recipe_with_a_base_is_the_base_with_changes(tmp_path):

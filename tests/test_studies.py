@@ -23,13 +23,13 @@ from longhand.hub_cards.research.__main__ import ARITHMETIC, GPU, STUDIES, main
 from longhand.hub_cards.research.study import RUNS_FILE, STUDY_RESULTS, Study, list_studies, load_study
 from longhand.hub_cards.research.study_pages import (
     CERTIFICATES,
-    draw_checkpoints,
     draw_study,
     seeds_table,
     study_block,
     study_table,
 )
-from longhand.hub_cards.result_rows import RESULTS_FILE, group_variants, read_results, write_results
+from longhand.hub_cards.research.tables import as_frame, read_frame
+from longhand.hub_cards.result_rows import RESULTS_FILE, read_results, write_results
 from longhand.hub_cards.training.arguments import parse_run
 
 
@@ -107,8 +107,8 @@ def test_the_study_that_a_page_shows_is_legal_and_its_results_are_of_it():
 @pytest.mark.parametrize("name", [name for name in list_studies() if (STUDY_RESULTS / name / CERTIFICATES).exists()])
 def test_certificates_of_a_study_are_about_what_the_search_lists_today(name):
     study = load_study(name)
-    for variant, rows in group_variants(read_results(STUDY_RESULTS / name / CERTIFICATES)).items():
-        run = study.parse(variant)
+    for variant, certificates in read_frame(STUDY_RESULTS / name / CERTIFICATES).groupby("variant"):
+        run, rows = study.parse(variant), certificates.astype(object).where(certificates.notna(), None).to_dict("records")
         listed = sum(part.count for part in coverings(run.task.family.model_class(run.config), run.task))
         assert {row["neighbourhoods"] for row in rows} <= {listed, None}, variant
         # An earlier check made predictions in whole problems, some of them more than once.
@@ -162,13 +162,13 @@ def cells(table):
 def test_a_table_shows_everything_and_marks_what_does_not_fit():
     rows = [measured(f"{name}-seed{seed}", size, 0.9 if name == "nope" and size == 1 else 1.0 - seed / 2)
             for name in ("nope", "coupled") for size in (1, 3) for seed in (0, 0.01)]  # fmt: skip
-    table = study_table(TINY, rows)
+    table = study_table(TINY, as_frame(rows))
     assert list(cells(table)) == ["nope", "coupled"] and "In italics" in table.splitlines()[-1]
     assert cells(table)["coupled"] | {"seeds that fit": "2 of 2", "reach": ">= 3", "steps": "4"} == cells(table)["coupled"]
     poor = {"1": "*0.900*", "3": "*0.998*", "reach": "not fitted"}
     assert cells(table)["nope"] | poor == cells(table)["nope"]
-    assert list(cells(study_table(TINY, rows[:4]))) == ["nope"], "a table of nothing that fits is a table"
-    assert "*" not in study_table(TINY, rows, measure="token_accuracy")
+    assert list(cells(study_table(TINY, as_frame(rows[:4])))) == ["nope"], "a table of nothing that fits is a table"
+    assert "*" not in study_table(TINY, as_frame(rows), measure="token_accuracy")
 
 
 def test_a_line_for_each_run_has_no_mixture_of_tasks(tmp_path):
@@ -188,20 +188,11 @@ def test_a_table_of_seeds_counts_those_above_the_same_seed_of_the_first_variant(
         for seed, value in enumerate(own)
         for size in (1, 3)
     ]
-    table = cells(seeds_table(TINY, rows))
+    table = cells(seeds_table(TINY, as_frame(rows)))
     assert table == {
         "nope": {"variant": "nope", "3": "0.50 (0.10 to 0.90)"},
         "coupled": {"variant": "coupled", "3": "0.40 (0.20 to 1.00), 2 of 3 above"},
     }
-
-
-def test_checkpoints_of_what_does_not_fit_are_drawn_and_named_so(tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(study_pages, "plot_checkpoints", lambda runs, *_: drawn.append([*runs]))
-    tests = [measured(f"{name}-seed0", 1, value) for name, value in (("nope", 0.5), ("coupled", 1.0))]
-    rows = [{**row, "step": step} for row in tests for step in (1, 2)]
-    draw_checkpoints(TINY, rows, tmp_path / "checkpoints.png", tests)
-    assert drawn == [["nope (not fitted)", "coupled"]]
 
 
 def test_a_class_of_sums_is_no_trained_size(tmp_path):
@@ -214,11 +205,12 @@ def test_a_class_of_sums_is_no_trained_size(tmp_path):
     table = study_block(TINY, tmp_path, "cascades")
     assert {name: line["2"] for name, line in cells(table).items()} == {"nope": "*0.100*", "coupled": "0.100"}
     assert len(cells(study_block(TINY, tmp_path, "cascades", "runs"))) == 2
-    draw_study(TINY, classes, tmp_path / "classes.png", tests)
-    draw_study(TINY, [measured("nope-seed0", a, 0.5, length_b=b) for a in (1, 3) for b in (2, 4)], tmp_path / "grid.png")
+    draw_study(TINY, as_frame(classes), tmp_path / "classes.png", as_frame(tests))
+    grid = [measured("nope-seed0", a, 0.5, length_b=b) for a in (1, 3) for b in (2, 4)]
+    draw_study(TINY, as_frame(grid), tmp_path / "grid.png")
     for name in ("grid.png", "classes.png"):
         assert Image.open(tmp_path / name).width == WIDTH * 150, "drawn in the house style"
-    draw_study(TINY, tests[1:], tmp_path / "poor.png")
+    draw_study(TINY, as_frame(tests[1:]), tmp_path / "poor.png")
     assert Image.open(tmp_path / "poor.png").width == WIDTH * 150, "a picture of nothing that fits"
 
 
@@ -226,7 +218,7 @@ def test_a_picture_shows_what_does_not_fit_in_grey(tmp_path, monkeypatch):
     drawn = {}
     monkeypatch.setattr(plots, "save_figure", lambda figure, file: drawn.update({file: figure}))
     rows = [measured(f"{name}-seed0", size, value) for name, value in (("nope", 0.5), ("coupled", 1.0)) for size in (1, 3)]
-    draw_study(TINY, rows, tmp_path / "both.png")
+    draw_study(TINY, as_frame(rows), tmp_path / "both.png")
     lines = {line.get_label(): line for line in drawn[tmp_path / "both.png"].axes[0].lines}
     assert {name: line.get_color() == plots.GREY for name, line in lines.items()} == {
         "coupled": False, "nope (not fitted)": True
@@ -238,7 +230,8 @@ def test_a_table_says_what_certificates_say_of_all_runs():
     checks = [{"model": f"nope-seed{seed}", "certified": not seed, "margin": 2.0 - 3 * seed,
                "predictions": 9, "neighbourhoods": 9 if not seed else None}
               for seed in (0, 1)]  # fmt: skip
-    table = cells(study_table(TINY, [measured(run.name, 3, 0.75) for run in TINY.runs], checks))
+    tests = as_frame([measured(run.name, 3, 0.75) for run in TINY.runs])
+    table = cells(study_table(TINY, tests, as_frame(checks)))
     said = {"certified": "1 of 2", "smallest margin": "-1.00", "worst exact match": "0.750", "lead / bound": ""}
     assert table["nope"].items() >= said.items() and table["coupled"]["certified"] == "cannot be"
 

@@ -17,6 +17,7 @@ from longhand.hub_cards.research.study_pages import (
     verdict_line,
     wrong_from_end,
 )
+from longhand.hub_cards.research.tables import as_frame
 from longhand.hub_cards.research.theories import wrong_tokens
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
@@ -69,7 +70,7 @@ def test_a_line_of_proofs_tells_short_wrong_problems_from_those_beyond_training(
     verdicts = {1: "refuted", 2: "proved", 3: "proved", 4: "open", 5: "proved", 6: "refuted", 7: "refuted"}
     rows = [proof(length, verdict) for length, verdict in verdicts.items()]
     tests = [{"length": length, "exact_match": match} for length, match in ((1, 1.0), (5, 0.99), (7, 0.5))]
-    line = proof_line("table", (1, 5), tests, rows)
+    line = proof_line("table", (1, 5), as_frame(tests), rows)
     assert (line["proved"], line["open"], line["refuted"]) == ("2 to 3, 5", "4", "1, 6 to 7")
     assert "`1+0=`" in line["first refuted"] and "`6+0=`" in line["first refuted beyond the trained ones"]
     assert line["first wrong tokens, from the end"] == "2"

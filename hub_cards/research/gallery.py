@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
+from pandas import Series
 from safetensors import safe_open
 
 from longhand.data.tasks.registry import TASKS, task_from_recipe
@@ -17,8 +18,8 @@ from longhand.hub_cards.publishing.dataset import COLUMNS
 from longhand.hub_cards.publishing.examples import ENVIRONMENT, about, count, example_row, family_card
 from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, read_recipe
 from longhand.hub_cards.research.study import list_studies, load_study
-from longhand.hub_cards.research.study_pages import PROVED_TABLE, fitting, read_shipped_lengths, results_by_variant
-from longhand.hub_cards.research.tables import TableLine, as_frame, fill_cells, render_table
+from longhand.hub_cards.research.study_pages import PROVED_TABLE, fitting, read_shipped_lengths, read_study
+from longhand.hub_cards.research.tables import TableLine, fill_cells, render_table
 from longhand.hub_cards.research.theories.answers import RESULTS as ANSWERS
 from longhand.hub_cards.result_rows import RESULTS_FILE, Row, read_results
 from longhand.hub_cards.training.arguments import parse_run
@@ -39,16 +40,17 @@ def reached() -> dict[str, str]:
     """How far every recipe reaches that was trained for a study, in words, by the recipe's name."""
     found: dict[str, str] = {}
     for study in map(load_study, list_studies()):
-        variants, checks = results_by_variant(study)
+        tests, checks = read_study(study)
+        fits = fitting(study, tests)
         for run in study.runs:
             variant = run.name.rpartition("-seed")[0]
             changed = set(run.arguments) - TESTING
-            if variant not in variants or not changed <= {"max_steps"} or (changed and run.recipe in found):
+            if variant not in fits.index or not changed <= {"max_steps"} or (changed and run.recipe in found):
                 continue
-            (fits,) = fitting(study, as_frame(variants[variant])).itertuples()
-            said = f"{fits.reach} ({count(fits.seeds, 'run')})"
-            if proved := sum(row["certified"] for row in checks.get(variant, [])):
-                said = f"**every size, proved** ({proved} of {count(len(checks[variant]), 'run')})"
+            said = f"{fits['reach'][variant]} ({count(fits['seeds'][variant], 'run')})"
+            certified = checks.loc[checks["variant"] == variant].get("certified", Series(dtype=bool))
+            if certified.any():
+                said = f"**every size, proved** ({certified.sum()} of {count(len(certified), 'run')})"
             found[run.recipe] = f"{said}, in {run.arguments['max_steps']:,} steps" if changed else said
     proved = ranges(row["length"] for row in read_shipped_lengths() if row["verdict"] == "proved")
     samples = f"; by samples {found[PROVED_TABLE]}" if PROVED_TABLE in found else ""

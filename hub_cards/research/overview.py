@@ -5,11 +5,11 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from pandas import DataFrame
 
 from longhand.hub_cards.evaluation import plots
 from longhand.hub_cards.evaluation.plots import BLUE, GREEN, LEADER, ORANGE, PINK, SMALL, Line, median_line, note
 from longhand.hub_cards.recipes import read_settings
-from longhand.hub_cards.result_rows import Row
 
 OVERVIEW = read_settings(Path(__file__).with_name("overview.yaml"))
 """The small pictures of tasks, and how far the papers' learned table generalizes; the file says what its fields mean."""
@@ -23,8 +23,13 @@ PROVED = 1.21
 """Where the lengths stand at which the table with a marked top is proved."""
 
 
+def line_of(tests: DataFrame, label: str = "") -> Line:
+    """Return the median exact match by length."""
+    return median_line(label, tests.to_dict("records"))
+
+
 @plots.house_style
-def plot_short_sums(results: Mapping[str, list[Row]], sizes: tuple[int, int], file: Path) -> None:
+def plot_short_sums(results: Mapping[str, DataFrame], sizes: tuple[int, int], file: Path) -> None:
     """Draw exact match of sums against digits: ordinary transformers, paper 1's table, and the certified window.
 
     Args:
@@ -32,7 +37,7 @@ def plot_short_sums(results: Mapping[str, list[Row]], sizes: tuple[int, int], fi
         sizes: shortest and longest trained length.
     """
     figure, ((axes,),) = plots.new_figure(3.4)
-    lines = [median_line(label, results[variant]) for variant, label in OVERVIEW["short"].items() if variant in results]
+    lines = [line_of(results[variant], label) for variant, label in OVERVIEW["short"].items() if variant in results]
     plots.scale_lengths(axes, lines[0].x)
     axes.set(xlabel="digits of both numbers", ylabel="exact match", ylim=(-0.04, 1.06))
     plots.shade_trained(axes, sizes)
@@ -42,7 +47,7 @@ def plot_short_sums(results: Mapping[str, list[Row]], sizes: tuple[int, int], fi
 
 @plots.house_style
 def plot_addition(
-    certified: list[Row], absolute: list[Row], refuted: list[int], proved: list[int], sizes: tuple[int, int], file: Path
+    certified: DataFrame, absolute: DataFrame, refuted: list[int], proved: list[int], sizes: tuple[int, int], file: Path
 ) -> None:
     """Draw exact match of sums against digits: the certified window and paper 1's learned table.
 
@@ -56,7 +61,7 @@ def plot_addition(
         sizes: shortest and longest trained length of both.
     """
     figure, ((axes,),) = plots.new_figure(3)
-    window, table = (median_line("", rows) for rows in (certified, absolute))
+    window, table = (line_of(rows) for rows in (certified, absolute))
     longest = max(window.x)
     plots.scale_lengths(axes, [sizes[0], int(longest)])
     axes.set(xlabel="digits of both operands", ylabel="exact match", ylim=(-0.05, 1.28), xlim=(0.9, 6 * longest))
@@ -84,8 +89,8 @@ def plot_addition(
 
 @plots.house_style
 def plot_tasks(
-    windows: Mapping[str, list[Row]],
-    tables: Mapping[str, list[Row]],
+    windows: Mapping[str, DataFrame],
+    tables: Mapping[str, DataFrame],
     sizes: Mapping[str, tuple[int, int]],
     file: Path,
 ) -> None:
@@ -106,12 +111,12 @@ def plot_tasks(
         axes.tick_params(labelsize=SMALL)
         plots.shade_trained(axes, sizes[recipe], "")
         if task in tables:
-            table = median_line("", tables[task])
+            table = line_of(tables[task])
             axes.plot(table.x, table.y, color=ORANGE, marker="s", markersize=2.5)
         if task in OVERVIEW["published"]:
             axes.vlines(OVERVIEW["published"][task], 0, 1, color=PINK, linestyle="--", linewidth=1.4)
         if recipe in windows:
-            _draw_certified(axes, median_line("", windows[recipe]), sizes[recipe][0], size=2.5)
+            _draw_certified(axes, line_of(windows[recipe]), sizes[recipe][0], size=2.5)
     _draw_key(figure, panels[0, 0])
     figure.supxlabel("digits, symbols, or width and height of the board", fontsize=10)
     figure.supylabel("exact match", fontsize=10)

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pandas
+
 from longhand.hub_cards.checkpoints.checkpoint import PLOT_FILE
 from longhand.hub_cards.commands import write_atomically
 from longhand.hub_cards.evaluation.plots import plot_attention, plot_attention_of_response, plot_position_maps
@@ -27,20 +29,19 @@ from longhand.hub_cards.research.study_pages import (
     read_lengths,
     read_searched,
     read_shipped_lengths,
+    read_study,
     read_tests,
-    results_by_variant,
     shipped_proof_block,
     study_block,
     unfitted,
     verdict_block,
 )
-from longhand.hub_cards.research.tables import TABLES, filled_table
+from longhand.hub_cards.research.tables import TABLES, filled_table, read_frame
 from longhand.hub_cards.result_rows import (
     ATTENTION_MAPS_FILE,
     POSITION_MAPS_FILE,
     RESULTS_FILE,
     VALIDATION_FILE,
-    Row,
     read_results,
 )
 
@@ -67,11 +68,6 @@ OWN = FOLDER / "own"
 
 RECIPES = ("addition", "addition-short", "certified", "multiplication-2", "addition-absolute", "baselines")
 """Studies whose variants are recipes, without changes."""
-
-
-def read_rows(folder: str) -> list[Row]:
-    """Return the rows of a folder of `hub_cards/results`."""
-    return read_results(FOLDER / folder / RESULTS_FILE)
 
 
 def own_study() -> Study:
@@ -131,31 +127,28 @@ def render(text: str, blocks: dict[str, str]) -> str:
 
 def draw_overview() -> None:
     """Draw the pictures of the README."""
-    results: dict[str, list[Row]] = {}
-    windows: dict[str, list[Row]] = {}
-    sizes: dict[str, tuple[int, int]] = {}
-    for study in map(load_study, RECIPES):
-        rows, checks = results_by_variant(study)
-        results |= rows
-        windows |= {name: rows[name] for name, own in checks.items() if any(row["certified"] for row in own)}
-        sizes |= {variant: study.trained_sizes(variant) for variant in study.variants}
-    long = results["addition"] + read_rows("studies/addition/long")
+    studies = {name: load_study(name) for name in RECIPES}
+    tests, checks = (pandas.concat(frames) for frames in zip(*map(read_study, studies.values()), strict=True))
+    sizes = {variant: study.trained_sizes(variant) for study in studies.values() for variant in study.variants}
+    of_recipe = dict(iter(tests.groupby("variant")))
+    certified = set(checks.loc[checks["certified"].astype(bool), "variant"])
+    long = pandas.concat([of_recipe["addition"], read_frame(FOLDER / "studies/addition/long" / RESULTS_FILE)])
     # Without changes, the study's runs to 30 digits are those of the recipe.
     verdicts = [row for row in read_lengths(load_study(PROVED_LENGTHS)) if row["model"].startswith("1-30-seed")]
-    known = [*read_searched(load_study("addition-absolute")), *verdicts]
+    known = [*read_searched(studies["addition-absolute"]), *verdicts]
     refuted = sorted({row["length"] for row in known if is_refuted(row)})
     proved = [row["length"] for row in read_shipped_lengths() if row["verdict"] == "proved"]
-    plot_addition(long, results["addition-absolute"], refuted, proved, sizes["addition"], FOLDER / "accuracy.png")
-    study = load_study("short-sums")
-    plot_short_sums(results_by_variant(study)[0], study.trained_sizes("window"), FOLDER / "short.png")
+    plot_addition(long, of_recipe["addition-absolute"], refuted, proved, sizes["addition"], FOLDER / "accuracy.png")
+    short = load_study("short-sums")
+    plot_short_sums(dict(iter(read_study(short)[0].groupby("variant"))), short.trained_sizes("window"), FOLDER / "short.png")
     study = load_study("tasks")
     poor = unfitted(study, read_tests(STUDY_RESULTS / study.name))
     tables = {
-        name.removesuffix("--coupled"): rows
-        for name, rows in results_by_variant(study)[0].items()
-        if name.endswith("--coupled") and name not in poor
+        str(name).removesuffix("--coupled"): rows
+        for name, rows in read_study(study)[0].groupby("variant")
+        if str(name).endswith("--coupled") and name not in poor
     }
-    plot_tasks(windows, tables, sizes, FOLDER / "tasks.png")
+    plot_tasks({name: of_recipe[name] for name in certified}, tables, sizes, FOLDER / "tasks.png")
 
 
 def draw_pictures(pages: str) -> None:
@@ -163,7 +156,7 @@ def draw_pictures(pages: str) -> None:
     draw_overview()
     plot_position_maps(read_results(FOLDER / "position_maps.jsonl"), FOLDER / "position_maps.png")
     if (OWN / RESULTS_FILE).exists():
-        draw_study(own_study(), read_rows(OWN.name), OWN / PLOT_FILE)
+        draw_study(own_study(), read_frame(OWN / RESULTS_FILE), OWN / PLOT_FILE)
     for file in sorted(STUDY_RESULTS.glob(f"*/*/{ATTENTION_MAPS_FILE}")):
         rows = read_results(file)
         first = [row for row in rows if row["model"] == rows[0]["model"]]
@@ -178,7 +171,8 @@ def draw_pictures(pages: str) -> None:
         draw_checkpoints(study, read_results(file), file.with_name("checkpoints.png"), tests)
     for folder in re.findall(r"\(results/(studies/[\w/-]+)/accuracy\.png\)", pages):
         name = folder.split("/")[1]
-        draw_study(load_study(name), read_rows(folder), FOLDER / folder / "accuracy.png", read_tests(STUDY_RESULTS / name))
+        rows, tests = read_frame(FOLDER / folder / RESULTS_FILE), read_tests(STUDY_RESULTS / name)
+        draw_study(load_study(name), rows, FOLDER / folder / "accuracy.png", tests)
 
 
 def main(arguments: list[str] | None = None) -> None:

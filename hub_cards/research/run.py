@@ -139,6 +139,7 @@ def show(study: Study, results: Path, folder: Path) -> None:
         return
     # Tables and pictures take seconds to import, and a command that trains nothing needs none.
     from longhand.hub_cards.research.study_pages import draw_study, study_block
+    from longhand.hub_cards.research.tables import read_frame
 
     tables = [study_block(study, results)]
     for name in study.evaluate:
@@ -148,7 +149,7 @@ def show(study: Study, results: Path, folder: Path) -> None:
     text = heading + "\n".join(tables)
     print(f"\n{text}")
     write_atomically(folder / TABLE_FILE, text)
-    draw_study(study, read_results(results / RESULTS_FILE), folder / PLOT_FILE)
+    draw_study(study, read_frame(results / RESULTS_FILE), folder / PLOT_FILE)
     print(f"wrote {folder / TABLE_FILE} and {folder / PLOT_FILE}")
 
 

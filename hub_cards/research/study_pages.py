@@ -25,14 +25,21 @@ from longhand.hub_cards.evaluation.plots import (
     plot_results,
 )
 from longhand.hub_cards.research.study import STUDY_RESULTS, Study, load_study
-from longhand.hub_cards.research.tables import TABLES, TableLine, as_frame, filled_table, generalizable_length, render_table
+from longhand.hub_cards.research.tables import (
+    TABLES,
+    TableLine,
+    filled_table,
+    generalizable_length,
+    last,
+    last_or_best,
+    read_frame,
+    render_table,
+)
 from longhand.hub_cards.result_rows import (
     CERTIFICATES_FILE,
     RESULTS_FILE,
     Row,
-    best_rows,
     group_by,
-    group_variants,
     last_rows,
     median_interval,
     read_results,
@@ -88,9 +95,9 @@ def fitting(study: Study, rows: DataFrame) -> DataFrame:
     return DataFrame.from_dict(lines, orient="index", columns=["match", "fit", "seeds", "reach"])
 
 
-def unfitted(study: Study, rows: Sequence[Row]) -> list[str]:
+def unfitted(study: Study, rows: DataFrame) -> list[str]:
     """Return the variants that were tested at trained sizes and do not fit them, so that no other size says anything."""
-    found = fitting(study, as_frame(rows))
+    found = fitting(study, rows)
     return list(found.index[found["match"] < FITS])
 
 
@@ -100,14 +107,13 @@ def describe_reach(tests: DataFrame) -> str:
     return f">= {reached}" if reached == tests["length"].max() else str(reached)
 
 
-def describe_tests(rows: Sequence[Row], what: str) -> str:
+def describe_tests(rows: DataFrame, what: str) -> str:
     """Say over how many seeds the medians are, of which checkpoints, and how many problems were tested, on what."""
-    frame = as_frame(rows)
-    seeds = sorted(set(frame.groupby("variant")["model"].nunique()))
+    seeds = sorted(set(rows.groupby("variant")["model"].nunique()))
     said = "one seed" if seeds == [1] else f"medians of {' or '.join(map(str, seeds))} seeds"
-    said = f"Best checkpoints, {said}" if frame["model"].str.endswith("/best").all() else said.capitalize()
-    samples = describe_sizes((frame["num_samples"].min(), frame["num_samples"].max()))
-    return f"{said}, {samples} {what}, test seed {rows[0]['seed']}, {rows[0]['hardware']}."
+    said = f"Best checkpoints, {said}" if rows["is_best"].all() else said.capitalize()
+    samples, first = describe_sizes((rows["num_samples"].min(), rows["num_samples"].max())), rows.iloc[0]
+    return f"{said}, {samples} {what}, test seed {first['seed']}, {first['hardware']}."
 
 
 def study_block(study: Study, folder: Path, evaluation: str = "", kind: str = "") -> str:
@@ -122,21 +128,21 @@ def study_block(study: Study, folder: Path, evaluation: str = "", kind: str = ""
     for file in (folder / evaluation / f"{table}.jsonl" for table in TABLES):
         if file.exists():
             return filled_table(file.stem, read_results(file))
-    rows = read_results(folder / evaluation / RESULTS_FILE)
     if kind == "runs":
-        tasks = {row["task"] for row in rows}
-        return filled_table("long" if evaluation else "by-task" if len(tasks) > 1 else "by-length", last_rows(rows))
+        runs = last_rows(read_results(folder / evaluation / RESULTS_FILE))
+        tasks = {row["task"] for row in runs}
+        return filled_table("long" if evaluation else "by-task" if len(tasks) > 1 else "by-length", runs)
+    rows = read_frame(folder / evaluation / RESULTS_FILE)
     if kind == "labels":
         return study_table(study, rows, measure="token_accuracy")
     if kind == "seeds":
-        return seeds_table(study, last_rows(rows))
+        return seeds_table(study, last(rows))
     if evaluation:
         return study_table(study, rows, tests=read_tests(folder))
-    certificates = read_results(folder / CERTIFICATES) if (folder / CERTIFICATES).exists() else []
-    return study_table(study, rows, certificates)
+    return study_table(study, rows, read_frame(folder / CERTIFICATES))
 
 
-def seeds_table(study: Study, rows: list[Row]) -> str:
+def seeds_table(study: Study, rows: DataFrame) -> str:
     """Return a line for each variant: medians beyond the trained sizes with 95% intervals by bootstrap over the seeds.
 
     Below the first line, each cell also says how many seeds are above the same seed of the first variant.
@@ -144,7 +150,7 @@ def seeds_table(study: Study, rows: list[Row]) -> str:
     Args:
         rows: of last checkpoints; every variant has the same seeds and sizes.
     """
-    matches = as_frame(rows).pivot(index="run", columns=["variant", "length"], values="exact_match")
+    matches = rows.pivot(index="run", columns=["variant", "length"], values="exact_match")
     first, *others = [name for name in study.variants if name in matches]
     sizes = sorted(size for size in matches[first] if size > study.trained_sizes(first)[1])
     lines = []
@@ -160,25 +166,22 @@ def seeds_table(study: Study, rows: list[Row]) -> str:
     return render_table(lines, f"Medians over seeds, with 95% intervals by bootstrap over the seeds, and {counted}.")
 
 
-def results_by_variant(study: Study) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
-    """Return the rows of a study's last checkpoints, and its certificates, by variant; nothing if there are none."""
-    results, certificates = (
-        group_variants(last_rows(read_results(file))) if file.exists() else {}
-        for file in (STUDY_RESULTS / study.name / name for name in (RESULTS_FILE, CERTIFICATES))
-    )
-    return results, certificates
+def read_study(study: Study) -> tuple[DataFrame, DataFrame]:
+    """Return the rows of a study's last checkpoints, and its certificates; nothing if there are none."""
+    folder = STUDY_RESULTS / study.name
+    return last(read_frame(folder / RESULTS_FILE)), read_frame(folder / CERTIFICATES)
 
 
-def read_tests(folder: Path) -> list[Row]:
+def read_tests(folder: Path) -> DataFrame:
     """Return exact match by size of a study's last checkpoints; of the best ones if there are no others."""
-    return last_rows(rows := read_results(folder / RESULTS_FILE)) or rows
+    return last_or_best(read_frame(folder / RESULTS_FILE))
 
 
 def study_table(
     study: Study,
-    rows: list[Row],
-    certificates: Sequence[Row] = (),
-    tests: list[Row] | None = None,
+    rows: DataFrame,
+    certificates: DataFrame | None = None,
+    tests: DataFrame | None = None,
     measure: str = "exact_match",
 ) -> str:
     """Return a line for each variant with results, in the order of the study.
@@ -190,15 +193,14 @@ def study_table(
         certificates: of the variants that can be certified.
         tests: rows that say what fits, if the rows are of another evaluation than the study's tests.
     """
-    shown = last_rows(rows) or rows
-    frame, is_usual = as_frame(shown), tests is None and measure == "exact_match"
-    classes = is_by_class(frame)
-    note = describe_tests(shown, f"sums of {shown[0]['length']} digits by class" if classes else "problems per size")
-    frame = by_class(frame) if classes else frame
-    variants = [name for name in study.variants if name in set(frame["variant"])]
-    medians = frame.pivot_table(measure, "variant", "length", "median").reindex(variants)
+    shown, is_usual = last_or_best(rows), tests is None and measure == "exact_match"
+    classes = is_by_class(shown)
+    note = describe_tests(shown, f"sums of {shown['length'].iloc[0]} digits by class" if classes else "problems per size")
+    shown = by_class(shown) if classes else shown
+    variants = [name for name in study.variants if name in set(shown["variant"])]
+    medians = shown.pivot_table(measure, "variant", "length", "median").reindex(variants)
     medians = medians.reindex(columns=study.lengths) if study.lengths is not None and is_usual else medians
-    fits = fitting(study, as_frame(tests or shown)).reindex(variants)
+    fits = fitting(study, shown if tests is None else tests).reindex(variants)
     is_poor = (fits["match"] < FITS) & (measure == "exact_match")
     if is_poor.any() and medians.empty:
         # Sizes of different tasks make no columns.
@@ -209,12 +211,12 @@ def study_table(
     if is_usual:
         table["seeds that fit"] = fits["fit"].astype(str) + " of " + fits["seeds"].astype(str)
         table["reach"] = fits["reach"]
-        if best := best_rows(rows):
-            table["of the best checkpoint"] = fitting(study, as_frame(best))["reach"].reindex(variants).fillna("")
-        if certificates:
-            table = table.join(certificate_cells(study, frame, certificates))
+        if rows["is_best"].any():
+            table["of the best checkpoint"] = fitting(study, rows[rows["is_best"]])["reach"].reindex(variants).fillna("")
+        if certificates is not None and len(certificates):
+            table = table.join(certificate_cells(study, shown, certificates))
         table["steps"] = [f"{study.parse(name).training.max_steps:,}" for name in variants]
-    table["seconds"] = frame.groupby("variant")["run_seconds"].median().map("{:.0f}".format)
+    table["seconds"] = shown.groupby("variant")["run_seconds"].median().map("{:.0f}".format)
     if is_poor.any():
         note += (
             f" In italics: exact match at a trained size is below {FITS}, so that longer sizes say nothing of the variant."
@@ -223,28 +225,27 @@ def study_table(
     return render_table(lines, note) if lines else f"{note}\n"
 
 
-def certificate_cells(study: Study, tests: DataFrame, certificates: Sequence[Row]) -> DataFrame:
+def certificate_cells(study: Study, tests: DataFrame, certificates: DataFrame) -> DataFrame:
     """Return, by variant, the worst exact match of all runs and sizes, and what the certificates of its runs say."""
     lines = {}
-    checked = group_variants(list(certificates))
+    checked = dict(iter(certificates.groupby("variant")))
     for variant, worst in tests.groupby("variant")["exact_match"].min().items():
-        rows = checked.get(str(variant), [])
-        ratios = [row["ratio"] for row in rows if row.get("ratio")]
-        # A run with a wrong prediction does not say how many its list has.
-        counts = [row["neighbourhoods"] for row in rows if row["neighbourhoods"]]
+        rows = checked.get(variant, certificates[:0])
+        # A run with a wrong prediction does not say how many its list has, and bounds nothing.
+        numbers = rows.reindex(columns=["neighbourhoods", "ratio"]).astype(float)
+        counts, ratios = numbers["neighbourhoods"].dropna(), numbers["ratio"].dropna()
         lines[variant] = {
             "worst exact match": f"{worst:.3f}",
-            "certified": f"{sum(row['certified'] for row in rows)} of {len(rows)}" if rows else "cannot be",
-            "neighbourhoods": f"{max(counts):,}" if counts else "",
-            "smallest margin": f"{min(row['margin'] for row in rows):.2f}" if rows else "",
-            # Where a prediction is wrong nothing is bounded.
-            "lead / bound": f"{min(ratios):,.0f}" if rows and len(ratios) == len(rows) else "",
+            "certified": f"{rows['certified'].sum()} of {len(rows)}" if len(rows) else "cannot be",
+            "neighbourhoods": f"{counts.max():,.0f}" if len(counts) else "",
+            "smallest margin": f"{rows['margin'].min():.2f}" if len(rows) else "",
+            "lead / bound": f"{ratios.min():,.0f}" if len(rows) and len(ratios) == len(rows) else "",
             "parameters": f"{study.parameters(str(variant)):,}",
         }
     return DataFrame.from_dict(lines, orient="index")
 
 
-def draw_study(study: Study, rows: list[Row], file: Path, tests: list[Row] | None = None) -> None:
+def draw_study(study: Study, rows: DataFrame, file: Path, tests: DataFrame | None = None) -> None:
     """Draw exact match against size or class, a line for each variant: medians over seeds. Two sizes make a grid.
 
     Variants that do not fit their trained sizes are grey.
@@ -252,22 +253,22 @@ def draw_study(study: Study, rows: list[Row], file: Path, tests: list[Row] | Non
     Args:
         tests: rows that say what fits; None means `rows`.
     """
-    shown = last_rows(rows) or rows
-    classes, lengths = is_by_class(as_frame(shown)), {row["length"] for row in shown}
-    variants = group_variants([{**row, "length": row["length_b"]} for row in shown] if classes else shown)
-    trained = {study.trained_sizes(variant) for variant in variants}
+    shown = last_or_best(rows)
+    classes, task = is_by_class(shown), find_task(shown["task"].iloc[0])
+    trained = {study.trained_sizes(variant) for variant in shown["variant"].unique()}
     sizes = trained.pop() if len(trained) == 1 and not classes else None
-    if len({(row["length"], row["length_b"]) for row in shown}) > len(lengths) and not classes:
-        plot_results(shown, file, sizes, find_task(shown[0]["task"]))
+    if len(shown[["length", "length_b"]].drop_duplicates()) > shown["length"].nunique() and not classes:
+        plot_results(shown.to_dict("records"), file, sizes, task)
         return
     poor = unfitted(study, shown if tests is None else tests)
-    drawn = {name: median_line(name, variants[name]) for name in study.variants if name in variants}
+    variants = dict(iter((by_class(shown) if classes else shown).groupby("variant")))
+    drawn = {name: median_line(name, variants[name].to_dict("records")) for name in study.variants if name in variants}
     fitted = [line for name, line in drawn.items() if name not in poor]
-    xlabel = find_task(shown[0]["task"]).size_names[1] if classes else study.xlabel
+    xlabel = task.size_names[1] if classes else study.xlabel
     plot_lines(fitted, file, sizes, xlabel, poor=[line for name, line in drawn.items() if name in poor])
 
 
-def draw_checkpoints(study: Study, rows: list[Row], file: Path, tests: list[Row]) -> None:
+def draw_checkpoints(study: Study, rows: list[Row], file: Path, tests: DataFrame) -> None:
     """Draw exact match by length at the validations of each variant's first run, see `plot_checkpoints`.
 
     Args:
@@ -371,7 +372,7 @@ def verdict_block() -> str:
     return render_table(lines) if lines else "No results yet.\n"
 
 
-def proof_line(model: str, trained: tuple[int, int], tests: Sequence[Row], rows: Sequence[Row]) -> TableLine:
+def proof_line(model: str, trained: tuple[int, int], tests: DataFrame, rows: Sequence[Row]) -> TableLine:
     """Return the line of one model whose lengths were to be proved.
 
     Args:
@@ -386,7 +387,7 @@ def proof_line(model: str, trained: tuple[int, int], tests: Sequence[Row], rows:
     return {
         "model": model,
         "trained on": describe_sizes(trained),
-        "reach by samples": describe_reach(as_frame(tests)),
+        "reach by samples": describe_reach(tests),
         **{name: describe_lengths(own, tested) for name, own in lengths.items()},
         "first refuted": first_problem(rows),
         "first refuted beyond the trained ones": first_problem(beyond),
@@ -421,7 +422,7 @@ def proofs_block() -> str:
     proofs = group_by(read_lengths(study), itemgetter("model"))
     if not proofs:
         return "No results yet.\n"
-    tests = group_by(read_tests(STUDY_RESULTS / study.name), itemgetter("model"))
+    tests = dict(iter(read_tests(STUDY_RESULTS / study.name).groupby("model")))
     sizes = {model: study.trained_sizes(model.rpartition("-seed")[0]) for model in proofs}
     return render_table([proof_line(model, sizes[model], tests[model], rows) for model, rows in proofs.items()])
 
@@ -434,9 +435,9 @@ def read_shipped_lengths() -> list[Row]:
 def shipped_proof_block() -> str:
     """Return the table of the shipped learned table: what is proved of the lengths that were sampled, and the samples."""
     rows = {row["length"]: row for row in read_shipped_lengths()}
-    tests = last_rows(read_results(Path(zoo(PROVED_TABLE), RESULTS_FILE)))
+    tests = last(read_frame(Path(zoo(PROVED_TABLE), RESULTS_FILE)))
     lines = []
-    for test in tests:
+    for test in tests.to_dict("records"):
         row = rows.get(test["length"], {})
         known = {"verdict": row["verdict"], "cases": f"{row['cases']:,}", "boxes": f"{row['boxes']:,}"} if row else {}
         seconds = f"{row['seconds']:,.0f}" if row else ""

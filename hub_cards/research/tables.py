@@ -9,7 +9,7 @@ from pandas import DataFrame, Series
 
 from longhand.hub_cards.recipes import read_settings
 from longhand.hub_cards.research.output import code_of
-from longhand.hub_cards.result_rows import Row
+from longhand.hub_cards.result_rows import Row, read_results
 
 TABLES = read_settings(Path(__file__).with_name("tables.yaml"))
 """The tables that only fill rows into columns; the file says what its fields mean."""
@@ -33,9 +33,19 @@ def as_frame(rows: Sequence[Row]) -> DataFrame:
     return DataFrame(rows).assign(variant=[name for name, *_ in named], run=[seed for *_, seed in named], is_best=is_best)
 
 
+def read_frame(file: Path) -> DataFrame:
+    """Return the rows of a results file as a frame; none if it is not there."""
+    return as_frame(read_results(file) if file.exists() else [])
+
+
 def last(rows: DataFrame) -> DataFrame:
     """Return the rows of checkpoints at the end of training."""
     return rows[~rows["is_best"]]
+
+
+def last_or_best(rows: DataFrame) -> DataFrame:
+    """Return the rows of checkpoints at the end of training; those of the best ones if there are no others."""
+    return rows if rows["is_best"].all() else last(rows)
 
 
 def chosen(rows: DataFrame) -> DataFrame:

@@ -42,7 +42,7 @@ from longhand.data.tasks.registry import build_task
 from longhand.hub_cards.commands import read_text, write_atomically
 from longhand.hub_cards.evaluation import plots
 from longhand.hub_cards.research.output import add_output, write_output
-from longhand.hub_cards.result_rows import Row, hardware, write_results
+from longhand.hub_cards.result_rows import Row, hardware, read_results, write_results
 from longhand.modeling.coupling import find_rule
 from longhand.modeling.relations import coupled_pair_map, num_coupled_relations
 from longhand.modeling.structure import IGNORED
@@ -398,9 +398,9 @@ def run(
     names = [run_file(settings, name, "*", output_dir).name for name in CONDITIONS]
     files = [file for name in names for file in sorted(output_dir.glob(name))]
     if files:
-        found = [row for file in files for row in read_rows(file)]
+        found = [row for file in files for row in read_results(file)]
         measured = {run_of(row) for row in found}
-        kept = [row for row in read_rows(output) if run_of(row) not in measured] if output.exists() else []
+        kept = [row for row in read_results(output) if run_of(row) not in measured] if output.exists() else []
         rows = sorted(kept + found, key=run_of)
         write_output(rows, output)
         draw(rows, output.with_suffix(".png"))
@@ -409,8 +409,3 @@ def run(
 def run_of(row: Row) -> tuple[str, str, int]:
     """Return the task, the condition and the seed of a row: a run of the same three replaces it, whatever its settings."""
     return row["task"], row["condition"], row["seed"]
-
-
-def read_rows(file: Path) -> list[Row]:
-    """Return the rows of a file, one JSON object a line."""
-    return [json.loads(line) for line in read_text(file).splitlines()]
