@@ -39,6 +39,7 @@ class Tokens(NamedTuple):
         turn: number of the question that it belongs to.
         place: of a digit in its number, counted from the ones; of a marker -1.
         copied: place of the next digit of the copy.
+        everywhere: whether it is a number of one digit that is seen in every place.
         base: number of words and numbers before it.
         ones: position id of digits of place 0, the same for all tokens of a text.
     """
@@ -51,6 +52,7 @@ class Tokens(NamedTuple):
     turn: Tensor
     place: Tensor
     copied: Tensor
+    everywhere: Tensor
     base: Tensor
     ones: Tensor
 
@@ -78,7 +80,7 @@ class NumbersInText:
     the digit's place. Digits see words at distances that each question chooses out of the same ids, whatever its numbers.
 
     Relations: 0 a digit of the place of the token that asks, 1 of the next place, 2 the token itself, 3 the digit to copy,
-    and 3 + n, of a question's digit, the word that is the n-th before its number.
+    3 + n, of a question's digit, the word that is the n-th before its number, and one more with `everywhere`.
 
     A marker says that the numbers before it are a question's. So a prompt must end with it, and labels stand behind it. A
     text without a marker, or a question without numbers, is left as it is. Each further marker begins the answer of a
@@ -100,6 +102,8 @@ class NumbersInText:
             the ones among those that leave room for all places, always the same for the same question. So digits of few
             places, in training, have the ids of many. Numbers of more digits have larger ids, which no training saw.
         parts: what the rule says, to tell what each part does: any of `pair_map`, `attention_mask` and `position_ids`.
+        everywhere: whether a number of one digit is seen in every place, as a factor must be. Where it is not at the place
+            that asks nor at the next, it is in the last relation; its position id is that of a word.
     """
 
     digits: Sequence[int]
@@ -108,6 +112,7 @@ class NumbersInText:
     words_before: int = 3
     spread: int = 200
     parts: Sequence[str] = PARTS
+    everywhere: bool = False
 
     def __post_init__(self):
         for name in ("digits", "marker", "parts"):
@@ -126,7 +131,7 @@ class NumbersInText:
     @property
     def num_relations(self) -> int | None:
         """The number of relations of its pair maps; None if it gives none."""
-        return COPIED + 1 + self.words_before if "pair_map" in self.parts else None
+        return COPIED + 1 + self.words_before + self.everywhere if "pair_map" in self.parts else None
 
     def __call__(self, input_ids: Tensor, attention_mask: Tensor, queries: int | None = None) -> dict[str, Tensor]:
         """Return `pair_map`, `attention_mask` and `position_ids` of tokens (batch, tokens), pairs of the last `queries`."""
@@ -143,13 +148,15 @@ class NumbersInText:
         apart = asked.base[:, :, None] - keys.base[:, None]
         near = asked.operands[:, :, None] & keys.words[:, None] & (apart >= 1) & (apart <= self.words_before)
         pair_map = torch.where(near, COPIED + apart, NOT_RELATED)
+        if self.everywhere:
+            pair_map[operands & keys.everywhere[:, None]] = COPIED + self.words_before + 1
         pair_map[operands & (ahead == 0)] = SAME
         pair_map[operands & (ahead == 1)] = NEXT
         pair_map[asked.answers[:, :, None] & itself] = ITSELF
         pair_map[answers & (keys.place[:, None] == asked.copied[:, :, None])] = COPIED
 
         sees = (keys.words[:, None] | (pair_map != NOT_RELATED)) & before & present[:, None] | itself
-        position_ids = (keys.ones - keys.place).where(keys.place != NOWHERE, keys.base)
+        position_ids = (keys.ones - keys.place).where((keys.place != NOWHERE) & ~keys.everywhere, keys.base)
         position_ids = (keys.ones + 1 - keys.copied).where(keys.copies, position_ids)
         said = {"pair_map": pair_map, "attention_mask": sees[:, None], "position_ids": position_ids.clamp(min=0)}
         return {part: said[part] for part in self.parts}
@@ -183,6 +190,7 @@ class NumbersInText:
         place = torch.where(operands, ends - columns - 1, NOWHERE)
         place = (since_mark(answers) - 1).where(answers, place).where(~marks, -1)
         copied = (since_mark(answers) - 1 - since_mark(copies & digits)).where(copies, NOWHERE)
+        everywhere = operands & (place == 0) & ~_shifted(operands) & self.everywhere
         numbers = operands | answers | (copies & digits)
         counted = present & ~(numbers & _shifted(numbers))
         base = (counted.cumsum(1) - 1).clamp(min=0)
@@ -192,7 +200,7 @@ class NumbersInText:
         last = (place + 1).where(operands, 0).amax(1, keepdim=True)
         behind = base.where(marks, 0).amax(1, keepdim=True)
         ones = behind + last + question * MIXED % (self.spread - last).clamp(min=1)
-        return Tokens(words, operands, answers, answers | marks, copies, turn, place, copied, base, ones)
+        return Tokens(words, operands, answers, answers | marks, copies, turn, place, copied, everywhere, base, ones)
 
     def _marks(self, input_ids: Tensor) -> Tensor:
         """Return which tokens are the last of a marker."""
@@ -215,6 +223,7 @@ def numbers_in_text(
     words_before: int = 3,
     spread: int = 200,
     parts: Sequence[str] = PARTS,
+    everywhere: bool = False,
 ) -> NumbersInText:
     """Return the rule `NumbersInText` for the texts of a tokenizer.
 
@@ -223,7 +232,7 @@ def numbers_in_text(
             Qwen2 and Llama 2.
         marker: text with which a question ends; by default what the tokenizer's chat template puts before an answer.
         separator: text between an answer, ones first, and its copy in reading order; None for answers without a copy.
-        words_before, spread, parts: see `NumbersInText`.
+        words_before, spread, parts, everywhere: see `NumbersInText`.
 
     Raises:
         ValueError: the tokenizer joins digits with each other or with other characters, or is not fast; there is no marker;
@@ -236,7 +245,7 @@ def numbers_in_text(
     between = [] if separator is None else _tokens_behind(tokenizer, separator, "separator", ("1",))
     if len(between) > 1:
         raise ValueError(f"separator must be one token of {_name_of(tokenizer)}, got {separator!r}, which is {len(between)}")
-    return NumbersInText(digits, tokens, between[0] if between else None, words_before, spread, parts)
+    return NumbersInText(digits, tokens, between[0] if between else None, words_before, spread, parts, everywhere)
 
 
 def _name_of(tokenizer: Any) -> str:

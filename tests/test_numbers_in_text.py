@@ -55,6 +55,21 @@ def test_what_asks_is_related_to_the_digits_of_its_places():
     assert related(text, 4) == {COPIED + 1: [2], COPIED + 3: [0]} and related(text, 2) == {}
 
 
+def test_a_factor_of_one_digit_is_seen_in_every_place():
+    rule = NumbersInText(range(10), RULE.marker, RULE.separator, spread=1, everywhere=True)
+    text, last = "in 7 add 653 and 4 : 2162=2612 .", COPIED + 1 + rule.words_before
+    assert rule.num_relations == last + 1
+    # Columns 1 and 7 are numbers of one digit, 8 is the marker.
+    assert related(text, 8, rule) == {NEXT: [1, 5, 7]}
+    assert related(text, 9, rule) == {SAME: [1, 5, 7], NEXT: [4], ITSELF: [9]}
+    assert related(text, 10, rule) == {SAME: [4], NEXT: [3], ITSELF: [10], last: [1, 7]}
+    assert related(text, 12, rule) == {ITSELF: [12], last: [1, 7]}
+    assert [related(text, query, rule) for query in (13, 17)] == [{COPIED: [12]}, {}]
+    ids = said_of(text, rule)[1]["position_ids"]
+    assert ids[[0, 1, 2, 6, 7]].tolist() == [0, 1, 2, 4, 5]
+    longhand.check_rule(rule, tokens_of(text), prompt=9)
+
+
 def test_who_sees_whom():
     text = "in 7 add 653 and 49 : 207=702 ."
     words, said = said_of(text)

@@ -11,10 +11,11 @@ python -m longhand.hub_cards.research gpu --minutes 15
   processes     two processes equal to one; a run that is killed and resumed
   speed         steps a second and waits for the GPU in a step, in each precision, against GPT-2
   paper-scale   with what time is left, runs of the study of that name
+  sentences     SmolLM2-135M answers sums in sentences: runs of the study of that name
 
-All parts but the last two run beside each other, and then `speed` alone. Without a GPU, sizes are tiny and parts take turns.
-All goes to OUTPUT/gpu.jsonl, a row for each measurement; what has a row without an error is not measured again, so the same
-command goes on. hub_cards/RESULTS.md shows a file that is copied to hub_cards/results/gpu.jsonl.
+All parts but the last three run beside each other, and then `speed` alone. Without a GPU, sizes are tiny and parts take
+turns. All goes to OUTPUT/gpu.jsonl, a row for each measurement; what has a row without an error is not measured again, so
+the same command goes on. hub_cards/RESULTS.md shows a file that is copied to hub_cards/results/gpu.jsonl.
 """
 
 import argparse
@@ -46,13 +47,14 @@ PARTS = {
     "processes": "gpu.processes.run",
     "speed": "gpu.speed.run",
     "paper-scale": "gpu.paper_runs.run",
+    "sentences": "structured.sentences_on_gpu.measure_part",
 }
 """The parts, in their order, and the function below `research` that measures each."""
 
 BESIDE = ("arithmetic", "devices", "structure", "runs", "memory", "certificates", "processes")
 """The parts that may share a GPU: they measure no time that counts."""
 
-WEIGHTS = dict.fromkeys(BESIDE, 3) | {"speed": 4, "paper-scale": 4}
+WEIGHTS = dict.fromkeys(BESIDE, 3) | {"speed": 4, "paper-scale": 4, "sentences": 4}
 """Time is divided among what follows each other by these weights; what a part leaves over is for those after it."""
 
 MOST_NAMED = 4
