@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 
-from .relations import NOT_RELATED, hiding_bias
+from .relations import hiding_bias
 
 STRUCTURE = "longhand_structure"
 """Name of the argument that carries a `GivenStructure` to every attention."""
@@ -40,7 +40,8 @@ class GivenStructure(NamedTuple):
 
     Attributes:
         columns: number of keys of the whole sequence: the tokens of the input and of a cache before them.
-        relations: (batch or 1, heads or 1, queries, columns) int64, -1 for pairs that are not related; None for none.
+        relations: (batch or 1, heads or 1, queries, columns) int64, the number of relations for pairs that are not related;
+            None for none.
         table: what each relation adds, (layers or 1, relations, heads) numbers, or (layers or 1, relations, heads, head_dim)
             vectors; None without relations.
         enter: what a vector is added to, `"key"` or `"query"`; `"score"` for numbers.
@@ -58,32 +59,54 @@ class GivenStructure(NamedTuple):
     room: int = 0
 
 
-def _relation_bias(structure: GivenStructure, relations: Tensor, module: nn.Module, query, key, scaling) -> Tensor:
-    """Return what relations (batch or 1, heads or 1, queries, keys) add to the scaled scores of a layer."""
+def _relation_scores(structure: GivenStructure, module: nn.Module, query: Tensor, key: Tensor, scaling) -> Tensor:
+    """Return what every relation adds to the scaled scores of a layer.
+
+    Returns:
+        (1 or batch, heads, queries, relations), or (batch, heads, relations, keys) if vectors are added to queries.
+    """
     tables: Any = structure.table
     table = tables[getattr(module, LAYER) if len(tables) > 1 else 0]
-    # The last row is for pairs that are not related.
-    table = torch.cat([table, table.new_zeros(1, *table.shape[1:])])
-    places = relations.where(relations != NOT_RELATED, len(table) - 1)
-    if structure.enter == "score" and places.shape[1] == 1:
-        return nn.functional.embedding(places[:, 0], table).permute(0, 3, 1, 2)
-    batch, heads, queries, _ = query.shape
-    places = places.expand(batch if structure.enter != "score" else -1, heads, -1, -1)
     if structure.enter == "score":
-        return table.T[None, :, None].expand(len(places), -1, queries, -1).gather(3, places)
+        return table.T[None, :, None].expand(-1, -1, query.shape[2], -1)
     vectors = table.to(query.dtype)
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     if structure.enter == "key":
-        return torch.einsum("bhqd,rhd->bhqr", query, vectors).gather(3, places) * scaling
-    keys = key.repeat_interleave(heads // key.shape[1], dim=1)
-    return torch.einsum("bhkd,rhd->bhrk", keys, vectors).gather(2, places) * scaling
+        return torch.einsum("bhqd,rhd->bhqr", query, vectors) * scaling
+    keys = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+    return torch.einsum("bhkd,rhd->bhrk", keys, vectors) * scaling
 
 
-def _structure_bias(structure: GivenStructure, module: nn.Module, query: Tensor, key: Tensor, scaling) -> Tensor:
+def _score_pairs(scores: Tensor, relations: Tensor, visible: Tensor | None, axis: int, dtype: torch.dtype) -> Tensor:
+    """Return what is added to the scores of pairs, (batch or 1, heads, queries, keys), as attention wants it in memory.
+
+    Args:
+        scores: what every relation adds, see `_relation_scores`.
+        relations: (batch or 1, heads or 1, queries, keys).
+        visible: whether a query sees a key, of a shape like that of relations; None for all.
+        axis: that of the relations in the scores.
+        dtype: the type of the queries, in which a key is hidden.
+    """
+    # After the relations stand pairs that are not related, and pairs of a hidden key, so that no pair is written twice.
+    nothing = torch.zeros_like(scores.narrow(axis, 0, 1))
+    scores = torch.cat([scores, nothing, nothing + hiding_bias(dtype)], dim=axis)
+    if visible is not None:
+        relations = relations.where(visible, scores.shape[axis] - 1)
+    batch = max(len(scores), len(relations))
+    return scores.expand(batch, -1, -1, -1).gather(axis, relations.expand(batch, scores.shape[1], -1, -1))
+
+
+def _added_scores(
+    structure: GivenStructure, module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, kwargs: dict[str, Any]
+) -> Tensor:
     """Return the sum of all that is added to the scores of a layer, (batch or 1, heads or 1, queries, keys).
 
     A layer with a window has only the last keys of the sequence in its cache, and a static cache has room for later ones. A
     layer that shares keys may be asked for the last queries alone.
+
+    Args:
+        mask: bool or additive, or None.
+        kwargs: further arguments of attention, among which the model's own bias is.
 
     Raises:
         ValueError: there are other keys than those of tokens.
@@ -95,30 +118,40 @@ def _structure_bias(structure: GivenStructure, module: nn.Module, query: Tensor,
             f"{type(module).__name__} attends to {keys} keys for {structure.columns} tokens, such as summaries of several "
             "tokens, for which structure says nothing"
         )
-    parts = []
-    if structure.relations is not None:
-        held = key[:, :, : structure.columns]
-        relations = structure.relations[..., -queries:, first:]
-        parts.append(_relation_bias(structure, relations, module, query, held, scaling))
-    if structure.position_bias is not None:
-        parts.append(structure.position_bias[..., -queries:, first:])
-    bias = parts[0] if len(parts) == 1 else parts[0] + parts[1]
-    return nn.functional.pad(bias, (0, first + keys - structure.columns))
+    later = first + keys - structure.columns
+    bias, relations = structure.position_bias, structure.relations
+    if bias is not None:
+        bias = nn.functional.pad(bias[..., -queries:, first:], (0, later))
+    if (own_bias := kwargs.get("position_bias")) is not None:
+        bias = own_bias if bias is None else bias + own_bias
+    if relations is not None:
+        axis = 2 if structure.enter == "query" else 3
+        # The type of the table is kept, in which its derivatives are summed.
+        scores = _relation_scores(structure, module, query, key, kwargs.get("scaling")).clamp(min=hiding_bias(query.dtype))
+        relations = relations[..., -queries:, first:]
+        if later:
+            relations = nn.functional.pad(relations, (0, later), value=scores.shape[axis])
+        visible = mask[..., :keys] if mask is not None and mask.dtype == torch.bool else None
+        added = _score_pairs(scores, relations, visible, axis, query.dtype)
+        if bias is None and (mask is None or visible is not None):
+            return added.to(query.dtype)
+        bias = added if bias is None else added + bias
+    return _as_mask(bias, mask, query)
 
 
-def _as_mask(bias: Tensor, attention_mask: Tensor | None, is_causal: bool, columns: int, query: Tensor) -> Tensor:
-    """Return a bias and a mask as one mask that is added to scores, of the type of the queries.
+def _causal_mask(query: Tensor, keys: int, columns: int) -> Tensor:
+    """Return which of the last keys of a sequence of so many columns its last queries see, (queries, keys) bool."""
+    places = torch.arange(columns - query.shape[2], columns, device=query.device)
+    return torch.arange(keys, device=query.device) + max(0, columns - keys) <= places.unsqueeze(1)
+
+
+def _as_mask(bias: Any, attention_mask: Tensor | None, query: Tensor) -> Tensor:
+    """Return a bias and a mask, bool or additive, as one mask that is added to scores, of the type of the queries.
 
     Args:
         bias: (batch or 1, heads or 1, queries, keys).
-        attention_mask: bool or additive, or None.
-        is_causal: whether None stands for a causal mask.
-        columns: number of keys of the whole sequence.
     """
-    lowest, (queries, keys) = hiding_bias(query.dtype), bias.shape[-2:]
-    if attention_mask is None and is_causal:
-        own = torch.arange(columns - queries, columns, device=query.device)
-        attention_mask = torch.arange(keys, device=query.device) + max(0, columns - keys) <= own.unsqueeze(1)
+    lowest, keys = hiding_bias(query.dtype), bias.shape[-1]
     if attention_mask is not None and attention_mask.dtype == torch.bool:
         bias = bias.where(attention_mask[..., :keys], lowest)
     elif attention_mask is not None:
@@ -182,7 +215,7 @@ def _readable(
     if implementation == "sdpa" or (implementation == "eager" and attention_mask.dtype != torch.bool):
         return attention_mask, kwargs
     keys = key.shape[2]
-    added = _as_mask(query.new_zeros(1, 1, query.shape[2], keys), attention_mask, False, keys, query)
+    added = _as_mask(query.new_zeros(1, 1, query.shape[2], keys), attention_mask, query)
     if implementation == "eager":
         return added, kwargs
     return None, {**kwargs, "position_bias": added.expand(len(query), query.shape[1], -1, -1)}
@@ -229,21 +262,23 @@ def _attend(base, implementation, module, query, key, value, attention_mask, *ar
         )
     if isinstance(attention_mask, Tensor) and attention_mask.ndim == 4:
         _check_width(module, attention_mask, key)
-    bias = _structure_bias(structure, module, query, key, kwargs.get("scaling"))
-    if (own_bias := kwargs.pop("position_bias", None)) is not None:
-        bias = bias + own_bias
-    if implementation == "flex_attention":
+    is_flex = implementation == "flex_attention"
+    if is_flex:
         _check_head_dim(module, query)
-        if isinstance(attention_mask, Tensor):
-            # Flex attention would read the mask of the first head alone, and add a bool as a number.
-            bias, attention_mask = _as_mask(bias, attention_mask, False, structure.columns, query), None
-        bias = bias.to(query.dtype).expand(len(query), query.shape[1], -1, -1)
-        return base(module, query, key, value, attention_mask, *arguments, position_bias=bias, **kwargs)
     # As in transformers: only sdpa takes no mask for a causal one.
     is_causal = kwargs.get("is_causal")
     is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    mask = _as_mask(bias, attention_mask, is_causal and implementation == "sdpa", structure.columns, query)
-    return base(module, query, key, value, mask, *arguments, **kwargs)
+    if attention_mask is None and is_causal and implementation == "sdpa":
+        attention_mask = _causal_mask(query, key.shape[2], structure.columns)
+    mask = attention_mask if isinstance(attention_mask, Tensor) else None
+    added = _added_scores(structure, module, query, key, mask, kwargs)
+    kwargs.pop("position_bias", None)
+    if is_flex:
+        # Flex attention would read a mask of the first head alone, and add a bool as a number.
+        attention_mask = None if mask is not None else attention_mask
+        added = added.expand(len(query), query.shape[1], -1, -1)
+        return base(module, query, key, value, attention_mask, *arguments, position_bias=added, **kwargs)
+    return base(module, query, key, value, added, *arguments, **kwargs)
 
 
 LEAST_PROBED, MOST_PROBED = 3, 160

@@ -40,7 +40,7 @@ from .coupling import CouplingRule, find_rule, plan_position_ids
 from .generation_coupled_gpt import SUPPORTED_MODES
 from .numbers_in_text import NumbersInText
 from .pretrained import LonghandPreTrainedModel
-from .relations import coupled_pair_map, hiding_bias, level_ranges, num_coupled_relations
+from .relations import NOT_RELATED, coupled_pair_map, hiding_bias, level_ranges, num_coupled_relations
 from .structure import (
     PairShape,
     check_whole_numbers,
@@ -485,6 +485,7 @@ class StructuredModel:
         table = None
         if relations is not None:
             table = self.read_table()
+            relations = relations.where(relations != NOT_RELATED, self.structure_config.relations)
         enter = self.structure_config.relations_enter
         return GivenStructure(columns, relations, table, enter, position_bias, room=_room_of(cache))
 

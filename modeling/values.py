@@ -51,15 +51,13 @@ def all_on_host(*values: Any) -> list[Any]:
 def require(holds: Tensor, legal: str, found: Callable[[], object]) -> None:
     """Raise ValueError unless every value of a bool tensor is True.
 
-    Where `reads_values` is False the device checks by itself. If it finds a value that is False, CUDA prints the beginning
-    of `legal`, and the process ends with CUDA's error at its next wait. A traced graph checks nothing.
+    Where `reads_values` is False the device checks by itself, and so does a traced graph. If a value is False, the processor
+    raises RuntimeError with `legal`; CUDA prints its beginning, and the process ends with CUDA's error at its next wait.
 
     Args:
         legal: what would be legal, the first part of the message.
         found: returns what is there, the second part.
     """
-    if torch.compiler.is_compiling():
-        return
     if not reads_values(holds):
         _leave_to_device(holds.all(), legal)
     elif not holds.all():
@@ -68,8 +66,6 @@ def require(holds: Tensor, legal: str, found: Callable[[], object]) -> None:
 
 def require_range(values: Tensor, smallest: int, largest: int | None, legal: str) -> None:
     """Raise ValueError, as `require`, unless integers are in a range; a largest of None is no bound."""
-    if torch.compiler.is_compiling():
-        return
     low, high = values.aminmax()
     if not reads_values(values):
         _leave_to_device(low >= smallest if largest is None else (low >= smallest) & (high <= largest), legal)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from cases import all_but
 from kinds import shipped_of_kinds
+from structured_subjects import RELATIONS, ids_of, map_of, structured
 
 import longhand
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
@@ -77,6 +78,48 @@ def test_a_windowed_decoder_learns_compiled_with_breaks_and_the_same_numbers():
     batch = draw_batch(model, ADDITION, (4, 4), 4)
     found = torch.compile(model, backend="eager")(**batch)
     torch.testing.assert_close(found.loss, model(**batch).loss, atol=1e-5, rtol=1e-5)
+
+
+def wrong_inputs(batch):
+    """What a decoder refuses, each beside the rest of a batch."""
+    tokens = batch["input_ids"].shape[1]
+    ids, beyond = batch["position_ids"].clone(), batch["input_ids"].clone()
+    ids[0, 0, 2], beyond[0, 1] = -4, 99
+    pairs = torch.zeros(1, tokens, tokens, dtype=torch.long)
+    return {
+        "position_ids": batch | {"position_ids": ids},
+        "input_ids": batch | {"input_ids": beyond},
+        "attention_mask": batch | {"attention_mask": torch.full_like(beyond, 2)},
+        "pair_map": {"input_ids": batch["input_ids"], "pair_map": pairs + 50},
+        "position_bias": batch | {"position_bias": torch.full((1, 1, tokens, tokens), torch.nan)},
+    }
+
+
+def test_a_graph_of_a_decoder_refuses_the_values_that_the_model_refuses():
+    model = CoupledGPTForCausalLM(WINDOWED).eval()
+    drawn = draw_batch(model, ADDITION, (4, 4), 2)
+    batch = {"input_ids": drawn["input_ids"], "position_ids": drawn["position_ids"].expand(2, -1, -1).contiguous()}
+    graph = torch.compile(model, fullgraph=True, backend="eager")
+    graph(**batch, use_cache=False)
+    for name, inputs in wrong_inputs(batch).items():
+        with pytest.raises(ValueError, match=name):
+            model(**inputs, use_cache=False)
+        with pytest.raises(RuntimeError, match=name):
+            graph(**inputs, use_cache=False)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("enter", ["score", "key"])
+def test_a_graph_of_a_model_with_structure_refuses_relations_without_a_place_in_its_table(backend, enter):
+    model = structured("llama", "sdpa", num_relations=RELATIONS, relations_enter=enter)
+    graph = torch.compile(model, fullgraph=True, backend=backend)
+    expected = model(ids_of(), pair_map=map_of()).logits
+    torch.testing.assert_close(graph(ids_of(), pair_map=map_of()).logits, expected, atol=1e-5, rtol=1e-5)
+    for beyond in (RELATIONS, RELATIONS + 1, RELATIONS + 2, 100, -2):
+        wrong = map_of().clone()
+        wrong[..., 3, 2] = beyond
+        with pytest.raises(RuntimeError, match="pair_map"):
+            graph(ids_of(), pair_map=wrong)
 
 
 class Logits(torch.nn.Module):
