@@ -518,7 +518,7 @@ def collate_rows(
     batch, _ = _collate(rows, pad_token_id, padding_side)
     if unknown := sorted({*required} - {*ROW_COLUMNS}):
         raise ValueError(f"required must name columns that models take, {', '.join(ROW_COLUMNS)}, got {', '.join(unknown)}")
-    if missing := [name for name in required if name not in {name for row in rows for name in row}]:
+    if missing := [name for name in required if all(row.get(name) is None for row in rows)]:
         raise ValueError(
             f"rows have no {', '.join(missing)}, which is required: a misspelt column, or one that a trainer dropped before "
             "the collator saw it; remove_unused_columns=False keeps all, and TRL's SFTConfig wants "

@@ -14,6 +14,7 @@ from structured_subjects import RELATIONS, TOKENS, ids_of, map_of, plain, struct
 from transformers import DataCollatorWithFlattening, Trainer, TrainingArguments
 
 import longhand
+from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 
 QUIET = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "save_strategy": "no", "logging_strategy": "no"}
 
@@ -204,6 +205,56 @@ def test_a_trainer_whose_rows_have_a_misspelt_column_says_so(tmp_path):
         Trainer(model, arguments, train_dataset=dataset, data_collator=collator).train()
     with pytest.raises(ValueError, match="pairs"):
         partial(longhand.collate_rows, required=["pairs"])(rows(2))
+
+
+class KeepsTokensAlone(Trainer):
+    """Drops all columns but tokens and labels before its collator, as TRL's trainers do."""
+
+    def _set_signature_columns_if_needed(self):
+        self._signature_columns = ["input_ids", "labels"]
+
+
+class MakesBatchesOfItsOwn(Trainer):
+    """Makes its batches of the tokens of rows, as trainers of preferences and rewards do."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        pairs = torch.cat([inputs["input_ids"], inputs["input_ids"].flip(0)])
+        return model(input_ids=pairs, labels=pairs).loss
+
+
+def own_decoder(coupling):
+    return CoupledGPTForCausalLM(CoupledGPTConfig(coupling=coupling, windowed=False, hidden_size=16, intermediate_size=16))
+
+
+def train_on(kind, model, part, folder, **collating):
+    from datasets import Dataset
+
+    words = {"input_ids": [2, 3, 4, 5], "labels": [2, 3, 4, 5], **part}
+    arguments = TrainingArguments(folder, max_steps=1, **QUIET)
+    collator = partial(longhand.collate_rows, **collating)
+    kind(model, arguments, train_dataset=Dataset.from_list([words] * 8), data_collator=collator).train()
+
+
+IDS, MAP = {"position_ids": [1, 2, 2, 1]}, {"pair_map": [[0] * 4] * 4}
+
+
+@pytest.mark.parametrize("coupling", ["given", "addition"])
+def test_ids_of_an_own_decoder_that_a_trainer_drops_are_missed(coupling, tmp_path):
+    with pytest.raises(ValueError, match="no position_ids"):
+        train_on(KeepsTokensAlone, own_decoder(coupling), IDS, tmp_path, required=["position_ids"])
+    train_on(Trainer, own_decoder(coupling), IDS, tmp_path, required=["position_ids"])
+    absent = [{"input_ids": [2, 3, 4], "position_ids": None}]
+    with pytest.raises(ValueError, match="no position_ids"):
+        longhand.collate_rows(absent, required=["position_ids"])
+
+
+@pytest.mark.parametrize("kind", [KeepsTokensAlone, MakesBatchesOfItsOwn])
+def test_structure_that_a_trainer_loses_is_missed_without_a_collator_that_requires_it(kind, tmp_path):
+    model = longhand.with_structure(plain(), num_relations=RELATIONS, trainable="all")
+    with pytest.warns(UserWarning, match="drop a column"):
+        train_on(kind, model, MAP, tmp_path)
+    with pytest.raises(ValueError, match="position_ids"):
+        train_on(kind, own_decoder("given"), IDS, tmp_path)
 
 
 @pytest.mark.parametrize("flattened", ["rows joined to one", "rows of another trainer's own"])
