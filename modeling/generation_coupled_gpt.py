@@ -15,7 +15,8 @@ from .configuration_coupled_gpt import CoupledGPTConfig
 from .inputs import check_input_ids, check_mask, check_padding, check_prompts, read_format
 from .query_forms import unplanned
 from .relations import NOT_RELATED, Neighbours, Step, mapped_neighbours
-from .structure import PairShape, check_cache, check_whole_numbers, is_pair_mask
+from .structure import PairShape, check_cache, is_pair_mask
+from .values import check_tensor
 from .vocabulary import PAD
 from .windowed_cache import RoomyLayer, WindowedCache
 
@@ -183,7 +184,7 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         planned = {"position_ids": position_ids, "pair_map": pair_map}
         for name, part in planned.items():
             if part is not None:
-                check_whole_numbers(part, name)
+                check_tensor(part, name, "integers")
                 if part.ndim < 2:
                     raise ValueError(f"{name} of a plan must be (batch or 1, ..., columns), got {tuple(part.shape)}")
         columns = next((part.shape[-1] for part in planned.values() if part is not None), prompt.shape[1])

@@ -17,7 +17,7 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from .structure import PAD_INSTEAD
 from .transducer import read_transducer
-from .values import require, require_range
+from .values import check_tensor, require, require_range
 from .vocabulary import ALL_TOKENS, BOS, ENCODER_TOKENS, EQUALS, PAD, SEPARATE_EOS, TOKENS, UNKNOWN, decode
 
 
@@ -27,12 +27,7 @@ def check_input_ids(input_ids: Any, vocab_size: int) -> Tensor:
     Raises:
         ValueError: they are no tensor of integers of this shape, there are none, or one is outside the vocabulary.
     """
-    is_tensor = isinstance(input_ids, Tensor)
-    if not is_tensor or input_ids.is_floating_point() or input_ids.is_complex() or input_ids.dtype == torch.bool:
-        kind = input_ids.dtype if is_tensor else type(input_ids).__name__
-        raise ValueError(f"input_ids must be a tensor of integers (batch, tokens), got {kind}")
-    if input_ids.ndim != 2 or input_ids.numel() == 0:
-        raise ValueError(f"input_ids must be (batch, tokens), at least one of both, got {tuple(input_ids.shape)}")
+    check_tensor(input_ids, "input_ids", "integers", [("batch", ()), ("tokens", ())])
     require_range(input_ids, 0, vocab_size - 1, f"input_ids must be in 0..{vocab_size - 1}, the vocabulary")
     return input_ids.long()
 
@@ -41,10 +36,7 @@ def check_mask(attention_mask: Tensor | None, batch: int, columns: int) -> None:
     """Raise ValueError for a mask of another shape than (batch, columns), or that hides a whole row; None is legal."""
     if attention_mask is None:
         return
-    if not isinstance(attention_mask, Tensor):
-        raise ValueError(f"attention_mask must be a tensor ({batch}, {columns}), got {type(attention_mask).__name__}")
-    if tuple(attention_mask.shape) != (batch, columns):
-        raise ValueError(f"attention_mask must be ({batch}, {columns}), got {tuple(attention_mask.shape)}")
+    check_tensor(attention_mask, "attention_mask", "numbers", [(f"{batch}", (batch,)), (f"{columns}", (columns,))])
     legal = (
         "attention_mask (batch, tokens) must be of 0, for padding, and 1 (a mask that is added to scores is (batch or 1, "
         "heads or 1, tokens, keys))"

@@ -66,7 +66,6 @@ from .structure import (
     check_arguments,
     check_one_example,
     check_one_input,
-    check_whole_numbers,
     is_pair_mask,
     read_labels,
     read_pair_map,
@@ -76,7 +75,7 @@ from .structure import (
     read_row_labels,
     split_scores,
 )
-from .values import all_on_host, on_host, reads_values, require_range, send
+from .values import all_on_host, check_tensor, on_host, reads_values, require_range, send
 from .vocabulary import FIRST_TEXT
 
 CASES = 2**14
@@ -481,11 +480,9 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
 
     def check_states(self, states: Tensor, shape: torch.Size) -> None:
         """Raise ValueError unless these are states of tokens of this shape."""
-        check_whole_numbers(states, "states")
-        legal = f"states must be {tuple(shape)}, of {NO_STATE}..{self.config.num_labels - 1}"
-        if states.shape != shape:
-            raise ValueError(f"{legal}, got {tuple(states.shape)}")
-        require_range(states, NO_STATE, self.config.num_labels - 1, legal)
+        check_tensor(states, "states", "integers", [(f"{size}", (size,)) for size in shape])
+        largest = self.config.num_labels - 1
+        require_range(states, NO_STATE, largest, f"states must be in {NO_STATE}..{largest}")
 
     def find_answers(self, input_ids: Tensor) -> AnswerTokens:
         """Find the tokens (batch, tokens) at which answers are read, see `settling.find_answers` and `find_labels`."""
@@ -713,8 +710,8 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         return embeddings + positions * (inputs.input_ids >= FIRST_TEXT).unsqueeze(-1)
 
 
-class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
-    """PairwiseBert with a classifier of every token, which gives a digit of the result (paper 2, Eqs. 3.1, 3.2)."""
+class PairwiseBertHead(PairwiseBertPreTrainedModel):
+    """PairwiseBert with a classifier of states."""
 
     def __init__(self, config: PairwiseBertConfig):
         super().__init__(config)
@@ -723,6 +720,10 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
+
+
+class PairwiseBertForTokenClassification(PairwiseBertHead):
+    """PairwiseBert with a classifier of every token, which gives a digit of the result (paper 2, Eqs. 3.1, 3.2)."""
 
     @can_return_tuple
     def forward(
@@ -843,7 +844,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         return TokenClassifierOutput(loss, logits, recorded.hidden_states, recorded.attentions)
 
 
-class PairwiseBertForSequenceClassification(PairwiseBertPreTrainedModel):
+class PairwiseBertForSequenceClassification(PairwiseBertHead):
     """PairwiseBert with a head for a whole row, which reads the mean of the last states of its tokens, padding aside.
 
     With one label, or `problem_type="regression"`, labels are floats, and the loss is the mean squared error.
@@ -853,14 +854,9 @@ class PairwiseBertForSequenceClassification(PairwiseBertPreTrainedModel):
     """
 
     def __init__(self, config: PairwiseBertConfig):
-        super().__init__(config)
         if config.label_states:
             raise ValueError("a model with label_states gives a label to each token: set label_states False for one a row")
-        self.num_labels = config.num_labels
-        self.model = PairwiseBertModel(config)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-        self.post_init()
+        super().__init__(config)
 
     @can_return_tuple
     def forward(

@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
 from .relations import LARGEST_ID, NOT_RELATED, with_levels
-from .values import reads_values, require, require_range
+from .values import Axis, check_tensor, reads_values, require, require_range
 
 IGNORED = -100
 """The label of tokens that are not supervised."""
@@ -107,27 +107,9 @@ def check_one_input(input_ids: Tensor | None, inputs_embeds: Tensor | None, tabl
     if inputs_embeds is None:
         return
     width, dtype = table.shape[1], table.dtype
-    if not isinstance(inputs_embeds, Tensor) or not inputs_embeds.is_floating_point():
-        raise ValueError(
-            f"inputs_embeds must be a tensor of floats (batch, tokens, {width}), got {describe_kind(inputs_embeds)}"
-        )
-    if inputs_embeds.ndim != 3 or inputs_embeds.shape[-1] != width or inputs_embeds.numel() == 0:
-        shape = tuple(inputs_embeds.shape)
-        raise ValueError(f"inputs_embeds must be (batch, tokens, {width}), at least one of both, got {shape}")
+    check_tensor(inputs_embeds, "inputs_embeds", "floats", [("batch", ()), ("tokens", ()), (f"{width}", (width,))])
     if inputs_embeds.dtype != dtype and not torch.is_autocast_enabled(inputs_embeds.device.type):
         raise ValueError(f"inputs_embeds must have the type of the weights, {dtype}, got {inputs_embeds.dtype}")
-
-
-def describe_kind(values: object) -> str:
-    """Return the type of a tensor's values, or of what is no tensor."""
-    return str(values.dtype) if isinstance(values, Tensor) else type(values).__name__
-
-
-def check_whole_numbers(values: Any, name: str) -> None:
-    """Raise ValueError unless this is a tensor of integers."""
-    is_tensor = isinstance(values, Tensor)
-    if not is_tensor or values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-        raise ValueError(f"{name} must be a tensor of integers, got {describe_kind(values)}")
 
 
 def read_labels(labels: Tensor, shape: Sequence[int], classes: int) -> Tensor:
@@ -140,9 +122,7 @@ def read_labels(labels: Tensor, shape: Sequence[int], classes: int) -> Tensor:
     Raises:
         ValueError: they are no integers, have another shape, or one is no class.
     """
-    check_whole_numbers(labels, "labels")
-    if tuple(labels.shape) != tuple(shape):
-        raise ValueError(f"labels must be {tuple(shape)}, as the input, got {tuple(labels.shape)}")
+    check_tensor(labels, "labels", "integers", [(f"{size}", (size,)) for size in shape])
     fits = (labels == IGNORED) | ((labels >= 0) & (labels < classes))
     legal = f"labels must be in 0..{classes - 1}, or {IGNORED} where nothing is supervised"
     require(fits, legal, lambda: int(labels[~fits][0]))
@@ -167,8 +147,7 @@ def read_row_labels(labels: Any, batch: int, classes: int, problem: Problem | No
     Raises:
         ValueError: they are no tensor, have another shape, or one is not legal.
     """
-    if not isinstance(labels, Tensor) or labels.is_complex():
-        raise ValueError(f"labels must be a tensor of numbers, one a row, got {describe_kind(labels)}")
+    check_tensor(labels, "labels", "numbers", meaning=", one a row")
     if problem is None:
         one_each: Problem = "single_label_classification" if labels.ndim == 1 else "multi_label_classification"
         problem = "regression" if classes == 1 else one_each
@@ -199,9 +178,7 @@ def check_kept(logits_to_keep: Any, tokens: int) -> None:
         return
     legal = f"logits_to_keep must be a number of last tokens, 0 (all) to {tokens}, or a tensor of indices 0 to {tokens - 1}"
     if isinstance(logits_to_keep, Tensor):
-        check_whole_numbers(logits_to_keep, "logits_to_keep")
-        if logits_to_keep.ndim != 1 or logits_to_keep.numel() == 0:
-            raise ValueError(f"{legal}, got {tuple(logits_to_keep.shape)}")
+        check_tensor(logits_to_keep, "logits_to_keep", "integers", [("indices", ())])
         require_range(logits_to_keep, 0, tokens - 1, legal)
         return
     is_number = isinstance(logits_to_keep, int) and not isinstance(logits_to_keep, bool)
@@ -218,12 +195,10 @@ def read_position_ids(position_ids: Tensor, batch: int, levels: int, columns: tu
     Raises:
         ValueError: they are no integers, have another shape, or one is negative or above `LARGEST_ID`.
     """
-    check_whole_numbers(position_ids, "position_ids")
+    axes = [(f"{batch} or 1", (batch, 1)), (f"{levels} levels", (levels,)), (f"{columns[0]} tokens", columns)]
+    check_tensor(position_ids, "position_ids", "integers")
     ids = with_levels(position_ids)
-    if ids.ndim != 3 or ids.shape[0] not in (1, batch) or ids.shape[1] != levels or ids.shape[2] not in columns:
-        raise ValueError(
-            f"position_ids must be ({batch} or 1, {levels} levels, {columns[0]} tokens), got {tuple(position_ids.shape)}"
-        )
+    check_tensor(ids, "position_ids", "integers", axes)
     # A graph is for ids of any rows: that those of an example are repeated says nothing of others.
     if not torch.compiler.is_compiling() and ids.shape[0] > 1 and ids.stride(0) == 0:
         ids = ids[:1]
@@ -247,13 +222,13 @@ def read_pair_map(pair_map: Tensor, shape: PairShape, relations: int | None, nam
     Raises:
         ValueError: it holds no integers, has another shape, or a relation has no place in the table.
     """
-    check_whole_numbers(pair_map, name)
-    own = pair_map.unsqueeze(1) if pair_map.ndim == 3 else pair_map
-    _check_pairs(own, shape, name)
+    check_tensor(pair_map, name, "integers")
+    maps = pair_map.unsqueeze(1) if pair_map.ndim == 3 else pair_map
+    check_tensor(maps, name, "integers", _pair_axes(shape))
     legal = f"{NOT_RELATED}, not related, or above" if relations is None else f"in {NOT_RELATED}..{relations - 1}"
     largest = None if relations is None else relations - 1
-    require_range(own, NOT_RELATED, largest, f"relations of {name} must be {legal}")
-    return own.long()
+    require_range(maps, NOT_RELATED, largest, f"relations of {name} must be {legal}")
+    return maps.long()
 
 
 def read_position_bias(position_bias: Tensor, shape: PairShape) -> Tensor:
@@ -262,23 +237,20 @@ def read_position_bias(position_bias: Tensor, shape: PairShape) -> Tensor:
     Raises:
         ValueError: it has another shape, holds nan or +inf, or is not of floats.
     """
-    if not isinstance(position_bias, Tensor) or not position_bias.is_floating_point():
-        kind = describe_kind(position_bias)
-        raise ValueError(f"position_bias must be a tensor of floats, which are added to scores, got {kind}: see pair_map")
-    _check_pairs(position_bias, shape, "position_bias")
+    meaning = ", which are added to scores (see pair_map for integers),"
+    check_tensor(position_bias, "position_bias", "floats", _pair_axes(shape), meaning)
     _check_no_nan(position_bias, "position_bias")
     return position_bias
 
 
-def _check_pairs(values: Tensor, shape: PairShape, name: str) -> None:
-    """Raise ValueError unless values are (batch or 1, heads or 1, queries, keys)."""
-    batch, heads, *pairs = shape
-    fits = values.ndim == 4 and values.shape[0] in (1, batch) and values.shape[1] in (1, heads)
-    if not fits or list(values.shape[2:]) != pairs:
-        raise ValueError(
-            f"{name} must be ({batch} or 1, {heads} or 1 heads, {pairs[0]} queries, {pairs[1]} keys), got "
-            f"{tuple(values.shape)}"
-        )
+def _pair_axes(shape: PairShape) -> list[Axis]:
+    """Return the axes of what is given for pairs of tokens."""
+    return [
+        (f"{shape.batch} or 1", (shape.batch, 1)),
+        (f"{shape.heads} or 1 heads", (shape.heads, 1)),
+        (f"{shape.queries} queries", (shape.queries,)),
+        (f"{shape.keys} keys", (shape.keys,)),
+    ]
 
 
 def _check_no_nan(values: Tensor, name: str) -> None:
@@ -324,7 +296,7 @@ def read_pair_mask(attention_mask: Tensor, shape: PairShape) -> PairMask:
             "attention_mask of pairs must be bool, True for keys that are seen, or float, which is added to scores, got "
             f"{attention_mask.dtype}"
         )
-    _check_pairs(attention_mask, shape, "attention_mask of pairs")
+    check_tensor(attention_mask, "attention_mask of pairs", "numbers", _pair_axes(shape))
     if attention_mask.dtype == torch.bool:
         return PairMask(attention_mask, None)
     _check_no_nan(attention_mask, "attention_mask of pairs")

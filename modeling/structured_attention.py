@@ -126,8 +126,9 @@ def _added_scores(
         bias = own_bias if bias is None else bias + own_bias
     if relations is not None:
         axis = 2 if structure.enter == "query" else 3
-        # The type of the table is kept, in which its derivatives are summed.
-        scores = _relation_scores(structure, module, query, key, kwargs.get("scaling")).clamp(min=hiding_bias(query.dtype))
+        scores = _relation_scores(structure, module, query, key, kwargs.get("scaling"))
+        # The type of the table is kept, in which its derivatives are summed. Autocast may make scores of a narrower one.
+        scores = scores.to(torch.promote_types(scores.dtype, query.dtype)).clamp(min=hiding_bias(query.dtype))
         relations = relations[..., -queries:, first:]
         if later:
             relations = nn.functional.pad(relations, (0, later), value=scores.shape[axis])

@@ -43,7 +43,6 @@ from .pretrained import LonghandPreTrainedModel
 from .relations import NOT_RELATED, coupled_pair_map, hiding_bias, level_ranges, num_coupled_relations
 from .structure import (
     PairShape,
-    check_whole_numbers,
     is_pair_mask,
     read_pair_map,
     read_pair_mask,
@@ -60,6 +59,7 @@ from .structured_attention import (
     find_attention,
     let_attention_read_structure,
 )
+from .values import check_tensor
 from .vocabulary import PAD
 
 CONFIG_FILE, WEIGHTS_FILE = "structure_config.json", "structure.safetensors"
@@ -747,7 +747,7 @@ class StructuredGeneration(StructuredModel):
         """Return the plan of a prompt (batch, tokens); raise ValueError for one that cannot be read, or has no response."""
         for name, part in given.items():
             if name in ("pair_map", "position_ids"):
-                check_whole_numbers(part, name)
+                check_tensor(part, name, "integers")
             if not isinstance(part, Tensor) or part.ndim < 2:
                 shown = tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__
                 raise ValueError(f"{name} of a plan must be (batch or 1, ..., columns), got {shown}")

@@ -6,8 +6,8 @@ traced has no values at all. So a step of training on CUDA reads the tokens once
 other values; no shape depends on them; and what goes to the device goes by `send`.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -48,16 +48,59 @@ def all_on_host(*values: Any) -> list[Any]:
     return [next(copied) if isinstance(value, Tensor) else value for value in values]
 
 
+Kind = Literal["integers", "floats", "numbers"]
+"""What a tensor may hold; numbers are both, and truth values."""
+
+Axis = tuple[str, tuple[int, ...]]
+"""An axis in words, and the sizes that it may have; none are any size but 0."""
+
+
+def describe_kind(values: object) -> str:
+    """Return the type of a tensor's values, or of what is no tensor."""
+    return str(values.dtype) if isinstance(values, Tensor) else type(values).__name__
+
+
+def is_of_kind(values: object, kind: Kind) -> bool:
+    """Return whether this is a tensor of a kind."""
+    if not isinstance(values, Tensor) or values.is_complex():
+        return False
+    is_float = values.is_floating_point()
+    return kind == "numbers" or (is_float if kind == "floats" else not is_float and values.dtype != torch.bool)
+
+
+def check_tensor(values: Any, name: str, kind: Kind, axes: Sequence[Axis] | None = None, meaning: str = "") -> None:
+    """Raise ValueError unless this is a tensor of a kind and a shape.
+
+    Args:
+        axes: what is legal for each axis; None for any shape.
+        meaning: further words on what the tensor holds.
+    """
+    shown = "" if axes is None else f"({', '.join(words for words, _ in axes)})"
+    if not is_of_kind(values, kind):
+        raise ValueError(f"{name} must be a tensor of {kind}{meaning}{shown and f' {shown}'}, got {describe_kind(values)}")
+    if axes is None:
+        return
+    sizes = tuple(values.shape)
+    if len(sizes) != len(axes) or not all(
+        size in legal if legal else size > 0 for size, (_, legal) in zip(sizes, axes, strict=True)
+    ):
+        least = ", at least one of each" if not all(legal for _, legal in axes) else ""
+        raise ValueError(f"{name} must be {shown}{least}, got {sizes}")
+
+
 def require(holds: Tensor, legal: str, found: Callable[[], object]) -> None:
     """Raise ValueError unless every value of a bool tensor is True.
 
-    Where `reads_values` is False the device checks by itself, and so does a traced graph. If a value is False, the processor
-    raises RuntimeError with `legal`; CUDA prints its beginning, and the process ends with CUDA's error at its next wait.
+    Where `reads_values` is False the device checks by itself, and so does a compiled graph. If a value is False, the processor
+    raises RuntimeError with `legal`; CUDA prints its beginning, and the process ends with CUDA's error at its next wait. An
+    exported graph checks nothing.
 
     Args:
         legal: what would be legal, the first part of the message.
         found: returns what is there, the second part.
     """
+    if torch.compiler.is_exporting():
+        return
     if not reads_values(holds):
         _leave_to_device(holds.all(), legal)
     elif not holds.all():
@@ -66,6 +109,8 @@ def require(holds: Tensor, legal: str, found: Callable[[], object]) -> None:
 
 def require_range(values: Tensor, smallest: int, largest: int | None, legal: str) -> None:
     """Raise ValueError, as `require`, unless integers are in a range; a largest of None is no bound."""
+    if torch.compiler.is_exporting():
+        return
     low, high = values.aminmax()
     if not reads_values(values):
         _leave_to_device(low >= smallest if largest is None else (low >= smallest) & (high <= largest), legal)

@@ -217,3 +217,14 @@ def test_a_copy_has_structure_of_its_own():
         copied.structure.table.zero_()
     assert torch.equal(model(ids_of(), pair_map=map_of()).logits, expected)
     assert not torch.equal(copied(ids_of(), pair_map=map_of()).logits, expected)
+
+
+@pytest.mark.parametrize("enter", ["score", "key", "query"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_structure_is_read_under_autocast(implementation, dtype, enter):
+    model = structured("llama", implementation, num_relations=RELATIONS, relations_enter=enter)
+    expected, plain_answer = model(ids_of(), pair_map=map_of()).logits, model(ids_of()).logits
+    with torch.autocast("cpu", dtype):
+        found = model(ids_of(), pair_map=map_of()).logits
+    assert (found - expected).abs().max() < 0.1 * (plain_answer - expected).abs().max()
