@@ -122,7 +122,12 @@ def read_labels(labels: Tensor, shape: Sequence[int], classes: int) -> Tensor:
     Raises:
         ValueError: they are no integers, have another shape, or one is no class.
     """
-    check_tensor(labels, "labels", "integers", [(f"{size}", (size,)) for size in shape])
+    check_tensor(
+        labels,
+        "labels",
+        "integers",
+        [(f"{size} {of}", (size,)) for size, of in zip(shape, ("rows", "tokens"), strict=False)],
+    )
     fits = (labels == IGNORED) | ((labels >= 0) & (labels < classes))
     legal = f"labels must be in 0..{classes - 1}, or {IGNORED} where nothing is supervised"
     require(fits, legal, lambda: int(labels[~fits][0]))
@@ -178,7 +183,7 @@ def check_kept(logits_to_keep: Any, tokens: int) -> None:
         return
     legal = f"logits_to_keep must be a number of last tokens, 0 (all) to {tokens}, or a tensor of indices 0 to {tokens - 1}"
     if isinstance(logits_to_keep, Tensor):
-        check_tensor(logits_to_keep, "logits_to_keep", "integers", [("indices", ())])
+        check_tensor(logits_to_keep, "logits_to_keep", "integers", [("indices of tokens", ())])
         require_range(logits_to_keep, 0, tokens - 1, legal)
         return
     is_number = isinstance(logits_to_keep, int) and not isinstance(logits_to_keep, bool)
@@ -195,10 +200,11 @@ def read_position_ids(position_ids: Tensor, batch: int, levels: int, columns: tu
     Raises:
         ValueError: they are no integers, have another shape, or one is negative or above `LARGEST_ID`.
     """
-    axes = [(f"{batch} or 1", (batch, 1)), (f"{levels} levels", (levels,)), (f"{columns[0]} tokens", columns)]
-    check_tensor(position_ids, "position_ids", "integers")
+    axes: list[Axis] = [(f"{batch} or 1", (batch, 1)), (f"{levels} levels", (levels,)), (f"{columns[0]} tokens", columns)]
+    if levels == 1 and isinstance(position_ids, Tensor) and position_ids.ndim == 2:
+        del axes[1]
+    check_tensor(position_ids, "position_ids", "integers", axes)
     ids = with_levels(position_ids)
-    check_tensor(ids, "position_ids", "integers", axes)
     # A graph is for ids of any rows: that those of an example are repeated says nothing of others.
     if not torch.compiler.is_compiling() and ids.shape[0] > 1 and ids.stride(0) == 0:
         ids = ids[:1]
@@ -222,9 +228,11 @@ def read_pair_map(pair_map: Tensor, shape: PairShape, relations: int | None, nam
     Raises:
         ValueError: it holds no integers, has another shape, or a relation has no place in the table.
     """
-    check_tensor(pair_map, name, "integers")
+    axes = _pair_axes(shape)
+    if isinstance(pair_map, Tensor) and pair_map.ndim == 3:
+        del axes[1]
+    check_tensor(pair_map, name, "integers", axes)
     maps = pair_map.unsqueeze(1) if pair_map.ndim == 3 else pair_map
-    check_tensor(maps, name, "integers", _pair_axes(shape))
     legal = f"{NOT_RELATED}, not related, or above" if relations is None else f"in {NOT_RELATED}..{relations - 1}"
     largest = None if relations is None else relations - 1
     require_range(maps, NOT_RELATED, largest, f"relations of {name} must be {legal}")
