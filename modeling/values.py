@@ -91,9 +91,9 @@ def check_tensor(values: Any, name: str, kind: Kind, axes: Sequence[Axis] | None
 def require(holds: Tensor, legal: str, found: Callable[[], object]) -> None:
     """Raise ValueError unless every value of a bool tensor is True.
 
-    Where `reads_values` is False the device checks by itself, and so does a compiled graph. If a value is False, the processor
-    raises RuntimeError with `legal`; CUDA prints its beginning, and the process ends with CUDA's error at its next wait. An
-    exported graph checks nothing.
+    Where `reads_values` is False the device checks by itself, and so does a compiled graph. If a value is False, the
+    processor raises RuntimeError with `legal`; CUDA prints its beginning, and the process ends with CUDA's error at its next
+    wait. An exported graph checks nothing.
 
     Args:
         legal: what would be legal, the first part of the message.
