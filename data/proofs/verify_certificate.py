@@ -101,8 +101,8 @@ LOADED = (
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "7e322cf40a9fedf749842616c678407ea8c281ff616fb1cd9d37f9fdd11a580f",
-    "pairwise_bert": "45fa1bac3e63fad35e15105ff89d229118ffe19d5499e9d4d5a67d629147b82d",
+    "coupled_gpt": "e3349168807cf7238a3e6fb66ccc66d2c83f35770a37e8f8217948b2593da983",
+    "pairwise_bert": "5ba12565e2f42fce5641aa2b4c719bebfc7827fe977cce99c6365f3fadb8235b",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it, or that these import. Where a program is
