@@ -136,9 +136,17 @@ def test_an_encoder_s_card_says_of_each_of_its_pair_maps_what_it_relates_by(smal
 def test_the_column_of_equal_sizes_names_no_operand_that_others_equal(name, monkeypatch):
     # Their certificates are checked elsewhere, and checking takes seconds.
     monkeypatch.setattr(certificates, "find_difference", lambda *_, **__: None)
-    card = model_card(Path(zoo(name)))
-    heading = next(line for line in card.splitlines() if "| exact match |" in line)
-    assert not any(word in heading.partition("| exact")[0] for word in ("=", "first", "second"))
+    accuracy = model_card(Path(zoo(name))).partition("## Accuracy by length")[2].partition("\n## ")[0]
+    sizes = next(line for line in accuracy.splitlines() if "exact match" in line).partition("exact match")[0]
+    assert sizes and not any(word in sizes for word in ("=", "first", "second"))
+
+
+def test_rows_that_say_the_same_are_one_line(folder):
+    measure(folder, {5: 0.5, 40: 0.5, 60: 0.5})
+    card = model_card(folder)
+    assert "5, 40, 60. At each of them: exact match 0.5000, 95% interval" in card and "| 0.5000 |" not in card
+    measure(folder, {5: 0.5, 40: 0.25})
+    assert "| 40 | 0.2500 |" in (card := model_card(folder)) and "| 5 | 0.5000 |" in card
 
 
 def test_limits_name_the_trained_and_tested_lengths_and_the_end_of_the_table(folder):

@@ -134,6 +134,7 @@ def render_card(checkpoint: Checkpoint, repo_id: str | None = None, dataset: str
         shipped=shipped,
         checkpoint=checkpoint,
         tables=_size_tables,
+        rows_are_alike=_rows_are_alike,
         listed=_listed,
         plot=PLOT_FILE,
         best_folder=BEST_FOLDER,
@@ -222,6 +223,12 @@ def _size_tables(rows: list[Row], task: Task) -> Iterator[tuple[str, dict[str, l
             if any("worst_tried" in row for row in own):
                 columns["worst problem"] = [plain(_worst_found(row)) for row in own]
             yield part.name, {**columns, "problems": [f"{row['num_samples']:,}" for row in own]}
+
+
+def _rows_are_alike(columns: dict[str, list[str]]) -> bool:
+    """Whether a table has several rows that differ in their size alone, the first column, so that one line says it all."""
+    _, *measured = columns.values()
+    return len(measured[0]) > 1 and all(len(set(cells)) == 1 for cells in measured)
 
 
 def _worst_found(row: Row) -> str:
