@@ -8,20 +8,21 @@ from longhand.hub_cards.starting import all_is_imported, use_helpful_threads
 
 # isort: split
 import argparse
-import math
 import re
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import MISSING, dataclass, field, fields, replace
-from itertools import chain, product
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from itertools import chain, count, product
 from pathlib import Path
+from typing import Literal
 
 import torch
 from transformers.utils import logging
 
 from longhand.data.proofs.check import CannotCertify, check_in_precision, coverings
-from longhand.data.tasks.plugins import add_plugin_option, load_plugin
+from longhand.data.tasks.plugins import PLUGINS_MEANING, load_plugin
 from longhand.data.tasks.registry import build_task, find_task
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, check_certifiable, own_folder
@@ -35,16 +36,8 @@ from longhand.hub_cards.checkpoints.checkpoint import (
 )
 from longhand.hub_cards.checkpoints.load import OtherModel, describe_zoo, is_in_zoo, load_checkpoint, locate
 from longhand.hub_cards.checkpoints.solver import answers_of, say_unproved
-from longhand.hub_cards.commands import (
-    NumbersAction,
-    OneLineParser,
-    command_of,
-    holding,
-    interruptible,
-    read_numbers,
-    refusing_in_one_line,
-    with_commands,
-)
+from longhand.hub_cards.commands import command_of, holding, interruptible, refusing_in_one_line, with_commands
+from longhand.hub_cards.options import MOST_NUMBERS, numbers_of, option, parse, parser_of
 from longhand.hub_cards.recipes import RECIPE_FILE
 from longhand.hub_cards.result_rows import (
     CERTIFICATES_FILE,
@@ -56,7 +49,6 @@ from longhand.hub_cards.result_rows import (
     read_results,
     write_results,
 )
-from longhand.modeling.checks import check_integer
 
 all_is_imported()
 
@@ -76,58 +68,132 @@ EXAMPLES = """examples
 """
 
 LENGTHS = "10:100:10"
-MOST_LENGTHS = 10_000
 MOST_NAMES = 3
 """Models whose names the default folder of an evaluation has."""
 
+ACT, WHERE, WHAT = "what to do, if not to measure accuracy", "what to evaluate on", "what to measure"
+"""Groups of options. Those of the last two are for an evaluation alone, not for a question or a certificate."""
 
-WHAT_DTYPE_DOES = "with --certify: check all neighbourhoods in this precision on this device, which gives no certificate"
-
-LOWER_PRECISIONS = ("bfloat16", "float16")
-"""Precisions in which neighbourhoods are checked, and rounding has no bound that would prove anything."""
-
-MEASURES = {"measures": True}
-"""Marks an option that only an evaluation takes, not a question or a certificate."""
+_of_lengths = partial(option, group=ACT, purpose="proofs of single lengths", needs=("certify", "lengths"))
+_measuring = partial(option, purpose="measuring accuracy", excludes=("certify", "ask"))
 
 
 @dataclass(frozen=True)
 class Options:
-    """The command line, parsed once; see `parse_arguments` for what the options mean.
+    """The command line, parsed once. Help says what the options mean."""
 
-    Attributes:
-        lengths: digits; None if none were asked for.
-        lengths_b: digits of the second operand, or classes of sums, for a heatmap.
-    """
-
-    checkpoints: list[str]
-    ask: str | None = None
-    certify: bool = False
-    budget: float | None = None
-    jobs: int = 1
-    trust: bool = False
-    dtype: str | None = None
-    lengths: list[int] | None = field(default=None, metadata=MEASURES)
-    lengths_b: list[int] | None = field(default=None, metadata=MEASURES)
-    num_samples: int = field(default=200, metadata=MEASURES)
-    seed: int = field(default=0, metadata=MEASURES)
-    start: int = field(default=1, metadata=MEASURES)
-    sampling: str | None = field(default=None, metadata=MEASURES)
-    decode: str = field(default="teacher_forced", metadata=MEASURES)
-    mixed: bool = field(default=False, metadata=MEASURES)
-    worst: float | None = field(default=None, metadata=MEASURES)
-    output_places: bool = field(default=False, metadata=MEASURES)
-    attentions: bool = field(default=False, metadata=MEASURES)
-    position_maps: bool = field(default=False, metadata=MEASURES)
-    output_dir: Path | None = None
-    revision: str | None = None
-    task: str | None = None
-    plugin: list[str] = field(default_factory=list)
-    trust_remote_code: bool = False
+    checkpoints: list[str] = option(
+        "a folder, a Hub id, or a name of --list; several are compared by name, and those whose recipes differ in their "
+        "seeds alone by their median",
+        metavar="MODEL",
+        positional=True,
+    )
+    ask: str | None = option(
+        'print the answer to a question such as "653+49"; - reads a question a line from standard input, and writes an '
+        "answer a line; with several models, each line begins with the model's name",
+        None,
+        group=ACT,
+        metavar="QUESTION",
+    )
+    certify: bool = option(
+        "check all neighbourhoods: exit status 0 only if the model is proved exact for every length, or, with --lengths and "
+        "without a window, for each of these",
+        False,
+        group=ACT,
+        purpose="a proof",
+        excludes=("ask",),
+    )
+    budget: float | None = _of_lengths(
+        "with --certify --lengths: seconds for each length, which then stays open (default: no limit)",
+        None,
+        metavar="SECONDS",
+        above=0,
+    )
+    jobs: int = _of_lengths(
+        "with --certify --lengths: processes that prove lengths at the same time (default: %(default)s)",
+        1,
+        metavar="PROCESSES",
+        least=1,
+    )
+    trust: bool = _of_lengths(
+        "with --certify --lengths: take over what certificate.json says of lengths, so that a run that was stopped goes on; "
+        "only of what you proved yourself",
+        False,
+    )
+    # Precisions in which neighbourhoods are checked, and rounding has no bound that would prove anything.
+    dtype: Literal["bfloat16", "float16"] | None = option(
+        "with --certify: check all neighbourhoods in this precision on this device, which gives no certificate",
+        None,
+        group=ACT,
+        purpose="a check of all neighbourhoods",
+        needs=("certify",),
+        excludes=("lengths",),
+    )
+    lengths: list[int] | None = option(
+        f"digits, as START:STOP:STEP or a list (default: {LENGTHS}); with --certify, lengths to prove one by one",
+        None,
+        group=WHERE,
+        purpose="measuring accuracy",
+        excludes=("ask",),
+        least=1,
+    )
+    # A class of sums may be 0. `operand_lengths` of other tasks refuses 0.
+    lengths_b: list[int] | None = _measuring(  # noqa: RUF009
+        "digits of the second operand, or class of sums: evaluate all pairs and plot a heatmap", None, group=WHERE
+    )
+    num_samples: int = _measuring("problems of each length (default: %(default)s)", 200, group=WHERE, least=1)
+    seed: int = _measuring("seed of the test problems (default: %(default)s)", 0, group=WHERE, least=0, most=LARGEST)
+    start: int = option(
+        "smallest position id of every problem, as paper 1 fixes it in evaluation (default: 1, as models derive ids)",
+        1,
+        group=WHERE,
+        metavar="ID",
+        least=1,
+        most=LARGEST,
+        purpose="measuring accuracy with other ids than models derive",
+        excludes=("certify", "ask", "output_places", "attentions", "mixed", "worst"),
+    )
+    sampling: str | None = _measuring(
+        "how test problems are drawn, for a task that has the choice, such as cascades", None, group=WHERE
+    )
+    decode: Literal["teacher_forced", "generate", "parallel"] = _measuring(
+        "one forward pass, token by token, or in a few passes; all count the same event (default: %(default)s)",
+        "teacher_forced",
+        group=WHAT,
+    )
+    mixed: bool = _measuring(
+        "also ask problems whose operands have any sizes up to each length, as longhand.load asks them", False, group=WHAT
+    )
+    worst: float | None = _measuring(
+        "also search each size for this many seconds (default %(const)s) for the worst problem: one that the model gets "
+        "wrong, or the one with the lowest lead",
+        None,
+        group=WHAT,
+        metavar="SECONDS",
+        bare=10.0,
+        above=0,
+    )
+    output_places: bool = _measuring("also measure the accuracy of every digit of the answer", False, group=WHAT)
+    attentions: bool = _measuring(
+        "also plot attention at the first length, and say which ids each head looks at", False, group=WHAT
+    )
+    position_maps: bool = _measuring(
+        "also draw an encoder's pairwise vectors, and measure how dispersed they are", False, group=WHAT
+    )
+    output_dir: Path | None = option(
+        "folder to write to (default: outputs/evaluation/NAME, or NAME-2 ... beside results of another evaluation)",
+        None,
+        group="output",
+    )
+    revision: str | None = option("branch, tag or commit on the Hub (default: main)", None, group="checkpoints")
+    task: str | None = option("task of a checkpoint that names none, or one of several tasks", None, group="checkpoints")
+    plugin: list[Path] = option(PLUGINS_MEANING, [], group="checkpoints", metavar="FILE")
+    trust_remote_code: bool = option("run the plugins beside the checkpoints; read them first", False, group="checkpoints")
 
     @property
     def measured_lengths(self) -> list[int]:
         """The lengths to evaluate, if accuracy is measured."""
-        return self.lengths or parse_lengths(LENGTHS)
+        return self.lengths or numbers_of(LENGTHS)
 
     @property
     def sizes(self) -> list[tuple[int, ...]]:
@@ -136,10 +202,15 @@ class Options:
             return [(length,) for length in self.measured_lengths]
         return list(product(self.measured_lengths, self.lengths_b))
 
+    @property
+    def results_file(self) -> str:
+        """The name of the file that results are written to."""
+        return CERTIFICATES_FILE if self.certify else RESULTS_FILE
+
     def given_to_measure(self, *used: str) -> list[str]:
         """The names of options that say how to measure and were given, but for those that are used."""
-        measuring = (option for option in fields(self) if "measures" in option.metadata and option.name not in used)
-        return [option.name for option in measuring if getattr(self, option.name) != option.default]
+        measuring = [each for each in fields(self) if each.metadata["group"] in (WHERE, WHAT) and each.name not in used]
+        return [each.name for each in measuring if getattr(self, each.name) != each.default]
 
 
 class ListZoo(argparse.Action):
@@ -151,86 +222,21 @@ class ListZoo(argparse.Action):
 
 
 def parse_arguments(arguments: list[str] | None) -> Options:
-    """Read the command line; None reads that of the process. A fault ends the program in one line, with status 2.
+    """Read the command line; None reads that of the process.
 
     Raises:
-        ValueError: lengths are not legal.
+        ValueError: as `options.parse`.
     """
-    parser = OneLineParser(
+    parser = parser_of(
+        Options,
         prog=command_of("eval"),
         description=__doc__.splitlines()[0],
         epilog=with_commands(EXAMPLES),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         usage=f"{command_of('eval')} MODEL [MODEL ...] [OPTIONS]",
     )
-    described = (
-        "a folder, a Hub id, or a name of --list; several are compared by name, and those whose recipes differ in their "
-        "seeds alone by their median"
-    )
-    parser.add_argument("checkpoints", nargs="+", metavar="MODEL", help=described)
-    parser.add_argument("--list", action=ListZoo, nargs=0, help="list the certified checkpoints that come with the package")
-    add = parser.add_argument_group("what to do, if not to measure accuracy").add_argument
-    described = (
-        'print the answer to a question such as "653+49"; - reads a question a line from standard input, and writes an '
-        "answer a line; with several models, each line begins with the model's name"
-    )
-    add("--ask", metavar="QUESTION", help=described)
-    described = (
-        "check all neighbourhoods: exit status 0 only if the model is proved exact for every length, or, with --lengths and "
-        "without a window, for each of these"
-    )
-    add("--certify", action="store_true", help=described)
-    described = "with --certify --lengths: seconds for each length, which then stays open (default: no limit)"
-    add("--budget", type=float, metavar="SECONDS", help=described)
-    described = "with --certify --lengths: processes that prove lengths at the same time (default: %(default)s)"
-    add("--jobs", type=int, metavar="PROCESSES", help=described)
-    described = (
-        "with --certify --lengths: take over what certificate.json says of lengths, so that a run that was stopped goes on; "
-        "only of what you proved yourself"
-    )
-    add("--trust", action="store_true", help=described)
-    add("--dtype", choices=LOWER_PRECISIONS, help=WHAT_DTYPE_DOES)
-    add = parser.add_argument_group("what to evaluate on").add_argument
-    described = f"digits, as START:STOP:STEP or a list (default: {LENGTHS}); with --certify, lengths to prove one by one"
-    add("--lengths", action=NumbersAction, help=described)
-    described = "digits of the second operand, or class of sums: evaluate all pairs and plot a heatmap"
-    add("--lengths_b", action=NumbersAction, help=described)
-    add("--num_samples", type=int, help="problems of each length (default: %(default)s)")
-    add("--seed", type=int, help="seed of the test problems (default: %(default)s)")
-    described = "smallest position id of every problem, as paper 1 fixes it in evaluation (default: 1, as models derive ids)"
-    add("--start", metavar="ID", type=int, help=described)
-    add("--sampling", help="how test problems are drawn, for a task that has the choice, such as cascades")
-    add = parser.add_argument_group("what to measure").add_argument
-    described = "one forward pass, token by token, or in a few passes; all count the same event (default: %(default)s)"
-    add("--decode", choices=("teacher_forced", "generate", "parallel"), help=described)
-    described = "also ask problems whose operands have any sizes up to each length, as longhand.load asks them"
-    add("--mixed", action="store_true", help=described)
-    described = (
-        "also search each size for this many seconds (default %(const)s) for the worst problem: one that the model gets "
-        "wrong, or the one with the lowest lead"
-    )
-    add("--worst", type=float, nargs="?", const=10.0, metavar="SECONDS", help=described)
-    add("--output_places", action="store_true", help="also measure the accuracy of every digit of the answer")
-    described = "also plot attention at the first length, and say which ids each head looks at"
-    add("--attentions", action="store_true", help=described)
-    described = "also draw an encoder's pairwise vectors, and measure how dispersed they are"
-    add("--position_maps", action="store_true", help=described)
-    add = parser.add_argument_group("output").add_argument
-    described = "folder to write to (default: outputs/evaluation/NAME, or NAME-2 ... beside results of another evaluation)"
-    add("--output_dir", type=Path, help=described)
-    group = parser.add_argument_group("checkpoints")
-    group.add_argument("--revision", help="branch, tag or commit on the Hub (default: main)")
-    group.add_argument("--task", help="task of a checkpoint that names none, or one of several tasks")
-    add_plugin_option(group)
-    described = "run the plugins beside the checkpoints; read them first"
-    group.add_argument("--trust_remote_code", action="store_true", help=described)
-    parser.set_defaults(**{option.name: option.default for option in fields(Options) if option.default is not MISSING})
-    given = vars(parser.parse_args(join_question(sys.argv[1:] if arguments is None else arguments)))
-    for name, least in {"lengths": 1, "lengths_b": 0}.items():
-        # A class of sums may be 0. `operand_lengths` of other tasks refuses 0.
-        if given[name] is not None:
-            given[name] = parse_lengths(given[name], least)
-    return Options(**{option.name: given[option.name] for option in fields(Options)})
+    described = "list the certified checkpoints that come with the package"
+    parser.add_argument("--list", action=ListZoo, nargs=0, default=argparse.SUPPRESS, help=described)
+    return parse(parser, Options, join_question(sys.argv[1:] if arguments is None else arguments))
 
 
 def join_question(words: Sequence[str]) -> list[str]:
@@ -243,53 +249,12 @@ def join_question(words: Sequence[str]) -> list[str]:
     return joined
 
 
-def parse_lengths(text: str, least: int = 1) -> list[int]:
-    """Return `"10:200:10"` (both ends included) or `"30,60,100"` as a list.
-
-    Raises:
-        ValueError: the text is neither, or a length is below `least`.
-    """
-    lengths = read_numbers(text, least, MOST_LENGTHS)
-    if not lengths:
-        raise ValueError(
-            f"lengths {text!r}: give START:STOP:STEP such as 10:200:10, or a list such as 30,60,100, of {least} and more, "
-            f"{MOST_LENGTHS:,} lengths at most"
-        )
-    return lengths
-
-
 def check_options(options: Options) -> None:
-    """Raise ValueError for options that are not legal or do not go together, before anything is loaded."""
-    if len(options.sizes) > MOST_LENGTHS:
-        raise ValueError(f"--lengths x --lengths_b must be {MOST_LENGTHS:,} pairs at most, got {len(options.sizes):,}")
+    """Raise ValueError for options that are not legal for these models, before anything is loaded."""
+    if len(options.sizes) > MOST_NUMBERS:
+        raise ValueError(f"--lengths x --lengths_b must be {MOST_NUMBERS:,} pairs at most, got {len(options.sizes):,}")
     if options.lengths_b is not None and len(options.checkpoints) > 1:
         raise ValueError(f"--lengths_b draws one heatmap: give one checkpoint, got {len(options.checkpoints)}")
-    check_integer("--num_samples", options.num_samples, 1)
-    if options.worst is not None and not 0 < options.worst < math.inf:
-        raise ValueError(f"--worst must be a number of seconds above 0 for each size, got {options.worst}")
-    check_integer("--seed", options.seed, 0, LARGEST)
-    check_integer("--start", options.start, 1, LARGEST)
-    if options.start != 1 and (options.output_places or options.attentions or options.mixed or options.worst is not None):
-        raise ValueError(
-            "--output_places, --attentions, --mixed and --worst take the ids that models derive: leave out --start"
-        )
-    given = {"--budget": options.budget is not None, "--jobs": options.jobs != 1, "--trust": options.trust}
-    of_lengths = [name for name, is_given in given.items() if is_given]
-    if of_lengths and not (options.certify and options.lengths is not None):
-        raise ValueError(
-            f"{of_lengths[0]} is for proofs of single lengths: give --certify and --lengths too, or leave it out"
-        )
-    if options.dtype is not None and (not options.certify or options.lengths is not None):
-        raise ValueError("--dtype checks the neighbourhoods of a model with a window: give --certify, without --lengths")
-    check_integer("--jobs", options.jobs, 1)
-    if options.budget is not None and not 0 < options.budget < math.inf:
-        raise ValueError(f"--budget must be a number of seconds above 0 for each length, got {options.budget}")
-    if options.certify and options.ask is not None:
-        raise ValueError("--certify and --ask are two questions: ask one at a time")
-    if options.certify or options.ask is not None:
-        asked = "--certify" if options.certify else "--ask"
-        if ignored := options.given_to_measure(*["lengths"] if options.certify else []):
-            raise ValueError(f"--{ignored[0]} is for measuring accuracy: leave it out with {asked}")
     names = [checkpoint_name(source) for source in options.checkpoints]
     if options.ask is None and len(set(names)) < len(names):
         raise ValueError(f"several checkpoints have one name, so results could not be told apart: {', '.join(names)}")
@@ -308,25 +273,31 @@ def output_folder(options: Options) -> Path:
 
 
 def free_folder(options: Options, checkpoints: Sequence[Checkpoint]) -> Path:
-    """Return the folder of an evaluation in which no results of another one are: only the same one again replaces them.
+    """Return where results go: the first folder in which there are none of another evaluation.
+
+    The folders are the one that is asked for, or else NAME, NAME-2 ... The same evaluation again replaces its results.
 
     Raises:
         ValueError: the folder that is asked for has results of another evaluation.
     """
-    folder, number = output_folder(options), 1
-    while is_of_other(folder, options, checkpoints):
-        if options.output_dir:
-            raise ValueError(
-                f"--output_dir {folder} has results of another evaluation, which would be lost: choose another folder"
-            )
-        number += 1
-        folder = output_folder(options).with_name(f"{output_folder(options).name}-{number}")
-    return folder
+    first = output_folder(options)
+    others = () if options.output_dir else (first.with_name(f"{first.name}-{number}") for number in count(2))
+    for folder in chain([first], others):
+        if not is_of_other(folder, options, checkpoints):
+            return folder
+    raise ValueError(f"--output_dir {first} has results of another evaluation, which would be lost: choose another folder")
+
+
+def certificate_place(checkpoint: Checkpoint, folder: Path, is_single: bool) -> Path:
+    """Return the file of a certificate: in the checkpoint's own folder, or beside the results if it has none."""
+    if (own := own_folder(checkpoint)) is not None:
+        return own / CERTIFICATE_FILE
+    return folder / (CERTIFICATE_FILE if is_single else f"certificate-{file_name(checkpoint.name)}.json")
 
 
 def is_of_other(folder: Path, options: Options, checkpoints: Sequence[Checkpoint]) -> bool:
     """Whether a folder has results of other models, sizes or options; a file that cannot be read is of another one."""
-    file = folder / (CERTIFICATES_FILE if options.certify else RESULTS_FILE)
+    file = folder / options.results_file
     if not file.is_file():
         return False
     try:
@@ -439,56 +410,68 @@ def ask(checkpoints: list[Checkpoint], questions: list[str]) -> None:
                 print(f"its certificate says: exact{machine} at every length; --certify checks that", file=sys.stderr)
 
 
-def certify(checkpoints: list[Checkpoint], options: Options, folder: Path | None = None) -> None:
-    """Print and write what is proved. Exit with status 1 if a checkpoint is not certified.
-
-    Args:
-        folder: see `free_folder`.
+def certify(checkpoints: list[Checkpoint], options: Options, folder: Path) -> None:
+    """Print and write what is proved. Exit with status 1 if that is not all that was asked.
 
     Raises:
-        ValueError: no certificate is possible for a checkpoint.
+        ValueError: no certificate is possible for a checkpoint. Nothing is proved or written then.
+    """
+    act = certify_every_length if options.lengths is None else certify_single_lengths
+    rows = act(checkpoints, options, folder)
+    write_results(rows, folder / options.results_file)
+    if not all(row["certified"] or is_proved(row) for row in rows):
+        raise SystemExit(1)
+
+
+def certify_every_length(checkpoints: list[Checkpoint], options: Options, folder: Path) -> list[Row]:
+    """Check all neighbourhoods of each checkpoint, print what that proves and write a certificate; return their rows.
+
+    Raises:
+        ValueError: as `certify`.
     """
     for checkpoint in checkpoints:
-        model = checkpoint.model
         try:
-            if options.lengths is not None:
-                from longhand.data.proofs.lengths.up_to_length import LengthProver
-
-                LengthProver(model, checkpoint.task)
-            else:
-                coverings(model, checkpoint.task)
+            coverings(checkpoint.model, checkpoint.task)
         except CannotCertify as error:
             # Without a window, the certificate in the folder may be one of single lengths.
-            advice = by_length(checkpoint, options)
-            kept = advice or options.lengths is not None
-            removed = "" if kept else remove_certificate(own_folder(checkpoint))
+            advice = by_length(checkpoint)
+            removed = "" if advice else remove_certificate(own_folder(checkpoint))
             raise ValueError(f"{checkpoint.name}: {error}{removed}{advice}") from error
         check_certifiable(checkpoint)
-        if options.lengths is not None:
-            from longhand.data.batches import check_lengths
-
-            sizes = [checkpoint.task.operand_lengths(length) for length in options.lengths]
-            check_lengths(model, checkpoint.task, sizes)
-    folder = folder or output_folder(options)
-    say_earlier(folder / CERTIFICATES_FILE)
-    rows, single = [], len(checkpoints) == 1
+    say_earlier(folder / options.results_file)
+    rows, is_single = [], len(checkpoints) == 1
     for checkpoint in checkpoints:
-        place = own_folder(checkpoint)
-        elsewhere = folder / (CERTIFICATE_FILE if single else f"certificate-{file_name(checkpoint.name)}.json")
-        file = place / CERTIFICATE_FILE if place else elsewhere
-        if options.lengths is not None:
-            from longhand.hub_cards.checkpoints.length_certificate import certify_lengths
-
-            asked = options.lengths
-            rows.append(certify_lengths(checkpoint, asked, file, place, options.budget, options.jobs, options.trust))
-            continue
-        rows.append(certify_checkpoint(checkpoint, file, place, show_proof=single))
-        if not rows[-1]["certified"] and (stale := stale_card(place)):
+        own, file = own_folder(checkpoint), certificate_place(checkpoint, folder, is_single)
+        rows.append(certify_checkpoint(checkpoint, file, own, show_proof=is_single))
+        if not rows[-1]["certified"] and (stale := stale_card(own)):
             print(f"warning{stale}", file=sys.stderr)
-    write_results(rows, folder / CERTIFICATES_FILE)
-    proved = [row["certified"] or is_proved(row) for row in rows]
-    if not all(proved):
-        raise SystemExit(1)
+    return rows
+
+
+def certify_single_lengths(checkpoints: list[Checkpoint], options: Options, folder: Path) -> list[Row]:
+    """Prove lengths of each checkpoint one by one, print and write what is proved; return a row for each checkpoint.
+
+    Raises:
+        ValueError: as `certify`.
+    """
+    from longhand.data.batches import check_lengths
+    from longhand.data.proofs.lengths.up_to_length import LengthProver
+    from longhand.hub_cards.checkpoints.length_certificate import certify_lengths
+
+    asked, rows = options.lengths or [], []
+    for checkpoint in checkpoints:
+        try:
+            LengthProver(checkpoint.model, checkpoint.task)
+        except CannotCertify as error:
+            raise ValueError(f"{checkpoint.name}: {error}") from error
+        check_certifiable(checkpoint)
+        check_lengths(checkpoint.model, checkpoint.task, map(checkpoint.task.operand_lengths, asked))
+    say_earlier(folder / options.results_file)
+    how = (options.budget, options.jobs, options.trust)
+    for checkpoint in checkpoints:
+        file = certificate_place(checkpoint, folder, len(checkpoints) == 1)
+        rows.append(certify_lengths(checkpoint, asked, file, own_folder(checkpoint), *how))
+    return rows
 
 
 def check_precision(checkpoints: list[Checkpoint], dtype: str) -> None:
@@ -518,14 +501,13 @@ def is_proved(row: Row) -> bool:
     return "lengths" in row and all(one["verdict"] == "proved" for one in row["lengths"])
 
 
-def by_length(checkpoint: Checkpoint, options: Options) -> str:
-    """Return that lengths of a checkpoint can be proved one by one, if that was not asked and is so."""
-    if options.lengths is None:
-        from longhand.data.proofs.lengths.up_to_length import LengthProver
+def by_length(checkpoint: Checkpoint) -> str:
+    """Return that lengths of a checkpoint can be proved one by one, if that is so."""
+    from longhand.data.proofs.lengths.up_to_length import LengthProver
 
-        with suppress(CannotCertify):
-            LengthProver(checkpoint.model, checkpoint.task)
-            return "; --lengths 1:30 proves single lengths"
+    with suppress(CannotCertify):
+        LengthProver(checkpoint.model, checkpoint.task)
+        return "; --lengths 1:30 proves single lengths"
     return ""
 
 
@@ -544,11 +526,8 @@ def stale_card(folder: Path | None) -> str:
     return f": {card} still says Certified, python -m longhand.hub_cards.push card {folder} writes it anew"
 
 
-def evaluate(checkpoints: list[Checkpoint], options: Options, folder: Path | None = None) -> None:
+def evaluate(checkpoints: list[Checkpoint], options: Options, folder: Path) -> None:
     """Measure accuracy, and what else is asked for.
-
-    Args:
-        folder: see `free_folder`.
 
     Raises:
         ValueError: the checkpoints are of several tasks, cannot take the lengths or cannot decode so. Nothing is measured or
@@ -565,8 +544,7 @@ def evaluate(checkpoints: list[Checkpoint], options: Options, folder: Path | Non
 
     lengths = operand_lengths(checkpoints, options)
     tested = [part for checkpoint in checkpoints for part in checkpoint.by_part()]
-    folder = folder or output_folder(options)
-    say_earlier(folder / RESULTS_FILE)
+    say_earlier(folder / options.results_file)
     rows: list[Row] = []
     num_samples, seed = options.num_samples, options.seed
     for checkpoint in tested:

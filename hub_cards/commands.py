@@ -6,7 +6,6 @@ leaves behind blocks nobody.
 """
 
 import _thread
-import argparse
 import errno
 import io
 import json
@@ -20,7 +19,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import yaml
 from filelock import FileLock, Timeout
@@ -36,83 +35,11 @@ MOST_CHARACTERS = 4000
 """Characters of a message. The longest lists of names have about 2,000; a question may have millions of digits."""
 
 
-MOST_NUMBERS = 10_000
-"""Numbers of a list that an option takes."""
-
-
-class NumbersAction(argparse.Action):
-    """An option whose value is a list of numbers: `3 5`, `3,5`, `10:200:10` or `3,10:200:10`, for all commands alike."""
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        setattr(namespace, self.dest, values)
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """Parser that raises ValueError instead of printing its usage and exiting, for `refusing_in_one_line`."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(message)
-
-    def parse_known_args(self, args=None, namespace=None, **options):
-        """As argparse; the words of a list of numbers are one, so that they end where a model's name begins."""
-        words = sys.argv[1:] if args is None else list(args)
-        return super().parse_known_args(self._with_joined_numbers(words), namespace, **options)
-
-    def _with_joined_numbers(self, words: list[str]) -> list[str]:
-        listing = [name for action in self._actions if isinstance(action, NumbersAction) for name in action.option_strings]
-        joined: list[str] = []
-        is_listed = has_value = False
-        for word in words:
-            if is_listed and re.fullmatch(r"[\d,:]+", word):
-                if has_value:
-                    joined[-1] = f"{joined[-1].rstrip(',')},{word}"
-                else:
-                    joined.append(word)
-                has_value = True
-                continue
-            name, has_value = word.partition("=")[0], "=" in word
-            is_known = name in self._option_string_actions and name not in listing
-            is_listed = re.match("--.", name) is not None and not is_known and any(each.startswith(name) for each in listing)
-            joined.append(word)
-        return joined
-
-
 def one_line(error: BaseException) -> str:
     """Return the message of an error in one line. Of a very long message, the beginning and the end are kept."""
     line = " ".join(str(error).split())
     kept = MOST_CHARACTERS // 2
     return line if len(line) <= MOST_CHARACTERS else f"{line[:kept]} [...] {line[-kept:]}"
-
-
-def read_numbers(text: str, least: int, most: int) -> list[int]:
-    """Return `"10:200:10"` (both ends included), `"30,60,100"` or both mixed as a list; an empty one if the text is neither.
-
-    Args:
-        least: the least number that is legal.
-        most: how many numbers are legal.
-    """
-    numbers: list[int] = []
-    try:
-        for part in text.split(","):
-            start, *ends = map(int, part.split(":"))
-            stop, *step = ends or [start]
-            new = range(start, stop + 1, *step)
-            if new.step < 1 or not 0 < len(new) <= most - len(numbers):
-                return []
-            numbers += new
-    except (TypeError, ValueError):
-        return []
-    return numbers if min(numbers) >= least else []
-
-
-def numbers_of(text: str) -> list[int]:
-    """The type of an option that is a list of numbers, see `NumbersAction`."""
-    numbers = read_numbers(text, 0, MOST_NUMBERS)
-    if not numbers:
-        raise argparse.ArgumentTypeError(
-            f"give numbers such as 3 5 or 3,5, or START:STOP:STEP such as 10:200:10, got {text!r}"
-        )
-    return numbers
 
 
 @contextmanager

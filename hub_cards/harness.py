@@ -15,34 +15,51 @@ examples:
       --tasks longhand_own_addition
 """
 
-import argparse
 import json
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from longhand.data.batches import evaluation_draw
-from longhand.data.tasks.plugins import add_plugin_option, load_plugin
+from longhand.data.tasks.plugins import PLUGINS_MEANING, load_plugin
 from longhand.data.tasks.registry import TASKS, find_task
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.checkpoints.load import load_checkpoint, locate
 from longhand.hub_cards.commands import (
-    NumbersAction,
-    OneLineParser,
     check_repo_id,
     command_of,
     interruptible,
-    numbers_of,
     refusing_in_one_line,
     write_atomically,
 )
 from longhand.hub_cards.evaluation import reading
 from longhand.hub_cards.evaluation.other_models import SPARE_TOKENS, problem_texts
-from longhand.modeling.checks import check_integer
+from longhand.hub_cards.options import option, parse, parser_of
 
 DATA_FOLDER = "data"
 MOST_SHOTS = 16
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line. Help says what the options mean."""
+
+    directory: Path = option("folder to write to; tasks that are there already are replaced", positional=True)
+    tasks: list[str] = option(
+        "names of tasks (default: all)", [], metavar="TASK", purpose="naming tasks", excludes=("model",)
+    )
+    model: str | None = option("a model of this package, whose task is written in its own format", None)
+    lengths: list[int] = option("digits (default: 1 2 3 5 10 20)", [1, 2, 3, 5, 10, 20], metavar="DIGITS", least=1)
+    num_samples: int = option("problems of each length (default: %(default)s)", 200, least=1)
+    seed: int = option("seed of the problems (default: %(default)s)", 0)
+    dataset: str | None = option(
+        f"read the problems from this dataset on the Hub, to which you upload the folder's {DATA_FOLDER}/",
+        None,
+        metavar="USER/NAME",
+    )
+    plugin: list[Path] = option(PLUGINS_MEANING, [], metavar="FILE")
 
 
 def text_problems(
@@ -148,7 +165,7 @@ def task_of(source: str) -> Task:
     return checkpoint.task
 
 
-def write_tasks(options: argparse.Namespace) -> None:
+def write_tasks(options: Options) -> None:
     """Write all task files; sizes of which a split holds no problem are named and left out.
 
     Raises:
@@ -156,12 +173,8 @@ def write_tasks(options: argparse.Namespace) -> None:
     """
     for file in options.plugin:
         load_plugin(file)
-    if options.model is not None and options.tasks:
-        raise ValueError("--tasks and --model both name the tasks: leave out one of them")
     named = [find_task(name)() for name in options.tasks or TASKS] if options.model is None else [task_of(options.model)]
     tasks = dict.fromkeys(part.for_evaluation for task in named for part in task.parts)
-    check_integer("--lengths", min(options.lengths), 1)
-    check_integer("--num_samples", options.num_samples, 1)
     if options.dataset is not None:
         check_repo_id(options.dataset)
     (options.directory / DATA_FOLDER).mkdir(parents=True, exist_ok=True)
@@ -181,22 +194,9 @@ def write_tasks(options: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command. Bad input ends with one line and exit status 2."""
-    formatter = argparse.RawDescriptionHelpFormatter
-    parser = OneLineParser(prog="python -m longhand.hub_cards.harness", description=__doc__, formatter_class=formatter)
-    add = parser.add_argument
-    add("directory", type=Path, help="folder to write to; tasks that are there already are replaced")
-    add("--tasks", nargs="+", metavar="TASK", help="names of tasks (default: all)")
-    add("--model", help="a model of this package, whose task is written in its own format")
-    default = [1, 2, 3, 5, 10, 20]
-    described = "digits (default: 1 2 3 5 10 20)"
-    add("--lengths", action=NumbersAction, type=numbers_of, default=default, metavar="DIGITS", help=described)
-    add("--num_samples", type=int, default=200, help="problems of each length (default: %(default)s)")
-    add("--seed", type=int, default=0, help="seed of the problems (default: %(default)s)")
-    described = f"read the problems from this dataset on the Hub, to which you upload the folder's {DATA_FOLDER}/"
-    add("--dataset", metavar="USER/NAME", help=described)
-    add_plugin_option(parser)
+    parser = parser_of(Options, prog="python -m longhand.hub_cards.harness", description=__doc__)
     with interruptible("run the command again"), refusing_in_one_line(OSError):
-        write_tasks(parser.parse_args(arguments))
+        write_tasks(parse(parser, Options, arguments))
 
 
 if __name__ == "__main__":

@@ -33,14 +33,12 @@ from longhand.data.tasks.plugins import add_plugin_option, load_plugin
 from longhand.data.tasks.registry import TASKS, build_task
 from longhand.hub_cards.checkpoints.load import lacks_code, locate, read_checkpoint, unpack
 from longhand.hub_cards.commands import (
-    NumbersAction,
-    OneLineParser,
     command_of,
     holding,
     interruptible,
-    numbers_of,
     refusing_in_one_line,
 )
+from longhand.hub_cards.options import NumbersAction, OneLineParser, numbers_of
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.dataset import (
     GeneratedDataset,

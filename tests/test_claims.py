@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from longhand.hub_cards.commands import read_numbers
+from longhand.hub_cards.options import read_numbers
 from longhand.hub_cards.research import claims
 from longhand.hub_cards.research.claims import (
     CONTRADICTED,

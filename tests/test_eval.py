@@ -18,7 +18,7 @@ from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassificat
 from longhand import eval as evaluation
 from longhand.data import Addition, Remainder
 from longhand.data.batches import check_lengths
-from longhand.eval import parse_lengths
+from longhand.eval import parse_arguments
 from longhand.hub_cards.checkpoints import load as loading
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint
 from longhand.hub_cards.checkpoints.load import zoo
@@ -213,13 +213,13 @@ def test_attention_of_a_construction_is_where_its_proof_says(tmp_path, monkeypat
     ("text", "lengths"), [("10:30:10", [10, 20, 30]), ("3:5", [3, 4, 5]), ("7", [7]), ("30,60,100", [30, 60, 100])]
 )
 def test_lengths_include_both_ends(text, lengths):
-    assert parse_lengths(text) == lengths
+    assert parse_arguments(["model", "--lengths", text]).lengths == lengths
 
 
 @pytest.mark.parametrize("text", ["", "0:5", "5:1", "1:9:0", "5:1:-1", "1:2:3:4", "3,,4"])
 def test_bad_lengths_are_refused_with_examples(text):
-    with pytest.raises(ValueError, match="10:200:10"):
-        parse_lengths(text)
+    with pytest.raises(ValueError, match=r"10:200:10|--lengths must be at least 1"):
+        parse_arguments(["model", f"--lengths={text}"])
 
 
 def change_json(file, **changes):
@@ -245,7 +245,7 @@ def test_another_task_than_the_recipes_is_refused(main_job, capsys):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--lengths", "1:99999999999:1"], "10,000 lengths at most"),
+        (["--lengths", "1:99999999999:1"], "at most 10,000 of them"),
         (["--lengths", "1:200:1", "--lengths_b", "1:51:1"], "10,000 pairs at most, got 10,200"),
         (["--lengths", "99999999999"], "from 1 to 1,000,000, got 99,999,999,999"),
     ],
@@ -438,14 +438,18 @@ def test_task_of_a_checkpoint_that_names_none_must_be_given(main_job, tmp_path, 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--lengths", "ten"], "lengths 'ten'"),
-        (["--lengths", "3", "--lengths_b", "x"], "lengths 'x'"),
-        (["--num_samples", "0"], "--num_samples must be an integer of at least 1, got 0"),
-        (["--certify", "--ask", "1+1"], "ask one at a time"),
+        (["--lengths", "ten"], "argument --lengths: give numbers such as 3 5"),
+        (["--lengths", "3", "--lengths_b", "x"], "argument --lengths_b: give numbers such as 3 5"),
+        (["--num_samples", "0"], "--num_samples must be at least 1, got 0"),
+        (["--num_sample", "3", "--sead", "1"], "unknown argument '--sead': did you mean --seed"),
+        (["--certify", "--ask", "1+1"], "--certify is for a proof: leave it out with --ask"),
+        (["--dtype", "bfloat16"], "--dtype is for a check of all neighbourhoods: give --certify too"),
+        (["--dtype", "bfloat16", "--certify", "--lengths", "5"], "leave it out with --lengths"),
+        (["--worst", "inf"], "--worst must be a number below"),
         (["--ask", "1+1", "--lengths", "5"], "--lengths is for measuring accuracy: leave it out with --ask"),
         (["--certify", "--budget", "5"], "--budget is for proofs of single lengths"),
         (["--lengths", "5", "--budget", "5"], "--budget is for proofs of single lengths"),
-        (["--certify", "--lengths", "5", "--budget", "0"], "--budget must be a number of seconds above 0"),
+        (["--certify", "--lengths", "5", "--budget", "0"], "--budget must be above 0, got 0.0"),
         (["--certify", "--num_samples", "5"], "--num_samples is for measuring accuracy: leave it out with --certify"),
         (["--plugin", "missing.py"], "missing.py cannot be read"),
     ],

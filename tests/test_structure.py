@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from package_files import FILES, ROOT, lines_of_code, tree
 
-GROUND = tuple(f"hub_cards/{name}" for name in ("commands", "recipes", "metrics", "result_rows"))
+GROUND = tuple(f"hub_cards/{name}" for name in ("commands", "options", "recipes", "metrics", "result_rows"))
 COMMANDS = "train_and_eval"
 ROOMS = (
     *("modeling", "data", *GROUND, "hub_cards/checkpoints", "hub_cards/evaluation"),
@@ -127,7 +127,6 @@ MOST_LINES = 60
 LONGER = {
     # A step, what it writes and where a run ends, which share their states.
     ("data/proofs/verify_certificate.py", "of_table"): 65,
-    ("eval.py", "parse_arguments"): 75,  # one option after the other
 }
 """Functions that are longer, with their lines; none of them may grow."""
 

@@ -232,10 +232,13 @@ def plugin_hashes(defined: type) -> list[str]:
     return sorted(plugin.sha256 for plugin in PLUGINS.values()) + sorted(HELPERS.values())
 
 
+PLUGINS_MEANING = "Python files that the model was made with"
+"""What the option `--plugin` of a command means."""
+
+
 def add_plugin_option(parser: argparse._ActionsContainer) -> None:
     """Add `--plugin`, the plugins that a command is given, for `load_plugin`."""
-    described = "Python files that the model was made with"
-    parser.add_argument("--plugin", nargs="+", action="extend", type=Path, default=[], metavar="FILE", help=described)
+    parser.add_argument("--plugin", nargs="+", action="extend", type=Path, default=[], metavar="FILE", help=PLUGINS_MEANING)
 
 
 def named_plugins(recipe: Mapping[str, object]) -> dict[str, str | None]:

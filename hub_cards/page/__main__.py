@@ -6,38 +6,41 @@ examples:
   python -m longhand.hub_cards.page --output longhand.html           writes the file and opens nothing
 """
 
-import argparse
 import tempfile
 import webbrowser
+from dataclasses import dataclass
 from pathlib import Path
 
 from transformers.utils import logging
 
 from longhand.hub_cards.checkpoints.load import locate
-from longhand.hub_cards.commands import OneLineParser, interruptible, read_citation, refusing_in_one_line, write_atomically
+from longhand.hub_cards.commands import interruptible, read_citation, refusing_in_one_line, write_atomically
+from longhand.hub_cards.options import option, parse, parser_of
 from longhand.hub_cards.page.build import build_page, default_sources
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The parser of the command line."""
-    style = argparse.RawDescriptionHelpFormatter
-    parser = OneLineParser("python -m longhand.hub_cards.page", description=__doc__, formatter_class=style)
-    described = (
-        "folders or Hub ids of checkpoints, or names of the zoo, the first one to be shown first (default: most of the zoo)"
+@dataclass(frozen=True)
+class Options:
+    """The command line. Help says what the options mean."""
+
+    checkpoints: list[str] = option(
+        "folders or Hub ids of checkpoints, or names of the zoo, the first one to be shown first (default: most of the zoo)",
+        [],
+        metavar="MODEL",
+        positional=True,
     )
-    parser.add_argument("checkpoints", nargs="*", metavar="MODEL", help=described)
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the page there instead of opening it")
-    parser.add_argument(
-        "--repository", metavar="URL", help="address to which the page links (default: the repository of CITATION.cff)"
+    output: Path | None = option("write the page there instead of opening it", None, metavar="FILE")
+    repository: str | None = option(
+        "address to which the page links (default: the repository of CITATION.cff)", None, metavar="URL"
     )
-    return parser
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Console entry. Illegal input ends with one line and exit status 2."""
     logging.disable_progress_bar()
     with interruptible("no page is written"), refusing_in_one_line(OSError):
-        options = make_parser().parse_args(arguments)
+        parser = parser_of(Options, prog="python -m longhand.hub_cards.page", description=__doc__)
+        options = parse(parser, Options, arguments)
         repository = options.repository or read_citation().get("repository-code")
         page = build_page([locate(source) for source in options.checkpoints] or default_sources(), repository)
         file = options.output or Path(tempfile.mkdtemp(prefix="longhand-")) / "longhand.html"

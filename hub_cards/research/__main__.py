@@ -10,7 +10,8 @@ from typing import Any
 
 from transformers.utils import logging
 
-from longhand.hub_cards.commands import OneLineParser, interruptible, refusing_in_one_line
+from longhand.hub_cards.commands import interruptible, refusing_in_one_line
+from longhand.hub_cards.options import OneLineParser
 from longhand.hub_cards.research.output import add_output, run_measured
 from longhand.hub_cards.research.study import is_file, list_studies, load_study
 

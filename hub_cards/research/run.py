@@ -28,7 +28,8 @@ from pathlib import Path
 from longhand.eval import check_options, parse_arguments
 from longhand.hub_cards.checkpoints.certificate_file import certificate_row
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, PLOT_FILE
-from longhand.hub_cards.commands import NumbersAction, holding, one_line, read_numbers, write_atomically
+from longhand.hub_cards.commands import holding, one_line, write_atomically
+from longhand.hub_cards.options import NumbersAction, read_numbers
 from longhand.hub_cards.recipes import RECIPE_FILE, differences, read_recipe
 from longhand.hub_cards.research.study import RUNS_FILE, STUDY_RESULTS, Study, StudyRun, is_file, load_study
 from longhand.hub_cards.result_rows import RESULTS_FILE, VALIDATION_FILE, Row, read_results, write_results

@@ -35,15 +35,9 @@ from longhand.hub_cards.checkpoints.checkpoint import (
 )
 from longhand.hub_cards.checkpoints.length_certificate import AGAIN_SECONDS, conclude, known_verdicts
 from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo, load_checkpoint, read_checkpoint, zoo
-from longhand.hub_cards.commands import (
-    OneLineParser,
-    holding,
-    interruptible,
-    read_object,
-    refusing_in_one_line,
-    write_atomically,
-)
+from longhand.hub_cards.commands import holding, interruptible, read_object, refusing_in_one_line, write_atomically
 from longhand.hub_cards.evaluation.measure import report
+from longhand.hub_cards.options import OneLineParser
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.recipes import RECIPE_FILE, load_recipe, read_recipe
 from longhand.hub_cards.research import gallery

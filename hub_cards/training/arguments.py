@@ -20,6 +20,7 @@ from longhand.data.tasks.plugins import PACKAGE, Plugin, load_plugin, require_pl
 from longhand.data.tasks.registry import TASKS, find_task, task_named
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.commands import one_line
+from longhand.hub_cards.options import check_bounds
 from longhand.hub_cards.recipes import Recipe, is_repository, know_table, learned_facts, load_recipe
 from longhand.hub_cards.training.encodings import encoding_faults, fit_encoding, hint
 from longhand.hub_cards.training.fields import (
@@ -31,8 +32,6 @@ from longhand.hub_cards.training.fields import (
     Parser,
     Publishing,
     RunArguments,
-    check_bounds,
-    default_of,
     model_arguments,
     truth_value,
 )
@@ -340,14 +339,14 @@ def _learning(chosen: argparse.Namespace) -> Learning:
         ValueError: a value is out of bounds, or an argument is given that is not used.
     """
     learning = Learning(**{option.name: getattr(chosen, option.name) for option in fields(Learning)})
+    check_bounds(fields(Learning), vars(learning))
     for option in fields(Learning):
         value = getattr(learning, option.name)
         if value == "":
             raise ValueError(f"--{option.name} must not be empty")
-        check_bounds(option, value)
         of = OF_ONE.get(option.name, ("function", "examples"))
         needed = "function" if learning.function else "examples" if learning.examples else None
-        if value != default_of(option) and needed not in of:
+        if value != option.default and needed not in of:
             raise ValueError(f"--{option.name} needs {' or '.join(f'--{one}' for one in of)}")
     if learning.base != 10 and (learning.alphabet or learning.domain):
         raise ValueError("--base is for numbers, and --alphabet and --domain are for texts: give one of them")
@@ -459,7 +458,7 @@ def parse_run(arguments: list[str]) -> Run:
         option.name: values[option.name]
         for option in fields(RunArguments)
         if option.name in given.parser.fields and option.name not in PRIVATE_ARGUMENTS
-        if not option.metadata.get("usual") or values[option.name] != default_of(option)
+        if not option.metadata.get("usual") or values[option.name] != option.default
     }
     training = make(RunArguments, {**values, "output_dir": str(folder / CHECKPOINTS_FOLDER)})
     _check_values(data, training)

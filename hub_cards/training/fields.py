@@ -5,13 +5,12 @@ checks. `arguments.py` reads them.
 """
 
 import argparse
-import difflib
 import inspect
 import json
-import operator
 from collections.abc import Iterable, Mapping
 from copy import copy
-from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
+from dataclasses import Field, dataclass, fields, make_dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, cast
 
 from transformers import HfArgumentParser, TrainingArguments
@@ -21,20 +20,17 @@ from transformers.utils.chat_template_utils import parse_google_format_docstring
 from longhand.data.proofs.check import ROUNDING_FACTOR
 from longhand.data.proofs.provable import LARGEST_RATIO
 from longhand.data.tasks.task import Task
-from longhand.hub_cards.commands import NumbersAction, OneLineParser, numbers_of
+from longhand.hub_cards.options import BOUNDS, NumbersAction, OneLineParser, check_bounds, default_of, numbers_of, option
 from longhand.hub_cards.training.launcher import DIVIDING_ARGUMENTS, refuse_dividing
 
 UNSET = "unset"
 """As the value on a command line: what a recipe gives is taken back, and the argument's own default holds."""
 
-_BOUNDS = {"least": ("at least", operator.ge), "most": ("at most", operator.le)}
-_BOUNDS |= {"above": ("above", operator.gt), "below": ("below", operator.lt)}
-_LARGEST = 1e12
 LARGEST_SEED = 2**32 - 1
 
 
 def argument(
-    default: object, meaning: str, private: bool = False, needs: Mapping[str, object] | None = None, **bounds: float
+    default: object, meaning: str, private: bool = False, needs: Mapping[str, object] | None = None, **about: Any
 ) -> Any:
     """Return the field of an argument.
 
@@ -42,32 +38,16 @@ def argument(
         needs: the values that other arguments must have if this one is set.
         private: whether the argument says where a run is made or followed, and nothing of its weights and results. Recipes
             and cards leave it out.
-        bounds: `least`, `most`, `above` or `below`, of its value or of each of its values.
+        about: `usual`, whether recipes leave its default out; and bounds, as of `option`.
     """
-    limits = "".join(f"; {_BOUNDS[name][0]} {bound}" for name, bound in bounds.items())
-    metadata = {"help": f"{meaning}{limits}", "private": private, "needs": needs or {}, "bounds": bounds}
-    if isinstance(default, list | dict):
-        return field(default_factory=lambda: copy(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
-
-
-def default_of(option: Field) -> Any:
-    """Return the default of a field."""
-    return option.default if option.default_factory is MISSING else option.default_factory()
-
-
-def usual(
-    default: object, meaning: str, private: bool = False, needs: Mapping[str, object] | None = None, **bounds: float
-) -> Any:
-    """Return the field of an argument whose default recipes leave out; see `argument`."""
-    option = argument(default, meaning, private, needs, **bounds)
-    option.metadata = {**option.metadata, "usual": True}
-    return option
+    limits = "".join(f"; {BOUNDS[name][0]} {bound}" for name, bound in about.items() if name in BOUNDS)
+    return option(f"{meaning}{limits}", default, private=private, needs=needs or {}, **about)
 
 
 def of_trainer(name: str, meaning: str, private: bool = False, **bounds: float) -> Any:
     """Return the field of an argument that keeps the default of `TrainingArguments`; recipes leave this value out."""
-    return usual(default_of(TrainingArguments.__dataclass_fields__[name]), meaning, private, None, **bounds)
+    default = default_of(TrainingArguments.__dataclass_fields__[name])
+    return argument(default, meaning, private, None, usual=True, **bounds)
 
 
 @dataclass
@@ -113,23 +93,25 @@ class RunArguments(TrainingArguments):
         "with the next seed where that does not become less",
         needs={"num_train_samples": None, "dataloader_num_workers": 0},
     )
-    practise_worst: int | None = usual(
+    practise_worst: int | None = argument(
         None,
         "at every validation, search the trained sizes for so many problems with the lowest leads; until the next one, they "
         "are one batch in four",
         needs={"num_train_samples": None, "dataloader_num_workers": 0},
+        usual=True,
         least=1,
         most=1000,
     )
-    sharper_scores: float | None = usual(
+    sharper_scores: float | None = argument(
         None,
         "by how much the factors of the scores are multiplied in the course of training, evenly between a quarter and three "
         "quarters of the steps; for a decoder with qk_norm",
+        usual=True,
         above=1,
         most=100,
     )
-    test_worst: float | None = usual(
-        None, "seconds to search each tested length of the finished model for the worst problem", above=0
+    test_worst: float | None = argument(
+        None, "seconds to search each tested length of the finished model for the worst problem", usual=True, above=0
     )
     certified_ratio: float = argument(
         float(ROUNDING_FACTOR),
@@ -256,11 +238,11 @@ def model_arguments(task: Task) -> type:
     config_class: Any = task.family.model_class.config_class
     meanings = parse_google_format_docstring(inspect.getdoc(config_class) or "")[1] or {}
     given = task.family.config_options(task)
-    options = [
-        (option.name, config_class.__annotations__[option.name], argument(default_of(option), meanings[option.name]))
-        for option in fields(config_class)
-        if option.name in meanings and option.name not in given
-    ]
+    options = []
+    for declared in map(copy, fields(config_class)):
+        if declared.name in meanings and declared.name not in given:
+            declared.metadata = MappingProxyType({"help": meanings[declared.name]})
+            options.append((declared.name, config_class.__annotations__[declared.name], declared))
     return make_dataclass("ModelArguments", options, namespace={"_argument_group_name": "model"})
 
 
@@ -315,15 +297,14 @@ class Parser(OneLineParser, HfArgumentParser):
             name = unknown[0].partition("=")[0]
             if dividing := DIVIDING_ARGUMENTS.get(name.removeprefix("--")):
                 refuse_dividing(dividing)
-            close = difflib.get_close_matches(name, self._option_string_actions, n=3)
-            raise ValueError(f"unknown argument {name!r}" + (f": did you mean {' or '.join(close)}?" if close else ""))
+            self.refuse_unknown(name)
         values, faults = vars(given), []
-        for option in self.fields.values():
-            check_bounds(option, values[option.name])
-            for name, value in option.metadata.get("needs", {}).items():
-                if values[option.name] and values[name] != value:
+        check_bounds(self.fields.values(), values)
+        for declared in self.fields.values():
+            for name, value in declared.metadata.get("needs", {}).items():
+                if values[declared.name] and values[name] != value:
                     needed = UNSET if value is None else value
-                    faults.append(f"{option.name} needs {name} {needed}, got {values[name]}")
+                    faults.append(f"{declared.name} needs {name} {needed}, got {values[name]}")
         if faults:
             raise ValueError("; ".join(faults))
         return values
@@ -353,15 +334,3 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         value = action.default
         shown = UNSET if value is None else " ".join(map(str, value)) if isinstance(value, list) else value
         return f"{action.help.rstrip('.')} (default: {str(shown).replace('%', '%%')})"
-
-
-def check_bounds(option: Field, value: object) -> None:
-    """Raise ValueError if a value breaks a bound of its argument, or is infinite, NaN or very large."""
-    for number in value if isinstance(value, list) else [value]:
-        if isinstance(number, int | float):
-            for name, bound in option.metadata.get("bounds", {}).items():
-                words, holds = _BOUNDS[name]
-                if not holds(number, bound):
-                    raise ValueError(f"{option.name} must be {words} {bound}, got {value}")
-            if not abs(number) < _LARGEST:
-                raise ValueError(f"{option.name} must be a number below {_LARGEST:.0e}, got {value}")
