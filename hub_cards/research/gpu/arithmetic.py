@@ -39,8 +39,8 @@ OF_POSITIVE = ("log", "sqrt", "rsqrt")
 
 PATTERNS = 2**32
 """Patterns of bits of float32."""
-AT_ONCE = 2**24
-"""Numbers that are measured at once."""
+AT_ONCE = 2**20
+"""Numbers that are measured at once: few enough for the caches of a processor, which halves the time."""
 NORMAL = 2.0**-126, 2.0**128
 """Between these absolute values a number of float32 has 24 bits; what underflows has a term of its own in PROOF.md."""
 ROUNDING = 2.0**-24
