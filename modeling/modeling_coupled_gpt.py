@@ -847,7 +847,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
                 are_equal = derived == position_ids
                 if input_ids is not None and input_ids.shape[1] == position_ids.shape[-1]:
                     # Collators give padding no id.
-                    are_equal = are_equal | (input_ids == self.config.pad_token_id).unsqueeze(1)
+                    is_padding = send(input_ids == self.config.pad_token_id, are_equal.device)
+                    are_equal = are_equal | is_padding.unsqueeze(1)
                 require(are_equal, f"{legal}, and takes those of its rule alone", lambda: "others")
             return None
         if has_map and position_ids is not None and not encoding.reads_single_ids:

@@ -2,18 +2,31 @@
 
 The host reads tensors on the processor at no cost. To read one on an accelerator, it waits until all that was queued there
 is done, and queues the next work only then. It waits as long for a copy from memory that is not pinned. A graph that is
-traced has no values at all. So a step of training on CUDA reads the tokens once, by `on_host`; the device itself checks all
-other values; no shape depends on them; and what goes to the device goes by `send`.
+traced has no values at all. So what goes to CUDA goes by `send`, which keeps the host's copy; a step of training reads the
+tokens alone, by `on_host`, from this copy if there is one; the device itself checks all other values; and no shape depends
+on them.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 LONGEST_MESSAGE = 254
 """Bytes of a message that CUDA prints; it refuses longer ones."""
+
+
+class Sent(NamedTuple):
+    """What a tensor on a device keeps of its sending.
+
+    Attributes:
+        pinned: the copy that it was sent from, which nothing else writes.
+        version: torch's count of the changes of the tensor, as it was then.
+    """
+
+    pinned: Tensor
+    version: int
 
 
 def reads_values(tensor: Tensor) -> bool:
@@ -27,21 +40,32 @@ def reads_values(tensor: Tensor) -> bool:
 
 
 def on_host(tensor: Tensor) -> Tensor:
-    """Return a tensor whose values the host may read, after one wait; in a traced graph, the tensor itself."""
-    return tensor if torch.compiler.is_compiling() else tensor.cpu()
+    """Return a tensor whose values the host may read; in a traced graph, the tensor itself.
+
+    The host waits for a tensor of a device, unless `send` sent it and nothing has changed it since.
+    """
+    if torch.compiler.is_compiling():
+        return tensor
+    sent: Sent | None = getattr(tensor, "sent", None)
+    return tensor.cpu() if sent is None or tensor._version != sent.version else sent.pinned
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
     """Return a tensor on a device. A copy to CUDA is queued, from memory that CUDA reads by itself, so the host goes on."""
     if torch.compiler.is_compiling() or device.type != "cuda" or tensor.device.type != "cpu":
         return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
+    pinned = tensor.pin_memory()
+    queued: Any = pinned.to(device, non_blocking=True)
+    if not queued.is_inference():
+        queued.sent = Sent(pinned, queued._version)
+    return queued
 
 
 def all_on_host(*values: Any) -> list[Any]:
     """Return tensors as `on_host`, after one wait for all if they have one shape and type; and other values as they are."""
     given = [value for value in values if isinstance(value, Tensor)]
-    if len({(tensor.shape, tensor.dtype) for tensor in given}) == 1:
+    was_sent = all(hasattr(tensor, "sent") for tensor in given)
+    if not was_sent and len({(tensor.shape, tensor.dtype) for tensor in given}) == 1:
         copied = iter(on_host(torch.stack(given)))
     else:
         copied = map(on_host, given)

@@ -101,6 +101,7 @@ class Accelerator(TorchFunctionMode):
 
     Attributes:
         waits: an operation and a line of code for each time that the host waits.
+        copies: how many tensors were sent to it from memory that is pinned, and from memory that is not.
 
     Raises:
         RuntimeError: an operation has tensors of both devices, other than indices and single numbers of the processor; or
@@ -111,6 +112,7 @@ class Accelerator(TorchFunctionMode):
     def __init__(self):
         super().__init__()
         self.waits: list[str] = []
+        self.copies = {"pinned": 0, "unpinned": 0}
 
     def _note(self, operation: str) -> None:
         lines = [line for line in traceback.extract_stack() if Path(line.filename).name not in _HERE]
@@ -146,8 +148,9 @@ class Accelerator(TorchFunctionMode):
         if on and (name in _READ or (name in _MOVES and device == CPU)):
             self._note(name)
         if not on and name in _SENT and (device == CUDA or name == "cuda"):
-            is_awaited = not (kwargs.get("non_blocking") and all(map(_is_pinned, tensors)))
-            if is_awaited:
+            is_sent_pinned = bool(kwargs.get("non_blocking")) and all(map(_is_pinned, tensors))
+            self.copies["pinned" if is_sent_pinned else "unpinned"] += 1
+            if not is_sent_pinned:
                 self._note(name)
         result = self._run(func, args, kwargs) if on else func(*args, **kwargs)
         goal = device == CUDA if device is not None else bool(on) and name != "cpu"

@@ -155,6 +155,10 @@ class RunArguments(TrainingArguments):
     tf32: bool | None = of_trainer("tf32", "multiply float32 matrices in TF32, on a GPU")
     gradient_checkpointing: bool = of_trainer("gradient_checkpointing", "compute layers again in the backward pass")
     torch_compile: bool = of_trainer("torch_compile", "compile the model")
+    torch_compile_mode: Literal["default", "reduce-overhead", "max-autotune"] | None = of_trainer(
+        "torch_compile_mode",
+        "how to compile it: reduce-overhead captures the kernels of a step in graphs of CUDA, one for each shape of a batch",
+    )
     full_determinism: bool = of_trainer(
         "full_determinism", "deterministic kernels alone, with which a run on a GPU can be repeated and resumed bit for bit"
     )

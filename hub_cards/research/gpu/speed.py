@@ -33,7 +33,12 @@ PRECISIONS: dict[str, list[str]] = {
     "TF32": ["--tf32", "True", "--bf16", "False"],
     "bf16": ["--tf32", "True", "--bf16", "True"],
 }
-COMPILED = "bf16, compiled"
+_COMPILED = [*PRECISIONS["bf16"], "--torch_compile", "True"]
+COMPILED: dict[str, list[str]] = {
+    "bf16, compiled": _COMPILED,
+    "bf16, captured": [*_COMPILED, "--torch_compile_mode", "reduce-overhead"],
+}
+"""Compiled models; captured ones launch the kernels of a step as few graphs of CUDA."""
 MODELS = ("longhand", "GPT-2")
 
 WARM_UP, TIMED, WATCHED = 20, 60, 5
@@ -45,22 +50,23 @@ MOST_SECONDS = 3.0
 def run(record: Record) -> None:
     """Measure all recipes. Compiling takes longest: this package's models come first, GPT-2 last."""
     recipes = RECIPES[: 1 if record.small else None]
-    for recipe in () if record.small else recipes:
-        measure(record, recipe, COMPILED, MODELS[0])
+    for precision in () if record.small else COMPILED:
+        for recipe in recipes:
+            measure(record, recipe, precision, MODELS[0])
     for recipe in recipes:
         for precision in PRECISIONS if not record.small else ("float32", "bf16"):
             for model in MODELS:
                 measure(record, recipe, precision, model)
-    for recipe in () if record.small else recipes:
-        measure(record, recipe, COMPILED, MODELS[1])
+    for precision in () if record.small else COMPILED:
+        for recipe in recipes:
+            measure(record, recipe, precision, MODELS[1])
 
 
 def measure(record: Record, recipe: str, precision: str, model: str) -> None:
     """Record the speed of a model in a precision."""
-    compiled = precision == COMPILED
-    words = [*PRECISIONS["bf16"], "--torch_compile", "True"] if compiled else PRECISIONS[precision]
+    words = (PRECISIONS | COMPILED)[precision]
     # The first compilation of a shape takes about half a minute.
-    needs = 40 if compiled else 5
+    needs = 40 if precision in COMPILED else 5
     record.measure(f"{recipe}, {precision}, {model}", partial(steps, record, recipe, precision, words, model), needs=needs)
 
 
@@ -125,7 +131,8 @@ class Plain(Dataset):
 
 
 def gpt2(config: PreTrainedConfig) -> GPT2LMHeadModel:
-    """GPT-2 with the shape of a model of either family."""
+    """GPT-2 with the shape and the dropout of a model of either family."""
+    dropout = getattr(config, "hidden_dropout_prob", 0.0)
     return GPT2LMHeadModel(
         GPT2Config(
             n_embd=config.hidden_size,
@@ -137,6 +144,9 @@ def gpt2(config: PreTrainedConfig) -> GPT2LMHeadModel:
             pad_token_id=0,
             bos_token_id=None,
             eos_token_id=None,
+            embd_pdrop=dropout,
+            resid_pdrop=dropout,
+            attn_pdrop=getattr(config, "attention_probs_dropout_prob", 0.0),
         )
     )
 
