@@ -1,10 +1,12 @@
 """The script for a GPU, on a CPU with tiny sizes: rows of every part, errors that stop nothing, and what is done once."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from longhand.hub_cards.research.gpu.counters import HostWaits, LiveBytes
 from longhand.hub_cards.research.gpu.record import Record, read_rows
 from longhand.hub_cards.research.gpu.run import PARTS, is_failed, run, summary
 from longhand.hub_cards.result_rows import read_results
+from longhand.hub_cards.training.run_folder import HASHES_FILE, STATE_FILE, last_checkpoint, write_hashes
 
 
 def start(output, *parts):
@@ -93,27 +96,32 @@ def files_of(folder):
 
 
 def test_a_run_is_packed_in_parts_and_goes_on_from_them(tmp_path, monkeypatch):
-    """Its last complete checkpoint and all else is kept, in files that are small enough to travel."""
+    """Its last complete checkpoint, what it needs of the best one, and all else, in files that are small enough."""
     monkeypatch.setattr(paper_runs, "PART_BYTES", 1000)
     folder = tmp_path / "sums-seed0"
-    kept = [
-        "results.jsonl",
-        "best/model.safetensors",
-        "checkpoints/checkpoint-9/trainer_state.json",
-        "checkpoints/checkpoint-9/x",
-    ]
-    left_out = ["checkpoints/checkpoint-3/trainer_state.json", "checkpoints/checkpoint-12/x"]
+    kept = ["results.jsonl", "checkpoints/checkpoint-6/model.safetensors", "checkpoints/checkpoint-9/optimizer.pt"]
+    left_out = ["checkpoints/checkpoint-3/x", "checkpoints/checkpoint-6/optimizer.pt", "checkpoints/checkpoint-12/x"]
     for name in kept + left_out:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(name.encode() * 100)
+    checkpoints = folder / "checkpoints"
+    for steps in (3, 6, 9):
+        place = checkpoints / f"checkpoint-{steps}"
+        state = {"global_step": steps, "best_model_checkpoint": "elsewhere/checkpoint-6"}
+        (place / STATE_FILE).write_text(json.dumps(state))
+        write_hashes(place)
     for _ in range(2):
         paper_runs.pack(folder, tmp_path / "parts")
     parts = list((tmp_path / "parts").iterdir())
     assert len(parts) > 1 and all(file.stat().st_size <= 1000 for file in parts)
-    expected = {name: content for name, content in files_of(folder).items() if str(name) in kept}
+    before = files_of(folder)
     shutil.rmtree(folder)
     paper_runs.unpack(tmp_path / "parts", folder)
-    assert files_of(folder) == expected
+    found = files_of(folder)
+    assert {str(name) for name in found} >= set(kept) and not {str(name) for name in found} & set(left_out)
+    assert {name for name in found if found[name] != before[name]} == {Path("checkpoints/checkpoint-6", HASHES_FILE)}
+    # `train.py --resume` goes on from here.
+    assert last_checkpoint(checkpoints) == checkpoints / "checkpoint-9"
 
 
 def test_errors_in_units_of_the_last_place():

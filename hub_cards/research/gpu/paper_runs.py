@@ -1,16 +1,19 @@
 """Runs of the study `paper-scale` in the time that is left, the most valuable first; each goes on from its checkpoints.
 
-What a run has reached when time is over is packed into files of less than 16 MiB, `parts/NAME.tar.000` and so on: its last
-checkpoint, the best one, and its results. A later call finds them in its OUTPUT and goes on from there.
+Every minute, and when time is over, what a run has reached gets a row, and is packed into files of less than 16 MiB,
+`parts/NAME.tar.000` and so on: its last checkpoint, the best one, and its results. A later call goes on from the runs in its
+OUTPUT, or from these files alone. So the script may be killed at any time.
 """
 
 import io
+import json
 import os
 import signal
 import tarfile
 import threading
 import time
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +24,7 @@ from longhand.hub_cards.research.run import gather, is_finished, train_all
 from longhand.hub_cards.research.study import Study, StudyRun, load_study
 from longhand.hub_cards.result_rows import RESULTS_FILE, Row, hardware, last_rows, read_results
 from longhand.hub_cards.training.arguments import CHECKPOINTS_FOLDER
-from longhand.hub_cards.training.run_folder import STATE_FILE, list_checkpoints
+from longhand.hub_cards.training.run_folder import HASHES_FILE, STATE_FILE, list_checkpoints
 
 STUDY = "paper-scale"
 MINUTES_EACH = 3.0
@@ -36,6 +39,11 @@ FEW_TESTS = 10_000
 SAVING = 25.0
 """Seconds before the end in which runs are stopped, results are gathered, and what was reached is packed."""
 
+SAVE_EVERY, SAVE_SMALL_EVERY = 60.0, 1.0
+"""Seconds after which what was reached is saved; with the sizes of a test."""
+
+OPTIMIZER = "optimizer.pt"
+"""What no best checkpoint needs: a run goes on from its last one."""
 PARTS_FOLDER = "parts"
 PART_BYTES = 12 * 2**20
 
@@ -63,14 +71,49 @@ def run(record: Record) -> None:
     gathering = partial(gather, study, folder, record.output / STUDY)
     training = threading.Thread(target=train_all, args=(runs, folder, at_once, gathering), daemon=True)
     training.start()
-    while training.is_alive() and record.seconds_left > SAVING:
+    reached, parent = Reached(record, folder), os.getppid()
+    every = SAVE_SMALL_EVERY if record.small else SAVE_EVERY
+    due = time.time() + every
+    # The process that started this one may be killed.
+    while training.is_alive() and record.seconds_left > SAVING and os.getppid() == parent:
         time.sleep(0.2)
-    for one in study.runs:
-        if (folder / one.name).is_dir():
-            write_row(record.output, {"part": record.part, "name": one.name, **progress(one, folder / one.name, record)})
-            pack(folder / one.name, record.output / PARTS_FOLDER)
+        if time.time() > due:
+            reached.save(study.runs)
+            due = time.time() + every
+    reached.save(study.runs)
     if training.is_alive():
         end_group()
+
+
+@dataclass
+class Reached:
+    """Saves how far runs have come.
+
+    Attributes:
+        folder: holds the folders of the runs.
+        rows: what was saved of each run.
+    """
+
+    record: Record
+    folder: Path
+    rows: dict[str, Row] = field(default_factory=dict)
+
+    def save(self, runs: list[StudyRun]) -> None:
+        """Write a row for each run that has come further, and pack it."""
+        for one in runs:
+            # A run that goes on may remove what is read; then its next checkpoint is near.
+            with suppress(OSError):
+                self._save(one)
+
+    def _save(self, one: StudyRun) -> None:
+        place = self.folder / one.name
+        if not place.is_dir():
+            return
+        row: Row = {"part": self.record.part, "name": one.name, **progress(one, place, self.record)}
+        if row != self.rows.get(one.name):
+            pack(place, self.record.output / PARTS_FOLDER)
+            write_row(self.record.output, row)
+            self.rows[one.name] = row
 
 
 def in_order(study: Study, minutes: float) -> list[StudyRun]:
@@ -81,23 +124,55 @@ def in_order(study: Study, minutes: float) -> list[StudyRun]:
 
 
 def pack(folder: Path, parts: Path) -> None:
-    """Write what a run has reached into files of `PART_BYTES` at most: no checkpoint but the last complete one."""
-    older = list_checkpoints(folder / CHECKPOINTS_FOLDER)
-    complete = next((place for place in older if (place / STATE_FILE).exists()), None)
+    """Write what a run has reached into files of `PART_BYTES` at most, in the place of earlier ones.
+
+    Of its checkpoints, the last complete one is kept, and the best one without its optimizer.
+
+    Raises:
+        OSError: the run removed a checkpoint meanwhile.
+    """
+    checkpoints = list_checkpoints(folder / CHECKPOINTS_FOLDER)
+    last = next((place for place in checkpoints if (place / STATE_FILE).exists()), None)
+    best = None if last is None else best_of(last)
     packed = io.BytesIO()
 
     def chosen(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
         place = folder / Path(entry.name).relative_to(folder.name)
-        return None if place in older and place != complete else entry
+        if best not in (None, last) and place in (best / OPTIMIZER, best / HASHES_FILE):
+            return None
+        return None if place in checkpoints and place not in (last, best) else entry
 
     with tarfile.open(fileobj=packed, mode="w") as archive:
         archive.add(folder, folder.name, filter=chosen)
+        if best not in (None, last):
+            hashes = read_object(best / HASHES_FILE)
+            hashes.pop(OPTIMIZER, None)
+            content = json.dumps(hashes).encode()
+            entry = tarfile.TarInfo(str(Path(folder.name, (best / HASHES_FILE).relative_to(folder))))
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    if list_checkpoints(folder / CHECKPOINTS_FOLDER) != checkpoints:
+        raise FileNotFoundError(f"checkpoints of {folder.name} have changed")
+    write_parts(packed.getvalue(), parts, folder.name)
+
+
+def best_of(checkpoint: Path) -> Path | None:
+    """The checkpoint beside this one that its state calls the best, if there is one."""
+    best = read_object(checkpoint / STATE_FILE).get("best_model_checkpoint")
+    return None if best is None else checkpoint.parent / Path(best).name
+
+
+def write_parts(content: bytes, parts: Path, name: str) -> None:
+    """Write bytes into files `NAME.tar.000` and so on, in the place of earlier ones."""
     parts.mkdir(parents=True, exist_ok=True)
-    for old in parts.glob(f"{folder.name}.tar.*"):
-        old.unlink()
-    content = packed.getvalue()
+    files = []
     for number, first in enumerate(range(0, len(content), PART_BYTES)):
-        (parts / f"{folder.name}.tar.{number:03}").write_bytes(content[first : first + PART_BYTES])
+        files.append(parts / f"{name}.partial.{number:03}")
+        files[-1].write_bytes(content[first : first + PART_BYTES])
+    for old in parts.glob(f"{name}.tar.*"):
+        old.unlink()
+    for number, file in enumerate(files):
+        file.rename(parts / f"{name}.tar.{number:03}")
 
 
 def unpack(parts: Path, folder: Path) -> None:
