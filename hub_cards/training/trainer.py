@@ -10,6 +10,8 @@ from typing import Any, NoReturn, cast
 import numpy as np
 import torch
 from safetensors import SafetensorError
+from torch import Tensor, nn
+from torch.func import functional_call
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
@@ -50,6 +52,38 @@ PATIENCE = 10
 
 WRONG, PREDICTIONS = "wrong_predictions", "predictions"
 """What a check leaves in the log of a Trainer, which its checkpoints hold."""
+
+
+class CastTogether(torch.autograd.Function):
+    """Casts tensors to another type, and their gradients back: all in one kernel, where autocast has one for each tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, dtype: torch.dtype, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.before = tensors[0].dtype
+        return _cast(tensors, dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        cast = iter(_cast([gradient for gradient in gradients if gradient is not None], ctx.before))
+        return None, *(None if gradient is None else next(cast) for gradient in gradients)
+
+
+def _cast(tensors: Sequence[Tensor], dtype: torch.dtype) -> tuple[Tensor, ...]:
+    cast = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
+    torch._foreach_copy_(cast, tensors)
+    return tuple(cast)
+
+
+def autocast_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the float32 parameters, by name, that autocast casts: those of linear layers that no other layer shares."""
+    linear, others = {}, set()
+    for place, module in model.named_modules():
+        for name, weights in module.named_parameters(recurse=False):
+            if type(module) is nn.Linear and weights.dtype == torch.float32:
+                linear[f"{place}.{name}"] = weights
+            else:
+                others.add(weights)
+    return {name: weights for name, weights in linear.items() if weights not in others}
 
 
 class BatchTrainer(Trainer):
@@ -103,6 +137,20 @@ class BatchTrainer(Trainer):
             return super()._get_num_items_in_batch(batch_samples, device)
         number = super()._get_num_items_in_batch(batch_samples, torch.device("cpu"))
         return send(number, device) if isinstance(number, torch.Tensor) else number
+
+    def compute_loss(self, model, inputs, *args, **kwargs):
+        """As Trainer's; under autocast, the weights of a model that is in no wrapper are cast together."""
+        run = self.args
+        is_plain = model is self.model and not (run.torch_compile or run.gradient_checkpointing)
+        if not (is_plain and model.training and (run.bf16 or run.fp16)):
+            return super().compute_loss(model, inputs, *args, **kwargs)
+        weights = autocast_weights(model)
+        cast = CastTogether.apply(torch.bfloat16 if run.bf16 else torch.float16, *weights.values())
+
+        def with_cast_weights(**inputs: Any) -> Any:
+            return functional_call(model, dict(zip(weights, cast, strict=True)), (), inputs, tie_weights=False)
+
+        return super().compute_loss(with_cast_weights, inputs, *args, **kwargs)
 
     def prediction_step(self, model, inputs, *args, **kwargs):
         """As Trainer's step; rows that are not `counted` have no supervised tokens."""
