@@ -25,6 +25,7 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
+from transformers.pytorch_utils import Conv1D
 
 from longhand.data.batches import EvaluationBatches, FixedBatches, FreshBatches, check_lengths
 from longhand.data.collator import IGNORED
@@ -79,7 +80,7 @@ def autocast_weights(model: nn.Module) -> dict[str, Tensor]:
     linear, others = {}, set()
     for place, module in model.named_modules():
         for name, weights in module.named_parameters(recurse=False):
-            if type(module) is nn.Linear and weights.dtype == torch.float32:
+            if type(module) in (nn.Linear, Conv1D) and weights.dtype == torch.float32:
                 linear[f"{place}.{name}"] = weights
             else:
                 others.add(weights)
@@ -145,6 +146,8 @@ class BatchTrainer(Trainer):
         if not (is_plain and model.training and (run.bf16 or run.fp16)):
             return super().compute_loss(model, inputs, *args, **kwargs)
         weights = autocast_weights(model)
+        if not weights:
+            return super().compute_loss(model, inputs, *args, **kwargs)
         cast = CastTogether.apply(torch.bfloat16 if run.bf16 else torch.float16, *weights.values())
 
         def with_cast_weights(**inputs: Any) -> Any:

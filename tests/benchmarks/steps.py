@@ -208,7 +208,7 @@ if __name__ == "__main__":
         measure(options.code)
         raise SystemExit
     with TemporaryDirectory() as parent:
-        archive = subprocess.run(["git", "archive", options.before], cwd=HERE.parent, stdout=subprocess.PIPE, check=True)
+        archive = subprocess.run(["git", "archive", options.before], cwd=HERE.parents[2], stdout=subprocess.PIPE, check=True)
         folder = Path(parent, "longhand")
         folder.mkdir()
         subprocess.run(["tar", "-x"], cwd=folder, input=archive.stdout, check=True)
