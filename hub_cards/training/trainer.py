@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -139,21 +140,27 @@ class BatchTrainer(Trainer):
         number = super()._get_num_items_in_batch(batch_samples, torch.device("cpu"))
         return send(number, device) if isinstance(number, torch.Tensor) else number
 
-    def compute_loss(self, model, inputs, *args, **kwargs):
-        """As Trainer's; under autocast, the weights of a model that is in no wrapper are cast together."""
+    @cached_property
+    def cast_together(self) -> dict[str, Tensor]:
+        """The parameters, by name, that a step of training casts together, see `autocast_weights`.
+
+        None for a graph that is compiled, nor where layers are computed again when the cast parameters are gone.
+        """
         run = self.args
-        is_plain = model is self.model and not (run.torch_compile or run.gradient_checkpointing)
-        if not (is_plain and model.training and (run.bf16 or run.fp16)):
-            return super().compute_loss(model, inputs, *args, **kwargs)
-        weights = autocast_weights(model)
-        if not weights:
-            return super().compute_loss(model, inputs, *args, **kwargs)
-        cast = CastTogether.apply(torch.bfloat16 if run.bf16 else torch.float16, *weights.values())
+        is_left = not (run.bf16 or run.fp16) or run.torch_compile or run.gradient_checkpointing
+        return {} if is_left else autocast_weights(self.model)
 
-        def with_cast_weights(**inputs: Any) -> Any:
-            return functional_call(model, dict(zip(weights, cast, strict=True)), (), inputs, tie_weights=False)
+    def compute_loss(self, model, inputs, *args, **kwargs):
+        """As Trainer's; `cast_together` are cast first, unless a wrapper of the model counts on its own parameters."""
+        if not (self.cast_together and model is self.model and model.training):
+            return super().compute_loss(model, inputs, *args, **kwargs)
+        dtype = torch.bfloat16 if self.args.bf16 else torch.float16
+        cast = dict(zip(self.cast_together, CastTogether.apply(dtype, *self.cast_together.values()), strict=True))
 
-        return super().compute_loss(with_cast_weights, inputs, *args, **kwargs)
+        def with_cast(**inputs: Any) -> Any:
+            return functional_call(model, cast, (), inputs, tie_weights=False)
+
+        return super().compute_loss(with_cast, inputs, *args, **kwargs)
 
     def prediction_step(self, model, inputs, *args, **kwargs):
         """As Trainer's step; rows that are not `counted` have no supervised tokens."""
