@@ -78,7 +78,8 @@ def _cast(tensors: Sequence[Tensor], dtype: torch.dtype) -> tuple[Tensor, ...]:
 
 def autocast_weights(model: nn.Module) -> dict[str, Tensor]:
     """Return the float32 parameters, by name, that autocast casts: those of linear layers that no other layer shares."""
-    linear, others = {}, set()
+    linear: dict[str, Tensor] = {}
+    others: set[Tensor] = set()
     for place, module in model.named_modules():
         for name, weights in module.named_parameters(recurse=False):
             if type(module) in (nn.Linear, Conv1D) and weights.dtype == torch.float32:

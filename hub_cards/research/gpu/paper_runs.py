@@ -134,21 +134,22 @@ def pack(folder: Path, parts: Path) -> None:
     checkpoints = list_checkpoints(folder / CHECKPOINTS_FOLDER)
     last = next((place for place in checkpoints if (place / STATE_FILE).exists()), None)
     best = None if last is None else best_of(last)
+    reduced = None if best == last else best
     packed = io.BytesIO()
 
     def chosen(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
         place = folder / Path(entry.name).relative_to(folder.name)
-        if best not in (None, last) and place in (best / OPTIMIZER, best / HASHES_FILE):
+        if reduced is not None and place in (reduced / OPTIMIZER, reduced / HASHES_FILE):
             return None
         return None if place in checkpoints and place not in (last, best) else entry
 
     with tarfile.open(fileobj=packed, mode="w") as archive:
         archive.add(folder, folder.name, filter=chosen)
-        if best not in (None, last):
-            hashes = read_object(best / HASHES_FILE)
+        if reduced is not None:
+            hashes = read_object(reduced / HASHES_FILE)
             hashes.pop(OPTIMIZER, None)
             content = json.dumps(hashes).encode()
-            entry = tarfile.TarInfo(str(Path(folder.name, (best / HASHES_FILE).relative_to(folder))))
+            entry = tarfile.TarInfo(str(Path(folder.name, (reduced / HASHES_FILE).relative_to(folder))))
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
     if list_checkpoints(folder / CHECKPOINTS_FOLDER) != checkpoints:
