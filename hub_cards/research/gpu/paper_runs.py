@@ -102,7 +102,7 @@ class Reached:
         """Write a row for each run that has come further, and pack it."""
         for one in runs:
             # A run that goes on may remove what is read; then its next checkpoint is near.
-            with suppress(OSError):
+            with suppress(OSError, ValueError):
                 self._save(one)
 
     def _save(self, one: StudyRun) -> None:
