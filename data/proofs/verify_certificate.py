@@ -101,8 +101,8 @@ LOADED = (
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "e3349168807cf7238a3e6fb66ccc66d2c83f35770a37e8f8217948b2593da983",
-    "pairwise_bert": "5ba12565e2f42fce5641aa2b4c719bebfc7827fe977cce99c6365f3fadb8235b",
+    "coupled_gpt": "8d91d81caf9a6344527a89c97ef54f2c191a7a08009dd30781f4be03ab535ad4",
+    "pairwise_bert": "474a17ba09071951989d0538297d43bf843aec3f93f44163067a1fee190b944e",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it, or that these import. Where a program is
