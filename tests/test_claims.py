@@ -393,7 +393,7 @@ def test_heads_must_be_two_and_strong():
     ]
 
     def holds(rows, least):
-        return ask(f'heads("far", "same_id", "id_below") >= {least}', evidence_of(rows, results())).holds
+        return ask(f'heads("far", "same_id", "id_below", least={least})', evidence_of(rows, results())).holds
 
     assert holds(rows, 0.5) and not holds(rows, 0.65)
     weaker = [{**row, "model": f"far-seed{seed}", "same_id": 0.3} for row in rows for seed in (1, 2)]

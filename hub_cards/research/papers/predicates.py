@@ -4,21 +4,21 @@
 what was asked. `None` says that the numbers do not decide it: a difference is within the noise of the seeds, or a reach ends
 with the tested sizes. A method counts only if it fits the sizes that it was trained on, unless `fitted=False` is given.
 
-    reach(VARIANT, ...)             the generalizable length; bounds are multiples of the longest trained size
+    reach(VARIANT)                  the generalizable length; bounds are multiples of the longest trained size
     best_reach(VARIANT)             that of the best seed, which must be farther than the median
     match(VARIANT, ..., at=SIZE)    the median exact match at a size, or at each of a list of sizes
     kept(VARIANT, FIRST, LAST)      the share of its exact match at the size, or class, FIRST that a variant keeps at LAST
     mean(FIELD, NAME=VALUE, ...)    the mean of a field over the rows with these values; `after.0` is item 0 of a list
     every(FIELD, NAME=VALUE, ...)   the field in each of these rows
-    heads(VARIANT, KIND, ...)       the weight of kinds of tokens, each in a head of its own
     within(MEASURED, LOW, HIGH)     any of these has two bounds; `>=` and `<=` give one
 
-`>` says that a variant is above each of others, `<=` between matches that it is above none, `<` that a mean is lower. These
-names give a `Finding` by themselves:
+`>` says that a reach is above another, or a match above each of others; `<=` between matches that it is above none; `<` that
+a mean is lower. These names give a `Finding` by themselves:
 
     fits_alone(VARIANT, OTHER, ...)        a variant fits its trained sizes, and none of the others does
     best(VARIANT, OTHER, ..., at=SIZES)    a variant is the best one at most sizes
     steepest(VARIANT, SIZE)                beyond the trained sizes, a variant falls most at this size
+    heads(VARIANT, KIND, ..., least=SHARE) in most seeds, kinds of tokens have this weight, each in a head of its own
 
 These names give plain numbers: `worst(VARIANT)`, the exact match at the worst trained size; `certified(VARIANT)`, how many
 runs are certified; `refuted(VARIANT)`, how many are known to be wrong at a trained length of two digits or more; `proved()`,
@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import combinations, count
 from math import inf, isfinite, isnan, nan
+from statistics import median
 from typing import Any
 
 from pandas import DataFrame, Series
@@ -67,7 +68,7 @@ class Finding:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The rows that a claim is judged by, see `tables.as_frame`.
+    """The rows that a claim is judged by, see `tables.as_frame`, and what an expression may ask of them.
 
     Attributes:
         rows: what was measured.
@@ -81,16 +82,16 @@ class Evidence:
     tests: DataFrame = field(default_factory=DataFrame)
     at_scale: bool = False
 
-    def longest(self, variant: str) -> int:
-        """Return the longest size that a variant is trained on."""
+    @property
+    def of_study(self) -> Study:
+        """The study of the runs; a question about variants needs one."""
         assert self.study is not None, "a question about variants needs a study"
-        return self.study.trained_sizes(variant)[1]
+        return self.study
 
     @cached_property
     def fitting(self) -> DataFrame:
         """How each tested variant fits its trained sizes, see `study_pages.fitting`."""
-        assert self.study is not None, "a question about variants needs a study"
-        return fitting(self.study, self.tests)
+        return fitting(self.of_study, self.tests)
 
     def worst(self, variant: str) -> float:
         """Return the exact match of a variant at its worst trained size.
@@ -138,6 +139,66 @@ class Evidence:
         """Return the median exact match of a variant at a size; it raises what `select` raises."""
         return float(self.at(variant, size)["exact_match"].median())
 
+    def certified(self, variant: str) -> int:
+        """Return how many runs of a variant are certified."""
+        return int(self.select(fitted=False, model=variant)["certified"].sum())
+
+    def refuted(self, variant: str) -> int:
+        """Return how many runs of a variant are known to be wrong at a trained length of two digits or more."""
+        shortest, longest = self.of_study.trained_sizes(variant)
+        rows = [row for row in read_lengths(self.of_study) if row["model"].rpartition("-seed")[0] == variant]
+        wrong = [row for row in rows if max(2, shortest) <= row["length"] <= longest and is_refuted(row)]
+        return len({row["model"] for row in wrong})
+
+    def proved(self) -> int:
+        """Return up to which length all sums of the shipped learned table are proved, from 1 on; 0 if those of 1 are not."""
+        lengths = {row["length"] for row in read_shipped_lengths() if row["verdict"] == "proved"}
+        return next(length for length in count() if length + 1 not in lengths)
+
+    def kept(self, variant: str, first: int, last: int) -> "Share":
+        """Return the share of its median exact match at the first size, or class, that a variant keeps at the last."""
+        start, end = self.median(variant, first), self.median(variant, last)
+        share = end / start if start else 0.0
+        return Share(share, f"`{variant}` {start:.3f} at {first}, {end:.3f} at {last}: keeps {share:.2f}")
+
+    def fits_alone(self, variant: str, *others: str) -> Finding:
+        """Say whether none of the other variants fits its trained sizes, although this one does.
+
+        Whether a loss stays flat is not among the results, so with less than the paper's budget this is not decided.
+        """
+        self.select(model=variant)
+        worst = {name: self.worst(name) for name in others}
+        found = ", ".join(f"`{name}` {match:.3f}" for name, match in worst.items())
+        found = f"at the worst trained size: {found}; `{variant}` fits"
+        holds = max(worst.values()) < FITS
+        return Finding((self.at_scale or None) if holds else False, found, f"each below {FITS}, with the paper's budget")
+
+    def best(self, variant: str, *others: str, at: Sequence[int]) -> Finding:
+        """Say whether a variant has the highest median at more than half of these sizes."""
+        medians = [{name: self.median(name, size) for name in (variant, *others)} for size in at]
+        first = sum(of_size[variant] == max(of_size.values()) for of_size in medians)
+        return Finding(first > len(at) / 2, f"`{variant}` is best at {first} of {len(at)} sizes", "more than half")
+
+    def steepest(self, variant: str, size: int) -> Finding:
+        """Say whether beyond the trained sizes the median of a variant falls most at this size, from that tested before."""
+        medians = self.select(model=variant).groupby("length")["exact_match"].median()
+        falls = -medians[medians.index >= self.of_study.trained_sizes(variant)[1]].diff().dropna()
+        steep = falls.idxmax()
+        found = f"`{variant}` falls by {falls[size]:.3f} at {size}; it falls most at {steep}, by {falls[steep]:.3f}"
+        return Finding(bool(steep == size), found, f"the largest fall at {size}")
+
+    def heads(self, variant: str, *kinds: str, least: float) -> Finding:
+        """Say whether in most seeds each of these kinds of tokens has a head of its own that gives it this weight."""
+        found, seeds = [], []
+        for name, rows in self.select(model=variant).groupby("model", sort=False):
+            strongest = {kind: rows.loc[rows[kind].idxmax()] for kind in kinds}
+            described = ", ".join(f"{kind} {row[kind]:.2f} (head {row['head']})" for kind, row in strongest.items())
+            found.append(f"`{name}` {described}")
+            is_distinct = len({(row["layer"], row["head"]) for row in strongest.values()}) == len(kinds)
+            seeds.append(is_distinct and all(row[kind] >= least for kind, row in strongest.items()))
+        asked = f"in most seeds each at least {least}, by a head of its own"
+        return Finding(sum(seeds) > len(seeds) / 2, "; ".join(found), asked)
+
 
 class Measured:
     """What is compared with numbers, and formatted as a number."""
@@ -175,64 +236,41 @@ class Share(Measured):
 
 
 class Reach(Measured):
-    """The generalizable lengths of variants.
+    """The generalizable length of a variant.
 
     A length that is the largest tested one may be longer: it decides only that the reach is at least as long.
     """
 
-    def __init__(self, evidence: Evidence, *variants: str, of_best: bool = False) -> None:
-        self.evidence, self.of_best = evidence, of_best
-        self.rows = {name: evidence.select(model=name) for name in variants}
-        self.seeds: dict[str, list[int]] = {}
-        self.reached: dict[str, int] = {}
-        self.ends: dict[str, bool] = {}
-        for name, rows in self.rows.items():
-            self.seeds[name] = [generalizable_length(run) for _, run in rows.groupby("model")]
-            self.reached[name] = max(self.seeds[name]) if of_best else generalizable_length(rows)
-            self.ends[name] = self.reached[name] == int(rows["length"].max())
+    number = 0
 
-    @property
-    def number(self) -> int:
-        """The generalizable length of the only variant."""
-        (length,) = self.reached.values()
-        return length
-
-    def describe(self, name: str) -> str:
-        """Return the reach of a variant in words."""
-        return f"`{name}` {self.reached[name]}{self._end(name)}"
-
-    def describe_ratio(self, name: str) -> str:
-        """Return the reach of a variant in words, in multiples of its longest trained size too."""
-        reached, longest = self.reached[name], self.evidence.longest(name)
-        whose = "best of " if self.of_best else ""
-        return f"{whose}`{name}` reaches {reached}, {reached / longest:.2f} times {longest}{self._end(name)}"
-
-    def _end(self, name: str) -> str:
-        return ", the largest tested size" if self.ends[name] else ""
+    def __init__(self, evidence: Evidence, variant: str, of_best: bool = False) -> None:
+        rows, longest = evidence.select(model=variant), evidence.of_study.trained_sizes(variant)[1]
+        self.variant, self.of_best = variant, of_best
+        self.seeds = [generalizable_length(run) for _, run in rows.groupby("model")]
+        self.number = max(self.seeds) if of_best else generalizable_length(rows)
+        self.ratio, self.is_at_end = self.number / longest, self.number == int(rows["length"].max())
+        self.has_few_problems = rows["num_samples"].min() < ENOUGH_PROBLEMS
+        end = ", the largest tested size" if self.is_at_end else ""
+        whose = "best of " if of_best else ""
+        self.described = f"`{variant}` {self.number}{end}"
+        self.found = f"{whose}`{variant}` reaches {self.number}, {self.ratio:.2f} times {longest}{end}"
 
     def within(self, at_least: float, at_most: float) -> Finding:
-        """Return whether the reach of the only variant is within these multiples of its longest trained size."""
-        ((name, rows),) = self.rows.items()
-        ratio, is_at_end = self.number / self.evidence.longest(name), self.ends[name]
+        """Return whether the reach is within these multiples of the longest trained size."""
         parts: list[bool | None] = []
         if isfinite(at_least):
-            is_few = rows["num_samples"].min() < ENOUGH_PROBLEMS
-            parts.append(True if ratio >= at_least else None if is_at_end or is_few else False)
+            parts.append(True if self.ratio >= at_least else None if self.is_at_end or self.has_few_problems else False)
         if isfinite(at_most):
-            parts.append(False if ratio > at_most else None if is_at_end else True)
+            parts.append(False if self.ratio > at_most else None if self.is_at_end else True)
         if self.of_best:
-            parts.append(self.number > Series(self.seeds[name]).median())
-        return Finding(all_of(parts), self.describe_ratio(name), f"{bounds(at_least, at_most)} times")
+            parts.append(self.number > median(self.seeds))
+        return Finding(all_of(parts), self.found, f"{bounds(at_least, at_most)} times")
 
-    def __gt__(self, others: "Reach") -> Finding:
-        (name,) = self.rows
-        parts: list[bool | None] = []
-        for other in others.rows:
-            is_few = min(len(self.seeds[name]), len(others.seeds[other])) < ENOUGH_SEEDS
-            is_farther = self.number > others.reached[other] if is_few else is_higher(self.seeds[name], others.seeds[other])
-            parts.append(None if others.ends[other] or (self.ends[name] and not is_farther) else is_farther)
-        found = "; ".join([self.describe_ratio(name), *map(others.describe, others.rows)])
-        return Finding(all_of(parts), found, f"`{name}` farther than {names([*others.rows])}")
+    def __gt__(self, other: "Reach") -> Finding:
+        is_few = min(len(self.seeds), len(other.seeds)) < ENOUGH_SEEDS
+        is_farther = self.number > other.number if is_few else is_higher(self.seeds, other.seeds)
+        holds = None if other.is_at_end or (self.is_at_end and not is_farther) else is_farther
+        return Finding(holds, f"{self.found}; {other.described}", f"`{self.variant}` farther than `{other.variant}`")
 
 
 class Match(Measured):
@@ -322,103 +360,17 @@ class Every(Mean):
         return Finding(kept == len(self.values), found, f"{limits} in every row")
 
 
-class Heads(Measured):
-    """The weight that each of some kinds of tokens has in the head that gives it most."""
-
-    def __init__(self, evidence: Evidence, variant: str, *kinds: str) -> None:
-        self.kinds, self.rows = list(kinds), evidence.select(model=variant)
-
-    def within(self, at_least: float, at_most: float) -> Finding:
-        """Return whether in most seeds each kind has a head of its own with a weight within these bounds."""
-        found, seeds = [], []
-        for name, rows in self.rows.groupby("model", sort=False):
-            strongest = {kind: rows.loc[rows[kind].idxmax()] for kind in self.kinds}
-            described = ", ".join(f"{kind} {row[kind]:.2f} (head {row['head']})" for kind, row in strongest.items())
-            found.append(f"`{name}` {described}")
-            is_distinct = len({(row["layer"], row["head"]) for row in strongest.values()}) == len(self.kinds)
-            seeds.append(is_distinct and all(at_least <= row[kind] <= at_most for kind, row in strongest.items()))
-        asked = f"in most seeds each {bounds(at_least, at_most)}, by a head of its own"
-        return Finding(sum(seeds) > len(seeds) / 2, "; ".join(found), asked)
-
-
-def kept(evidence: Evidence, variant: str, first: int, last: int) -> Share:
-    """Return the share of its median exact match at the first size, or class, that a variant keeps at the last."""
-    start, end = evidence.median(variant, first), evidence.median(variant, last)
-    share = end / start if start else 0.0
-    return Share(share, f"`{variant}` {start:.3f} at {first}, {end:.3f} at {last}: keeps {share:.2f}")
-
-
-def fits_alone(evidence: Evidence, variant: str, *others: str) -> Finding:
-    """None of the other variants fits its trained sizes, although this one does.
-
-    Whether a loss stays flat is not among the results, so with less than the paper's budget this is not decided.
-    """
-    evidence.select(model=variant)
-    worst = {name: evidence.worst(name) for name in others}
-    found = ", ".join(f"`{name}` {match:.3f}" for name, match in worst.items())
-    found = f"at the worst trained size: {found}; `{variant}` fits"
-    holds = max(worst.values()) < FITS
-    return Finding((evidence.at_scale or None) if holds else False, found, f"each below {FITS}, with the paper's budget")
-
-
-def best(evidence: Evidence, variant: str, *others: str, at: Sequence[int]) -> Finding:
-    """A variant has the highest median at more than half of these sizes."""
-    medians = [{name: evidence.median(name, size) for name in (variant, *others)} for size in at]
-    first = sum(of_size[variant] == max(of_size.values()) for of_size in medians)
-    return Finding(first > len(at) / 2, f"`{variant}` is best at {first} of {len(at)} sizes", "more than half")
-
-
-def steepest(evidence: Evidence, variant: str, size: int) -> Finding:
-    """Beyond the trained sizes, the median exact match of a variant falls most at this size, from the one tested before."""
-    medians = evidence.select(model=variant).groupby("length")["exact_match"].median()
-    falls = -medians[medians.index >= evidence.longest(variant)].diff().dropna()
-    steep = falls.idxmax()
-    found = f"`{variant}` falls by {falls[size]:.3f} at {size}; it falls most at {steep}, by {falls[steep]:.3f}"
-    return Finding(bool(steep == size), found, f"the largest fall at {size}")
-
-
-def worst(evidence: Evidence, variant: str) -> float:
-    """Return the exact match of a variant at its worst trained size."""
-    return evidence.worst(variant)
-
-
-def certified(evidence: Evidence, variant: str) -> int:
-    """Return how many runs of a variant are certified."""
-    return int(evidence.select(fitted=False, model=variant)["certified"].sum())
-
-
-def refuted(evidence: Evidence, variant: str) -> int:
-    """Return how many runs of a variant are known to be wrong at a trained length of two digits or more."""
-    assert evidence.study is not None, "a question about variants needs a study"
-    shortest, longest = evidence.study.trained_sizes(variant)
-    rows = [row for row in read_lengths(evidence.study) if row["model"].rpartition("-seed")[0] == variant]
-    wrong = [row for row in rows if max(2, shortest) <= row["length"] <= longest and is_refuted(row)]
-    return len({row["model"] for row in wrong})
-
-
-def proved(evidence: Evidence) -> int:
-    """Return up to which length all sums of the shipped learned table are proved, from 1 on; 0 if those of 1 are not."""
-    lengths = {row["length"] for row in read_shipped_lengths() if row["verdict"] == "proved"}
-    return next(length for length in count() if length + 1 not in lengths)
-
-
-QUESTIONS: dict[str, Callable[..., object]] = {
+MEASURES: dict[str, Callable[..., Measured]] = {
     "reach": Reach,
     "best_reach": partial(Reach, of_best=True),
     "match": Match,
-    "kept": kept,
     "mean": Mean,
     "every": Every,
-    "heads": Heads,
-    "fits_alone": fits_alone,
-    "best": best,
-    "steepest": steepest,
-    "worst": worst,
-    "certified": certified,
-    "refuted": refuted,
-    "proved": proved,
 }
-"""What an expression may call, each with the evidence as its first argument."""
+"""What an expression may compare, each made of the evidence."""
+
+ASKED = ("kept", "fits_alone", "best", "steepest", "heads", "worst", "certified", "refuted", "proved")
+"""What an expression may ask the evidence itself."""
 
 
 def within(measured: Measured, at_least: float, at_most: float) -> Finding:
@@ -433,7 +385,8 @@ def ask(expression: str, evidence: Evidence) -> Any:
         NotRunError: rows that it needs are not there.
         NotFittedError: a method that it needs does not fit its trained sizes.
     """
-    scope = {name: partial(question, evidence) for name, question in QUESTIONS.items()}
+    scope: dict[str, object] = {name: partial(measure, evidence) for name, measure in MEASURES.items()}
+    scope |= {name: getattr(evidence, name) for name in ASKED}
     return eval(expression, {"__builtins__": {}, "range": range, "within": within} | scope)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Unpack
 
+import numpy as np
 import torch
 
 from longhand.data.learning.examples import Example, learn_task_from_examples
@@ -105,11 +106,7 @@ def is_right(learned: Learned, function: Callable[..., int | str], base: int, se
 
 def text_of(number: int, base: int) -> str:
     """A number in a base up to 16."""
-    return format(number, {2: "b", 10: "d", 16: "x"}[base]) if base in (2, 10, 16) else _digits(number, base)
-
-
-def _digits(number: int, base: int) -> str:
-    return (_digits(number // base, base) if number >= base else "") + str(number % base)
+    return np.base_repr(number, base).lower()
 
 
 def trained_row(folder: Path) -> Row:

@@ -39,21 +39,8 @@ def is_time(text: str) -> bool:
 
 
 ROMAN = dict(zip("IVXLCDM", (1, 5, 10, 50, 100, 500, 1000), strict=True))
-ROMAN_PARTS = (
-    (1000, "M"),
-    (900, "CM"),
-    (500, "D"),
-    (400, "CD"),
-    (100, "C"),
-    (90, "XC"),
-    (50, "L"),
-    (40, "XL"),
-    (10, "X"),
-    (9, "IX"),
-    (5, "V"),
-    (4, "IV"),
-    (1, "I"),
-)
+ROMAN_PARTS = (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1)
+ROMAN_SYMBOLS = ("M", "CM", "D", "CD", "C", "XC", "L", "XL", "X", "IX", "V", "IV", "I")
 
 
 def is_roman(text: str) -> bool:
@@ -61,7 +48,7 @@ def is_roman(text: str) -> bool:
     values = [ROMAN[symbol] for symbol in text] + [0]
     value = sum(-own if own < after else own for own, after in pairwise(values))
     rest, written = value, ""
-    for part, symbols in ROMAN_PARTS:
+    for part, symbols in zip(ROMAN_PARTS, ROMAN_SYMBOLS, strict=True):
         times, rest = divmod(rest, part) if rest > 0 else (0, rest)
         written += symbols * times
     return 1 <= value <= 3999 and written == text
