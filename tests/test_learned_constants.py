@@ -20,7 +20,6 @@ import pytest
 
 from longhand.data import learn_task
 from longhand.data.learning import machines
-from longhand.data.learning.questions.constants import constants_of
 from longhand.data.learning.questions.functions import OutOfTime, Refused, alarm
 
 SECRET = 48151623
@@ -115,7 +114,6 @@ FUNCTIONS = {
 @pytest.fixture(autouse=True)
 def fewer_words_of_other_searches(monkeypatch):
     """Constants must be found without the long searches for rules of the calendar and the like."""
-    monkeypatch.setattr(machines, "PATH_WORDS", 4_000)
     monkeypatch.setattr(machines, "RARE_WORDS", 4_000)
 
 
@@ -226,6 +224,7 @@ MET = {
     "digits of a base": (lambda a: a == int("zebra", 36), "59454982"),
     "underscores": (lambda a: a == int("4_81_51_623"), "48151623"),
     "a code": (lambda a: a == int(base64.b64decode("NDgxNTE2MjM=")), "48151623"),
+    "an encoded text": (lambda a: str(a).encode() == base64.b64decode("NDgxNTE2MjM="), "48151623"),
     "a fraction": (lambda a: a * 0.5 > int(math.pi * 10**6) + 0.25 and a == round(math.e * 10**7), "27182818"),
     "a part of a text": (lambda a: str(a)[:8].startswith("".join(reversed(["623", "151", "48"]))), "48151623"),
     "a remainder": (lambda a: a % zlib.crc32(b"hello") == int("4_815"), "4815"),
@@ -378,9 +377,8 @@ def test_what_cannot_be_tried_is_said_with_what_was_checked(function, named):
     assert named in learn_task(function).report.facts["checked"]
 
 
-def test_constants_end_where_the_library_of_python_begins_and_are_bounded():
+@pytest.mark.thorough
+def test_what_is_held_beyond_bounds_is_said_with_what_was_checked():
     many = {number: str(number) for number in range(100_000, 130_000)}
-    found = constants_of(lambda a: a in many and re.match("4711", str(a)))
-    assert found.texts[0] == "4711"
-    assert "values beyond" in found.sentence
-    assert len(found.numbers) <= 1_000
+    report = learn_task(lambda a: 2 if a == 4711 else a % 2 if 0 in many else 1 - a % 2).report
+    assert "values beyond" in report.facts["checked"]

@@ -1,16 +1,19 @@
 """Each mechanism that searches for what a function turns on is needed: without it, some function is learned worse."""
 
 import codecs
+import math
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from learned_functions import FUNCTIONS, Outcome, Subject, outcome_of
+from test_learned_calendars import day_first
 
 from longhand.data.learning import learn
-from longhand.data.learning.questions import operands, probes
+from longhand.data.learning.machines import MachineLearner
+from longhand.data.learning.questions import mutants, operands, probes
 
 
 @dataclass(frozen=True)
@@ -21,18 +24,18 @@ class Mechanism:
         place, name: where it is called by which name.
         nothing: stands there in its place.
         subject: a function that needs it.
-        named: what the report names with it.
+        named: what stands with it under what was checked.
     """
 
     place: Any
     name: str
-    nothing: Callable[..., object]
+    nothing: object
     subject: Subject
     named: str = ""
 
     def is_held(self, outcome: Outcome) -> bool:
         """Whether a function is learned as it is with the mechanism."""
-        return outcome.learned is not None and not outcome.wrong and self.named in outcome.learned.report.unseen
+        return outcome.learned is not None and not outcome.wrong and self.named in outcome.learned.report.facts["checked"]
 
 
 def six_symbols(s):
@@ -41,7 +44,24 @@ def six_symbols(s):
     return len(s) % 2
 
 
+def secret(a):
+    return 2 if int(str(a)) == pow(SECRETS.root, SECRETS.power, SECRETS.modulus) else a % 2
+
+
+SECRETS = SimpleNamespace(root=4321, power=5, modulus=987654321987)
+
 MECHANISMS = {
+    "words on both sides of a border": Mechanism(
+        MachineLearner, "_by_borders", lambda *_: None,
+        Subject(lambda a: math.log(a + 1) > 40.5, ((388084696243719520,), (388084695000000000,), (388084698000000000,))),
+    ),
+    "words made of those with a rare answer": Mechanism(
+        MachineLearner, "_by_rare_answers", lambda *_: None,
+        Subject(day_first, (("29/02/1500",), ("29/02/1600",), ("29/02/2023",)), {"alphabet": "0123456789/"}),
+    ),
+    "words of the W-method": Mechanism(
+        MachineLearner, "_by_w_method", lambda *_: None, Subject(lambda a: a // 3, ((7,),)), "W-method"
+    ),
     "questions that go a new way": Mechanism(
         probes.Search, "questions", lambda _: [],
         Subject(six_symbols, (("haacaadaahaacaaf",),), {"alphabet": "abcdefgh"}),
@@ -60,6 +80,9 @@ MECHANISMS = {
         Subject(lambda s: codecs.encode(s, "rot13") == "cnff" or s == "ab", (("ab",),), {"alphabet": "abcnfps"[:2]}),
         "'cnff'",
     ),
+    "changed constants of an object": Mechanism(
+        mutants, "_changed_attributes", lambda *_: (), Subject(secret, ((5,),)), "4321"
+    ),
     "branches that are named": Mechanism(
         learn, "not_gone", lambda *_: (),
         Subject(lambda s: 2 if zlib.crc32(s.encode()) == 1 else len(s) % 2, (("ab",),), {"alphabet": "ab"}),
@@ -68,11 +91,11 @@ MECHANISMS = {
 }  # fmt: skip
 """By what they give."""
 
-PLAIN = "branches that are named"
+PLAIN = ("branches that are named", "words of the W-method")
 
 
 @pytest.mark.parametrize(
-    "name", [name if name == PLAIN else pytest.param(name, marks=pytest.mark.thorough) for name in MECHANISMS]
+    "name", [name if name in PLAIN else pytest.param(name, marks=pytest.mark.thorough) for name in MECHANISMS]
 )
 def test_without_a_mechanism_a_function_is_learned_worse(name, monkeypatch):
     mechanism = MECHANISMS[name]

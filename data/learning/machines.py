@@ -8,14 +8,12 @@ of a border, words that are made of those with a rare answer or of the machine's
 
 import math
 import random
-from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, chain, pairwise, product
-from typing import Any, NamedTuple
+from itertools import chain, pairwise, product
+from typing import Any
 
-import numpy as np
 from aalpy.base import SUL, Oracle
 from aalpy.learning_algs import run_KV
 
@@ -37,16 +35,7 @@ LONGEST_WORD = 300
 W_METHOD_WORDS = 50_000
 """Words of the W-method; as many further states are allowed for as these words reach."""
 
-PATH_WORDS, MOST_PATHS, LONGEST_PATH = 40_000, 400, 24
-"""Words that lead to a state in many ways: how many for each of two kinds of ends, how many for one state and one end,
-and their columns."""
-
-FAVOURED = 8.0
-"""How much more often one letter stands in most of these words than another one: zeros behind each other are rare."""
-
-MOST_FAVOURITES = 12
-
-RARE_WORDS, LONGEST_RARE = 20_000, 60
+RARE_WORDS, LONGEST_RARE = 40_000, 60
 """Words that are made of those with a rare answer, and the columns of the longest of these."""
 
 NEXT_WORDS = 3_000
@@ -306,7 +295,7 @@ class MachineLearner:
         rare = [*words.notable_words(), *(words.uniform_word(self.generator, columns + 1) for _ in range(NEXT_WORDS))]
         if (clash := self._first_clash(machine, rare)) is not None:
             return clash
-        for search in (self._by_borders, self._by_rare_answers, self._by_many_paths, self._by_w_method):
+        for search in (self._by_borders, self._by_rare_answers, self._by_w_method):
             if (clash := search(machine)) is not None:
                 return clash
         return None
@@ -398,26 +387,6 @@ class MachineLearner:
 
         return self._first_clash(machine, (made() for _ in range(RARE_WORDS)))
 
-    def _by_many_paths(self, machine: Machine) -> Word | None:
-        """As `differing_word`, of words that lead to a state in many ways, and end in many ways.
-
-        A shortest word to a state does not show that two words which lead there differ, as the years 1900 and 2000 do. Ends
-        are the words that tell states apart, and those by which any state leads to a rare answer: 3200 may be a year behind
-        02/29/ too.
-        """
-        telling, paths = machine.telling_words() or [()], _Paths(machine, self.generator)
-        states = range(machine.states)
-
-        def words() -> Iterator[Word]:
-            for state, behind in product(states, telling):
-                for _ in range(min(MOST_PATHS, 1 + PATH_WORDS // (machine.states * len(telling)))):
-                    yield (*paths.word_to(state), *behind)
-            for state, other in product(states, states):
-                for _ in range(min(MOST_PATHS, 1 + PATH_WORDS // machine.states**2)):
-                    yield (*paths.word_to(state), *paths.word_from(other))
-
-        return self._first_clash(machine, filter(None, words()))
-
     def _by_w_method(self, machine: Machine) -> Word | None:
         access, telling, letters = machine.access_words(), machine.telling_words() or [()], self.reading.asked.words.count
         middle = 1
@@ -429,140 +398,6 @@ class MachineLearner:
             self.tests.states = machine.states + middle - 1
             middle += 1
         return None
-
-
-class _End(NamedTuple):
-    """The state at the other end of a step.
-
-    Attributes:
-        state: its number.
-        letters: those of the step.
-        favoured: the favoured one of these; -1 if there is none.
-        weight: how often the step counts.
-    """
-
-    state: int
-    letters: Sequence[int]
-    favoured: int
-    weight: float
-
-
-class _Steps(dict[tuple[int, int], tuple[list[_End], list[float]]]):
-    """For a number of columns and a state: the ends of a step, and the words behind each one, added up.
-
-    They are made when they are asked for first, and kept, since words are many.
-
-    Args:
-        ends: for each state, the ends of a step from it.
-        words: for each number of columns and each state, how many words there are.
-    """
-
-    def __init__(self, ends: Sequence[list[_End]], words: np.ndarray):
-        super().__init__()
-        self._ends, self._words = ends, words.tolist()
-
-    def __missing__(self, place: tuple[int, int]) -> tuple[list[_End], list[float]]:
-        columns, state = place
-        ends, words = self._ends[state], self._words[columns]
-        self[place] = ends, list(accumulate([words[end.state] * end.weight for end in ends]))
-        return self[place]
-
-
-class _Favourite(NamedTuple):
-    """How words are drawn if one letter counts `FAVOURED` times.
-
-    Attributes:
-        letter: the letter; -1 if all count once.
-        lengths_to: for each state, the numbers of columns of the words that reach it.
-        lengths_from: the same of the words that lead from it to a rare symbol, less one.
-        steps_to: the steps of the words that reach a state, the last one first.
-        steps_from: the steps of the words that lead from a state to a rare symbol.
-    """
-
-    letter: int
-    lengths_to: list[list[int]]
-    lengths_from: list[list[int]]
-    steps_to: _Steps
-    steps_from: _Steps
-
-
-class _Paths:
-    """Random words that reach a given state of a machine, and words that lead from a state to a rare answer."""
-
-    def __init__(self, machine: Machine, generator: random.Random):
-        self.generator, self.machine = generator, machine
-        outputs = Counter(symbol for row in machine.write for symbol in row)
-        self._usual = outputs.most_common(1)[0][0] if len(outputs) > 1 else -1
-        self.rare = [[letter for letter, symbol in enumerate(row) if symbol != self._usual] for row in machine.write]
-        self.letters: list[dict[int, list[int]]] = [{} for _ in range(machine.states)]
-        for ways, row in zip(self.letters, machine.next, strict=True):
-            for letter, after in enumerate(row):
-                ways.setdefault(after, []).append(letter)
-        letters = range(len(machine.write[0]))
-        chosen = generator.sample(letters, min(len(letters), MOST_FAVOURITES))
-        self.favourites = [self._favourite(letter) for letter in (-1, *chosen)]
-
-    def _favourite(self, favoured: int) -> _Favourite:
-        states = self.machine.states
-        between = np.zeros((states, states))
-        first, last = np.zeros(states), np.zeros(states)
-        first[0] = 1.0
-        before: list[list[_End]] = [[] for _ in range(states)]
-        after: list[list[_End]] = [[] for _ in range(states)]
-        for state, ways in enumerate(self.letters):
-            led = self.machine.next[state][favoured] if favoured >= 0 else -1
-            for other, letters in ways.items():
-                leads = other == led
-                weight = len(letters) + (FAVOURED - 1.0 if leads else 0.0)
-                between[state, other] = weight
-                before[other].append(_End(state, letters, favoured if leads else -1, weight))
-                after[state].append(_End(other, letters, favoured if leads else -1, weight))
-            last[state] = len(self.rare[state])
-            if favoured >= 0 and self.machine.write[state][favoured] != self._usual:
-                last[state] += FAVOURED - 1.0
-        reached, left = _steps(first, between.T), _steps(last, between)
-        lengths_to, lengths_from = ([np.flatnonzero(column).tolist() for column in counts.T] for counts in (reached, left))
-        return _Favourite(favoured, lengths_to, lengths_from, _Steps(before, reached), _Steps(after, left))
-
-    def word_to(self, state: int) -> Word:
-        """A random word that reaches a state; empty if none of up to `LONGEST_PATH` columns does."""
-        own = self.generator.choice(self.favourites)
-        lengths = own.lengths_to[state]
-        word, _ = self._walk(state, self.generator.choice(lengths) if lengths else 0, own.steps_to)
-        return tuple(reversed(word))
-
-    def word_from(self, state: int) -> Word:
-        """A random word behind which a state has written a rare symbol; empty if none of few columns does."""
-        own = self.generator.choice(self.favourites)
-        lengths = own.lengths_from[state]
-        if not lengths:
-            return ()
-        word, state = self._walk(state, self.generator.choice(lengths), own.steps_from)
-        rare, favoured = self.rare[state], own.letter
-        is_favoured = favoured >= 0 and self.machine.write[state][favoured] != self._usual
-        if is_favoured and self.generator.random() * (len(rare) + FAVOURED - 1.0) < FAVOURED - 1.0:
-            return (*word, favoured)
-        return (*word, self.generator.choice(rare))
-
-    def _walk(self, state: int, columns: int, steps: _Steps) -> tuple[list[int], int]:
-        """The letters of so many steps from a state, and the state behind them. A large machine takes millions of steps."""
-        uniform, choice = self.generator.random, self.generator.choice
-        word: list[int] = []
-        for left in range(columns - 1, -1, -1):
-            ends, counts = steps[left, state]
-            state, letters, favoured, weight = ends[bisect(counts, uniform() * counts[-1], 0, len(ends) - 1)]
-            is_favoured = favoured >= 0 and uniform() * weight < FAVOURED - 1.0
-            word.append(favoured if is_favoured else choice(letters))
-        return word, state
-
-
-def _steps(vector: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """A vector, and what a matrix makes of it again and again; each is divided by its sum, so that none gets too large."""
-    steps = [vector]
-    for _ in range(LONGEST_PATH):
-        vector = weight @ steps[-1]
-        steps.append(vector / max(1.0, vector.sum()))
-    return np.stack(steps)
 
 
 def table_of(hypothesis: Any, letters: Sequence[int]) -> Machine:

@@ -6,10 +6,8 @@ Functions of Python's own library are not entered.
 """
 
 import dis
-import functools
 import inspect
 import math
-import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,7 +16,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from importlib import import_module
-from types import BuiltinMethodType, CodeType, FunctionType, MethodType, MethodWrapperType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 MOST_VALUES = 20_000
@@ -34,6 +32,9 @@ SHOWN = 3
 """Things that were not tried which a sentence names, before it counts the others."""
 
 _ASCII = range(32, 127)
+
+_HOLDING = ("__func__", "__self__", "func", "args", "keywords", "pattern", "start", "stop", "step", "fget", "__wrapped__")
+"""Attributes in which methods, patterns, ranges and other objects of Python's own have what they are made of."""
 
 
 @dataclass(frozen=True)
@@ -152,12 +153,6 @@ class _Walk:
         if isinstance(value, FunctionType):
             if not is_of_python(value):
                 self.enter_function(value)
-        elif isinstance(value, MethodType):
-            self.push((value.__func__, value.__self__), names)
-        elif isinstance(value, functools.partial):
-            self.push((value.func, value.args, value.keywords), names)
-        elif isinstance(value, re.Pattern):
-            self.push((value.pattern,), names)
         elif isinstance(value, ModuleType):
             own = vars(value)
             self.push((own[name] for name in sorted(names) if name in own), names)
@@ -165,16 +160,12 @@ class _Walk:
             self.add_length(value, names)
             self.push(value.keys(), names)
             self.push((*value.values(), getattr(value, "default_factory", None)), names)
-        elif isinstance(value, range | slice):
-            self.push((value.start, value.stop, value.step), names)
         elif isinstance(value, list | tuple | set | frozenset | deque):
             self.add_length(value, names)
             items = sorted(value, key=repr) if isinstance(value, set | frozenset) else list(value)
             if not isinstance(value, set | frozenset):
                 self.push(_joined(items), names)
             self.push(items, names)
-        elif hasattr(value, "__wrapped__"):
-            self.push((value.__wrapped__,), names)
         elif isinstance(value, type):
             if not is_of_python(value):
                 self.push((held for name, held in vars(value).items() if _is_own(name, held)), names)
@@ -206,12 +197,10 @@ class _Walk:
     def enter_object(self, value: Any, names: frozenset[str]) -> None:
         """What an object holds, and the functions of its class."""
         kind = type(value)
-        if isinstance(value, BuiltinMethodType | MethodWrapperType):
-            # A method of a collection or a text, such as `{1, 2}.__contains__`, holds it.
-            self.push(() if isinstance(value.__self__, ModuleType) else (value.__self__,), names)
-            return
-        if isinstance(value, CodeType | property | staticmethod | classmethod):
-            self.push((getattr(value, "fget", None), getattr(value, "__func__", None)), names)
+        held = [getattr(value, name) for name in _HOLDING if hasattr(value, name)] if is_of_python(kind) else []
+        if held:
+            # A function of a module, such as `math.floor`, does not hold the module.
+            self.push((each for each in held if not isinstance(each, ModuleType)), names)
             return
         held = list(vars(value).values()) if hasattr(value, "__dict__") else []
         held += [getattr(value, name) for name in getattr(kind, "__slots__", ()) if hasattr(value, name)]
@@ -260,14 +249,15 @@ def _is_own(name: str, held: Any) -> bool:
 
 
 def is_of_python(value: Any) -> bool:
-    """Whether a function or class is of Python's own library, whose constants no function turns on."""
-    module = str(getattr(value, "__module__", "")).partition(".")[0]
+    """Whether a function, class or module is of Python's own library, whose constants no function turns on."""
+    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
+    module = str(name).partition(".")[0]
     return module in sys.stdlib_module_names and module != "__main__"
 
 
 def _is_known_empty(value: Any) -> bool:
     """Whether an object of Python's own library holds nothing that an answer could turn on."""
-    return value is Ellipsis or value is NotImplemented or inspect.isroutine(value) or type(value) is object
+    return value is Ellipsis or value is NotImplemented or inspect.isroutine(value) or type(value) in (object, CodeType)
 
 
 def _joined(items: list[Any]) -> list[str]:

@@ -37,7 +37,7 @@ _COMPARISONS = {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__c
 _COMPARISONS |= {"find", "rfind", "index", "rindex", "count", "removeprefix", "removesuffix", "split", "partition"}
 
 _LEFT = {"__new__", "__init__", "__hash__", "__getattribute__", "__sizeof__", "__getnewargs__", "__iter__"}
-_LEFT |= {"__int__", "__float__", "__index__", "__bool__", "__len__", "__trunc__", "join"}
+_LEFT |= {"__int__", "__float__", "__index__", "__bool__", "__len__", "__trunc__", "__bytes__", "__buffer__", "join"}
 """Methods that stay as they are, since Python asks for plain values there, or that are no operations."""
 
 _UNSEEN = "a collection that the code makes and looks operands up in"
@@ -64,6 +64,8 @@ class Met:
                 self.note(value, least)
             elif isinstance(value, _MadeOfOperands | bool):
                 continue
+            elif isinstance(value, bytes):
+                self.note([value.decode("latin-1")], least)
             elif isinstance(value, str) and 1 < len(value) <= LONGEST_CONSTANT and len(self.texts) < MOST_MET:
                 self.texts[value] = None
             elif not isinstance(value, NUMBERS) or len(self.numbers) >= MOST_MET:
@@ -151,7 +153,7 @@ def _noting_kinds(met: Met) -> dict[type, type]:
         met.is_looked_up |= len(str(self)) > 2
         return kinds_of[type(self)].__hash__(self)
 
-    for kind in (int, float, str):
+    for kind in (int, float, str, bytes):
         methods = {
             name: noting(kind, name, method)
             for name, method in vars(kind).items()

@@ -11,9 +11,10 @@ import math
 import reprlib
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
-from types import CellType, CodeType, FunctionType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from longhand.data.learning.questions.constants import SHOWN, Constants, constants_of, is_of_python, nested_codes
@@ -25,6 +26,9 @@ MOST_CHANGED = 100
 
 WORDS_ASKED = 4_000
 """Words that a changed function is asked."""
+
+MOST_WITHIN = 4
+"""So many functions and objects within each other are entered."""
 
 SECONDS_OF_ONE, SECONDS_OF_ALL = 3.0, 20.0
 """A changed function that takes longer may never end. It is taken for one that answers otherwise. No further constant is
@@ -70,13 +74,13 @@ def _answers_otherwise(changed: AskedFunction, answers: Mapping[Any, int | str])
         return True
 
 
-def _changed_functions(function: FunctionType, within: tuple[FunctionType, ...]) -> Iterator[tuple[Any, FunctionType]]:
+def _changed_functions(function: FunctionType, within: tuple[Any, ...]) -> Iterator[tuple[Any, FunctionType]]:
     """For each constant of a function, the constant and the function with another one, wherever it has it from.
 
     Args:
-        within: the functions in which this one is a constant.
+        within: the functions and objects in which this one is a constant.
     """
-    if function in within or is_of_python(function):
+    if any(function is each for each in within) or is_of_python(function):
         return
     within = (*within, function)
     # A class within a function names its module.
@@ -137,7 +141,7 @@ def _line_of(instruction: dis.Instruction) -> int | None:
     return instruction.positions.lineno if instruction.positions else None
 
 
-def _changed(value: Any, within: tuple[FunctionType, ...]) -> Iterator[tuple[Any, Any]]:
+def _changed(value: Any, within: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
     """For each constant in a value, the constant and the value with another one."""
     if isinstance(value, FunctionType):
         yield from _changed_functions(value, within)
@@ -150,6 +154,9 @@ def _changed(value: Any, within: tuple[FunctionType, ...]) -> Iterator[tuple[Any
         last = max(place for place, symbol in enumerate(value) if symbol.isalnum())
         other = next(symbol for symbol in "34bcBC" if symbol != value[last] and _alike(symbol, value[last]))
         yield value, value[:last] + other + value[last + 1 :]
+    elif type(value) is bytes:
+        for _, changed in _changed(value.decode("latin-1"), within):
+            yield value, changed.encode("latin-1")
     elif type(value) in (list, tuple, set, frozenset):
         # Texts in a set have another order in each process.
         items = sorted(value, key=repr) if isinstance(value, set | frozenset) else list(value)
@@ -162,6 +169,30 @@ def _changed(value: Any, within: tuple[FunctionType, ...]) -> Iterator[tuple[Any
     elif type(value) is dict:
         for constant, changed in _changed(list(value.items()), within):
             yield constant, dict(changed)
+    elif len(within) < MOST_WITHIN and hasattr(value, "__dict__") and not is_of_python(value):
+        yield from _changed_attributes(value, within)
+
+
+def _changed_attributes(value: Any, within: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
+    """For each constant among the attributes of an object, a class or a module: as `_changed`."""
+    codes = [code for each in within if isinstance(each, FunctionType) for code in nested_codes(each.__code__)]
+    named = {name for code in codes for name in code.co_names}
+    for name, held in list(vars(value).items()):
+        # A class is made of much else, and so is a module.
+        if name.startswith("__") or (isinstance(value, type | ModuleType) and name not in named):
+            continue
+        for constant, changed in _changed(held, (*within, value)):
+            with suppress(Exception):
+                yield constant, _with_attribute(value, name, changed)
+
+
+def _with_attribute(value: Any, name: str, changed: Any) -> Any:
+    """A copy of an object or a module, or a class of a class, that has another attribute."""
+    if isinstance(value, type):
+        return type(value)(value.__name__, (value,), {name: changed})
+    copied = ModuleType(value.__name__) if isinstance(value, ModuleType) else copy.copy(value)
+    vars(copied).update({**vars(value), name: changed})
+    return copied
 
 
 def _alike(one: str, other: str) -> bool:

@@ -16,6 +16,9 @@ LEAST_PAIRS, MOST_PAIRS = 12, 300
 """Pairs of operands of each relation, of many widths: so many of each number, and of the first one; half as many of the
 second one, a third of the third one, and so on."""
 
+LARGEST_DIVISOR = 5_000
+"""Smaller divisors of these numbers are tried, and the quotients with them."""
+
 FIRST_TRIES, MORE_TRIES, MOST_TRIES = 6_000, 3_000, 40_000
 """Questions by which a new way through the code is looked for: without one, behind each one, and all together."""
 
@@ -32,19 +35,25 @@ MOST_SYMBOLS_HELD, MOST_PLACES = 60, 60
 
 
 def related_numbers(values: Sequence[int], words: Words, generator: random.Random) -> Iterator[list[int]]:
-    """Operands of which one is another one and a number, less a number, or so many times as much, with carries."""
+    """Operands of which one is another one and a number, less a number, or so many times as much, with carries.
+
+    Or both are divisors, of which a number is the product.
+    """
     few = [value for value in values if value][:MOST_RELATED]
     small = [value for value in few if value < 100][:8]
     pairs = [(value, place) for rank, value in enumerate(few) for place in range(max(LEAST_PAIRS, MOST_PAIRS // (1 + rank)))]
+    products = [(number, value // number) for value in few for number in range(1, LARGEST_DIVISOR) if value % number == 0]
     for one, other in permutations(range(words.operands), 2):
+        related = list(products)
         for value, place in pairs:
             second = _with_carries(value, place, words.base, generator)
-            firsts = [second + value, abs(second - value), abs(value - second), second * value, second // value]
+            firsts = [second + value, abs(second - value), second * value, second // value]
             firsts += [second * factor + value for factor in small[:3]] + [second ^ value]
-            for first in firsts:
-                row = [generator.randrange(words.base ** (1 + place % 6)) for _ in range(words.operands)]
-                row[one], row[other] = first, second
-                yield row
+            related += [(first, second) for first in firsts]
+        for number, (first, second) in enumerate(related):
+            row = [generator.randrange(words.base ** (1 + number % 6)) for _ in range(words.operands)]
+            row[one], row[other] = first, second
+            yield row
 
 
 def _with_carries(value: int, place: int, base: int, generator: random.Random) -> int:
