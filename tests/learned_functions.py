@@ -167,7 +167,7 @@ FUNCTIONS = {
     ),
     "a product of constants": Subject(lambda a, b: a - b == 311 * 409, ((311 * 409, 0), (311 * 409 + 99999, 99999))),
     "a product of operands": Subject(
-        lambda a, b: 2 if a * b == 12345678 else a % 2, ((94, 131337), (1, 12345678), (6172839, 2), (14593, 846))
+        lambda a, b: 2 if a * b == 10403 else a % 2, ((101, 103), (103, 101), (1, 10403), (10403, 1))
     ),
     "a bound of a difference": Subject(
         lambda a, b: 2 if 5000 <= a - b < 5003 else 0, ((104999, 99999), (105001, 99999), (105002, 99999), (5003, 0))

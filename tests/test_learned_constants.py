@@ -20,6 +20,7 @@ import pytest
 
 from longhand.data import learn_task
 from longhand.data.learning import machines
+from longhand.data.learning.questions.constants import constants_of
 from longhand.data.learning.questions.functions import OutOfTime, Refused, alarm
 
 SECRET = 48151623
@@ -377,8 +378,9 @@ def test_what_cannot_be_tried_is_said_with_what_was_checked(function, named):
     assert named in learn_task(function).report.facts["checked"]
 
 
-@pytest.mark.thorough
-def test_what_is_held_beyond_bounds_is_said_with_what_was_checked():
+def test_constants_end_where_the_library_of_python_begins_and_are_bounded():
     many = {number: str(number) for number in range(100_000, 130_000)}
-    report = learn_task(lambda a: 2 if a == 4711 else a % 2 if 0 in many else 1 - a % 2).report
-    assert "values beyond" in report.facts["checked"]
+    found = constants_of(lambda a: a in many and re.match("4711", str(a)))
+    assert found.texts[0] == "4711"
+    assert "values beyond" in found.sentence
+    assert len(found.numbers) <= 1_000

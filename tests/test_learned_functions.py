@@ -10,6 +10,8 @@ import pytest
 from learned_functions import FUNCTIONS, outcome_of
 
 from longhand.data import ColumnTask, learn_task
+from longhand.data.learning.questions.branches import Branches
+from longhand.data.learning.questions.constants import constants_of
 from longhand.data.learning.questions.functions import Refused
 from longhand.data.splits import make_generator
 
@@ -81,14 +83,29 @@ def test_both_ways_of_each_condition_are_watched_and_a_trace_of_others_goes_on()
     def other(*_):
         return None
 
+    branches = Branches(both_ways, constants_of(both_ways).codes)
+    assert branches.is_new([3, 1]) and not branches.is_new([3, 1])
     before = sys.gettrace()
     sys.settrace(other)
     try:
-        report = learn_task(both_ways, base=3).report
+        assert branches.is_new([6, 1])
         assert sys.gettrace() is other
     finally:
         sys.settrace(before)
-    assert report.unseen.endswith("in its code, `b` is None")
+    assert "`b` is None" in branches.not_gone
+    assert branches.is_new([6, None]) and branches.is_new([7, None])
+    assert branches.not_gone == ()
+
+
+def endless(a):
+    while a > 5:
+        a += 1
+    return a
+
+
+def test_a_call_that_does_not_end_is_given_up():
+    branches = Branches(endless, constants_of(endless).codes)
+    assert branches.is_new([6]) and branches.steps < 1_000_000
 
 
 DOMAIN = "[A-C]{3}-[0-9]{2,4}"

@@ -192,6 +192,7 @@ def catching_all(a):
         (lambda s: s == s[::-1], {}, 2),
         (lambda s: s[: len(s) // 2] == s[(len(s) + 1) // 2 :], {"alphabet": "ab"}, 2),
         (lambda a: math.isqrt(a) ** 2 == a, {}, 2),
+        pytest.param(lambda a: float(a) == a, {}, 2, marks=pytest.mark.thorough),
         (lambda a, b: a == b * b, {}, 2),
         (lambda a, b: a - b, {}, 1),
         (lambda a: a / 2, {}, 1),

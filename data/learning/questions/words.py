@@ -112,7 +112,8 @@ class Words:
     def arguments(self, word: Word) -> list[Argument]:
         """The operands of a word, as a function takes them."""
         texts = self.texts(word)
-        return [int(text, self.base) for text in texts] if self.are_numbers else list(texts)
+        # A message may name the empty word.
+        return [int(text or "0", self.base) for text in texts] if self.are_numbers else list(texts)
 
     def columns(self, operands: Sequence[str]) -> Word:
         """The word of operands, which are padded with the first symbol to the width of the longest one.
