@@ -10,8 +10,7 @@ import dis
 import math
 import reprlib
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from types import CellType, CodeType, FunctionType, ModuleType
@@ -174,16 +173,24 @@ def _changed(value: Any, within: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
 
 
 def _changed_attributes(value: Any, within: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
-    """For each constant among the attributes of an object, a class or a module: as `_changed`."""
-    codes = [code for each in within if isinstance(each, FunctionType) for code in nested_codes(each.__code__)]
-    named = {name for code in codes for name in code.co_names}
-    for name, held in list(vars(value).items()):
-        # A class is made of much else, and so is a module.
-        if name.startswith("__") or (isinstance(value, type | ModuleType) and name not in named):
-            continue
-        for constant, changed in _changed(held, (*within, value)):
-            with suppress(Exception):
-                yield constant, _with_attribute(value, name, changed)
+    """As `_changed`, of the attributes of an object, a class or a module that code names, or a method that code names."""
+    kind = value if isinstance(value, type) else type(value)
+    named = _attributes_in(within)
+    named |= _attributes_in([held for name, held in vars(kind).items() if name in named])
+    for name in sorted(named & vars(value).keys()):
+        for constant, changed in _changed(vars(value)[name], (*within, value)):
+            try:
+                copied = _with_attribute(value, name, changed)
+            except Exception:
+                # It is of a kind that is not copied.
+                break
+            yield constant, copied
+
+
+def _attributes_in(values: Iterable[Any]) -> set[str]:
+    """The names in the codes of the functions among some values."""
+    functions = [value for value in values if isinstance(value, FunctionType)]
+    return {name for function in functions for code in nested_codes(function.__code__) for name in code.co_names}
 
 
 def _with_attribute(value: Any, name: str, changed: Any) -> Any:
