@@ -76,7 +76,7 @@ Kind = Literal["integers", "floats", "numbers"]
 """What a tensor may hold; numbers are both, and truth values."""
 
 Axis = tuple[str, tuple[int, ...]]
-"""An axis in words, and the sizes that it may have; none are any size but 0."""
+"""An axis in words, and the sizes that it may have; none are any size from 1 on."""
 
 
 def describe_kind(values: object) -> str:
@@ -96,7 +96,7 @@ def check_tensor(values: Any, name: str, kind: Kind, axes: Sequence[Axis] | None
     """Raise ValueError unless this is a tensor of a kind and a shape.
 
     Args:
-        axes: what is legal for each axis; None for any shape.
+        axes: what is legal for each axis, of which none is empty; None for any shape.
         meaning: further words on what the tensor holds.
     """
     shown = "" if axes is None else f"({', '.join(words for words, _ in axes)})"
@@ -105,10 +105,11 @@ def check_tensor(values: Any, name: str, kind: Kind, axes: Sequence[Axis] | None
     if axes is None:
         return
     sizes = tuple(values.shape)
-    if len(sizes) != len(axes) or not all(
-        size in legal if legal else size > 0 for size, (_, legal) in zip(sizes, axes, strict=True)
-    ):
-        least = ", at least one of each" if not all(legal for _, legal in axes) else ""
+    fits = len(sizes) == len(axes) and all(
+        size > 0 and (size in legal or not legal) for size, (_, legal) in zip(sizes, axes, strict=True)
+    )
+    if not fits:
+        least = ", at least one of each" if 0 in sizes or not all(legal for _, legal in axes) else ""
         raise ValueError(f"{name} must be {shown}{least}, got {sizes}")
 
 

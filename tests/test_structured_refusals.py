@@ -377,3 +377,17 @@ def test_a_pickled_model_is_the_same_where_no_model_has_structure_yet(tmp_path):
         "assert torch.equal(model(ids, pair_map=given).logits, expected)"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "model.pt")], check=True)
+
+
+@pytest.mark.parametrize("shape", [(1, 0), (0, 5)])
+@pytest.mark.parametrize("part", ["pair_map", "position_bias", "position_ids"])
+def test_structure_of_no_token_is_refused_in_a_line(shape, part):
+    rows, tokens = shape
+    model = structured("llama", levels=2) if part == "position_ids" else structured("llama")
+    given = {
+        "pair_map": torch.zeros(rows, tokens, tokens, dtype=torch.long),
+        "position_bias": torch.zeros(rows, 1, tokens, tokens),
+        "position_ids": torch.zeros(rows, 2, tokens, dtype=torch.long),
+    }
+    with pytest.raises(ValueError, match=f"{part}.*at least one"):
+        model(torch.zeros(shape, dtype=torch.long), **{part: given[part]})
