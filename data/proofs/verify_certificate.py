@@ -101,8 +101,8 @@ LOADED = (
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "8d91d81caf9a6344527a89c97ef54f2c191a7a08009dd30781f4be03ab535ad4",
-    "pairwise_bert": "474a17ba09071951989d0538297d43bf843aec3f93f44163067a1fee190b944e",
+    "coupled_gpt": "816ee5e0c65e0fa82306fe4e962bcb01fec3afb9afa658127fcaeeb076b16526",
+    "pairwise_bert": "18d0bad4e228165c3e2b27b3768e1e70ec4697133b0a381c21c076414f1d6ab9",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it, or that these import. Where a program is
