@@ -72,7 +72,7 @@ class CastTogether(torch.autograd.Function):
 
 def _cast(tensors: Sequence[Tensor], dtype: torch.dtype) -> tuple[Tensor, ...]:
     cast = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
-    torch._foreach_copy_(cast, tensors)
+    torch._foreach_copy_(cast, [*tensors])
     return tuple(cast)
 
 
