@@ -396,9 +396,10 @@ def next_runs(numbered: dict[int, tuple[Claim, Judgement]]) -> str:
     decide = "decide" if gpu_minutes(order[0]) <= GPU_MINUTES else "begin what decides"
     text = (
         f"**The next {GPU_MINUTES} minutes of a GPU** {decide} most by one seed of {first}; then, by rows a minute, "
-        f"{'; '.join(others)}. Claims of abstracts need {ENOUGH_SEEDS} seeds. Minutes are those of the steps at the speed "
-        "that RESULTS.md shows. "
-        f"`python -m longhand.hub_cards.research {PAPER_RUNS} --only {order[0]}` trains the first."
+        f"{'; '.join(others)}. Claims of abstracts need {ENOUGH_SEEDS} seeds. Minutes are those of compiled steps at "
+        "the speed that RESULTS.md shows. "
+        f"`python -m longhand.hub_cards.research gpu --parts {PAPER_RUNS} --minutes 13` trains those that may end beside each "
+        "other."
     )
     return f"{textwrap.fill(text, 140, break_on_hyphens=False)}\n"
 

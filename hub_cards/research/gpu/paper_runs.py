@@ -33,8 +33,10 @@ MOST_AT_ONCE = 6
 FIRST = ("sums-seed0", "encoder-sums-rpe-seed0", "heads-seed0", "heads-seed1", "heads-seed2", "sums-10-seed0")
 """The runs that decide most claims for their minutes, which come first where there is less time than `ALL_MINUTES`."""
 ALL_MINUTES = 20.0
-FEW_TESTS = 10_000
-"""Problems of each tested length where there is less time, in place of the paper's 100,000."""
+QUICKER: Recipe = {"test_samples": 10_000, "torch_compile": True}
+"""Changes where there is less time: fewer problems of each tested length than the paper's 100,000, and compiled steps, of
+which an H200 did 1.6 times as many a second.
+"""
 
 SAVING = 25.0
 """Seconds before the end in which runs are stopped, results are gathered, and what was reached is packed."""
@@ -62,8 +64,7 @@ def run(record: Record) -> None:
         study = replace(study, variants={"heads": study.variants["heads"] | SMALL}, evaluate={})
     minutes = record.seconds_left / 60
     if minutes < ALL_MINUTES and not record.small:
-        fewer = {name: changes | {"test_samples": FEW_TESTS} for name, changes in study.variants.items()}
-        study = replace(study, variants=fewer)
+        study = replace(study, variants={name: changes | QUICKER for name, changes in study.variants.items()})
     for one in study.runs:
         unpack(record.output / PARTS_FOLDER, folder / one.name)
     at_once = max(1, min(MOST_AT_ONCE, int(minutes / MINUTES_EACH)))
