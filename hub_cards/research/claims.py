@@ -398,8 +398,8 @@ def next_runs(numbered: dict[int, tuple[Claim, Judgement]]) -> str:
         f"**The next {GPU_MINUTES} minutes of a GPU** {decide} most by one seed of {first}; then, by rows a minute, "
         f"{'; '.join(others)}. Claims of abstracts need {ENOUGH_SEEDS} seeds. Minutes are those of compiled steps at "
         "the speed that RESULTS.md shows. "
-        f"`python -m longhand.hub_cards.research gpu --parts {PAPER_RUNS} --minutes 13` trains those that may end beside each "
-        "other."
+        f"`python -m longhand.hub_cards.research gpu --parts {PAPER_RUNS} --minutes 13` trains those that may end beside "
+        "each other."
     )
     return f"{textwrap.fill(text, 140, break_on_hyphens=False)}\n"
 
