@@ -41,6 +41,18 @@ def test_a_taken_name_is_refused_and_a_class_may_replace_itself():
 
     with pytest.raises(ValueError, match="exists already"):
         register_task(Settling)
+
+    @dataclass(frozen=True)
+    class Own(Copy):
+        name: ClassVar[str] = "own_copy"
+
+    @dataclass(frozen=True)
+    class OfTheSameFile(Copy):
+        name: ClassVar[str] = "own_copy"
+
+    assert register_task(Own) is register_task(Own)
+    with pytest.raises(ValueError, match="exists already"):
+        register_task(OfTheSameFile)
     assert TASKS["addition"] is Addition
     assert register_task(Addition) is TASKS["addition"] is Addition
 

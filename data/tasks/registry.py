@@ -116,7 +116,8 @@ def register_task(task: type[Task]) -> type[Task]:
     Raises:
         ValueError: another task has the name.
     """
-    if TASKS.module_of(task.name) != task.__module__:
+    # A task of this package that is not imported yet has its name already.
+    if f"{__package__}.{TASK_PLACES.get(task.name)}" != f"{task.__module__}.{task.__qualname__}":
         check_free("task", task.name, task, task_named(task.name))
     TASKS[task.name] = task
     cast(Any, task).__reduce_ex__ = _reduce
