@@ -43,3 +43,14 @@ def test_checkpointed_gradients_go_without(tmp_path):
     """They compute layers again where the cast weights are gone."""
     _, found = gradients("encoder-addition", tmp_path, "--gradient_checkpointing", "True")
     assert any(gradient is not None for gradient in found.values())
+
+
+def test_weights_that_a_step_does_not_use_or_train_have_no_gradient():
+    model = torch.nn.ModuleDict({name: torch.nn.Linear(4, 4) for name in ("used", "unused", "frozen")})
+    model["frozen"].requires_grad_(False)
+    weights = training.autocast_weights(model)
+    assert {*weights} == {"used.weight", "used.bias", "unused.weight", "unused.bias"}
+    cast = dict(zip(weights, training.CastTogether.apply(torch.bfloat16, *weights.values()), strict=True))
+    states = torch.nn.functional.linear(torch.ones(2, 4, dtype=torch.bfloat16), cast["used.weight"], cast["used.bias"])
+    states.sum().backward()
+    assert {name for name, own in model.named_parameters() if own.grad is not None} == {"used.weight", "used.bias"}

@@ -62,6 +62,8 @@ class CastTogether(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, dtype: torch.dtype, *tensors: Tensor) -> tuple[Tensor, ...]:
         ctx.before = tensors[0].dtype
+        # What a step does not use has no gradient, rather than zeros, by which weights would decay.
+        ctx.set_materialize_grads(False)
         return _cast(tensors, dtype)
 
     @staticmethod
@@ -77,12 +79,12 @@ def _cast(tensors: Sequence[Tensor], dtype: torch.dtype) -> tuple[Tensor, ...]:
 
 
 def autocast_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return the float32 parameters, by name, that autocast casts: those of linear layers that no other layer shares."""
+    """Return the trained float32 parameters, by name, that autocast casts: those of linear layers alone."""
     linear: dict[str, Tensor] = {}
     others: set[Tensor] = set()
     for place, module in model.named_modules():
         for name, weights in module.named_parameters(recurse=False):
-            if type(module) in (nn.Linear, Conv1D) and weights.dtype == torch.float32:
+            if type(module) in (nn.Linear, Conv1D) and weights.dtype == torch.float32 and weights.requires_grad:
                 linear[f"{place}.{name}"] = weights
             else:
                 others.add(weights)
