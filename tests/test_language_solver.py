@@ -74,7 +74,7 @@ def test_answers_are_read_as_people_read_numbers():
         assert model._read(tokens) == expected
 
 
-@pytest.mark.parametrize("number", ["007", "3.5", "1,000", "-5", "(-5)", "1 + -5", "1<answer>2"])
+@pytest.mark.parametrize("number", ["007", "3.5", ".5", "1,000", "-5", "(-5)", "[-5]", ":-5", "1 + -5", "1<answer>2"])
 def test_numbers_that_no_digits_in_columns_say_are_refused_in_a_line(number):
     tokenizer = SINGLE["digits"]()
     rule = longhand.numbers_in_text(tokenizer, marker="<answer>")

@@ -25,7 +25,10 @@ ANSWERED_AT_ONCE = 32
 SPARE = 8
 """Tokens of an answer beside its digits and their copy."""
 
-NOT_WHOLE = re.compile(r"(?<![0-9.,])0[0-9]+|[0-9]+[.,][0-9]+|(?:^|[^0-9\s]\s+|[-+*/(=]\s*)(-[0-9]+)")
+NOT_WHOLE = re.compile(
+    r"(?<![0-9.,])0[0-9]+|(?<![0-9])(?:[0-9]*\.|[0-9]+,)[0-9]+|"
+    r"(?:^\s*|[^\w\s)\]]\s*|[^\W\d]\s+)([-\N{MINUS SIGN}][0-9]+)"
+)
 """A number with zeros at its front, with a point or a comma, or with a minus that subtracts it from no other."""
 
 
