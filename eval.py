@@ -184,6 +184,8 @@ class Options:
         "folder to write to (default: outputs/evaluation/NAME, or NAME-2 ... beside results of another evaluation)",
         None,
         group="output",
+        purpose="results",
+        excludes=("ask",),
     )
     revision: str | None = option("branch, tag or commit on the Hub (default: main)", None, group="checkpoints")
     task: str | None = option("task of a checkpoint that names none, or one of several tasks", None, group="checkpoints")
