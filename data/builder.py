@@ -17,7 +17,7 @@ import torch
 from datasets.builder import Key
 from datasets.exceptions import DatasetGenerationError
 
-from longhand.data.columns import NO_STRUCTURE, Structure, as_messages, example_columns, rows_of, with_pair_maps
+from longhand.data.columns import NO_STRUCTURE, RowStructure, as_messages, example_columns, rows_of, with_pair_maps
 from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.plugins import load_plugin, plugin_hashes
 from longhand.data.tasks.registry import build_task, find_task
@@ -51,7 +51,7 @@ _MOST_DRAWN = 16
 
 
 @dataclass(frozen=True)
-class Layout:
+class ProblemGroup:
     """Problems that are written at once.
 
     Attributes:
@@ -91,7 +91,7 @@ class Shards:
     def __len__(self) -> int:
         return -(-self.num_rows // self.shard_rows)
 
-    def draw(self, shard: int) -> tuple[list[Layout], np.random.Generator]:
+    def draw(self, shard: int) -> tuple[list[ProblemGroup], np.random.Generator]:
         """The problems of a shard, and the generator that goes on to draw the text around them."""
         first = shard - shard % DISTINCT_SHARDS
         drawn, known = self._drawn
@@ -105,7 +105,7 @@ class Shards:
         self._drawn = shard + 1, with_own if shard == first or len(known) else known
         return layouts, generator
 
-    def _draw(self, shard: int, known: np.ndarray) -> tuple[list[Layout], np.random.Generator, np.ndarray]:
+    def _draw(self, shard: int, known: np.ndarray) -> tuple[list[ProblemGroup], np.random.Generator, np.ndarray]:
         """As `draw`, and the sorted keys of all known problems, of earlier shards and of this one."""
         generator = make_generator(self.seed, self.split, "dataset", shard)
         missing = count = min(self.shard_rows, self.num_rows - shard * self.shard_rows)
@@ -130,10 +130,10 @@ class Shards:
                 kept = row[layout.rows] >= 0
                 group = layout.task, int(layout.task.group(layout.lengths[:1])[0])
                 parts[group].append((layout.digits[kept], layout.lengths[kept], row[layout.rows][kept]))
-        merged = [Layout(task, *map(np.concatenate, zip(*same, strict=True))) for (task, _), same in parts.items()]
+        merged = [ProblemGroup(task, *map(np.concatenate, zip(*same, strict=True))) for (task, _), same in parts.items()]
         return [layout for layout in merged if len(layout.rows)], generator, known
 
-    def _draw_any(self, generator: np.random.Generator, count: int) -> tuple[np.ndarray, list[Layout]]:
+    def _draw_any(self, generator: np.random.Generator, count: int) -> tuple[np.ndarray, list[ProblemGroup]]:
         """Problems that may repeat, and their keys (count,), see `splits.problem_keys`."""
         keys = np.zeros(count, np.uint64)
         layouts = []
@@ -143,7 +143,7 @@ class Shards:
             for task, rows in part.layouts(generator, lengths):
                 digits = task.draw(generator, lengths[rows], self.split)
                 keys[places[rows]] = _mark(task.problem_keys(digits, lengths[rows]), names.index(part.name))
-                layouts.append(Layout(task, digits, lengths[rows], places[rows]))
+                layouts.append(ProblemGroup(task, digits, lengths[rows], places[rows]))
         return keys, layouts
 
 
@@ -189,7 +189,7 @@ class TaskDatasetConfig(datasets.BuilderConfig):
     min_length: int | None = None
     seed: int = 0
     messages: bool = False
-    structure: Structure = NO_STRUCTURE
+    structure: RowStructure = NO_STRUCTURE
     rows: Mapping[str, tuple[int, int]] | None = None
 
     def __post_init__(self):
@@ -230,7 +230,7 @@ class TaskDatasetConfig(datasets.BuilderConfig):
         return f"{self.name}-{hashlib.sha256(json.dumps(made_of, sort_keys=True, default=int).encode()).hexdigest()[:16]}"
 
 
-def _longest_rows(task: Task, max_length: int, structure: Structure) -> tuple[pa.Table, int]:
+def _longest_rows(task: Task, max_length: int, structure: RowStructure) -> tuple[pa.Table, int]:
     """The largest problem of each part of a task, as a row each, and the most tokens that a row can have."""
     rows = []
     for part in task.parts:
@@ -336,7 +336,7 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
                 torch.set_num_threads(threads)
         return self._made[2]
 
-    def _table(self, layouts: list[Layout], generator: np.random.Generator) -> pa.Table:
+    def _table(self, layouts: list[ProblemGroup], generator: np.random.Generator) -> pa.Table:
         """The rows of a shard, written layout by layout and put into the order in which they were drawn."""
         structure = self.config.structure
         tables = [example_columns(part.task, part.digits, part.lengths, generator, self.task, structure) for part in layouts]
@@ -452,7 +452,7 @@ def load_task_dataset(
         min_length=min_length,
         seed=seed,
         messages=messages,
-        structure=Structure(
+        structure=RowStructure(
             position_ids, pair_map, coupling, None if relation_range is None else tuple(relation_range), windowed
         ),
         rows=rows,

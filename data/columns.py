@@ -30,8 +30,8 @@ _MOST_MAPPED = 2**13
 
 
 @dataclass(frozen=True)
-class Structure:
-    """The structure that rows carry, as models take it; see `Rows.columns` and `Rows.pair_map`.
+class RowStructure:
+    """The structure that rows carry, as models take it; see `FamilyRows.columns` and `FamilyRows.pair_map`.
 
     Attributes:
         position_ids: whether rows have `position_ids`: a list, or for a rule of several levels a list of each level.
@@ -63,7 +63,7 @@ class Structure:
         return self.position_ids or self.pair_map
 
 
-NO_STRUCTURE = Structure()
+NO_STRUCTURE = RowStructure()
 
 
 def example_columns(
@@ -72,7 +72,7 @@ def example_columns(
     lengths: np.ndarray,
     generator: np.random.Generator | None = None,
     whole: Task | None = None,
-    structure: Structure = NO_STRUCTURE,
+    structure: RowStructure = NO_STRUCTURE,
 ) -> pa.Table:
     """Rows of a dataset, one for each problem of a group.
 
@@ -98,7 +98,7 @@ def example_columns(
     return pa.table(columns | own)
 
 
-def with_pair_maps(table: pa.Table, task: Task, structure: Structure) -> Iterator[pa.Table]:
+def with_pair_maps(table: pa.Table, task: Task, structure: RowStructure) -> Iterator[pa.Table]:
     """The table of `example_columns` in parts of few rows, each with a column `pair_map`; as it is if none is asked for.
 
     Raises:
@@ -117,7 +117,7 @@ def with_pair_maps(table: pa.Table, task: Task, structure: Structure) -> Iterato
         yield mapped if structure.position_ids else mapped.drop_columns("position_ids")
 
 
-def _pair_maps(table: pa.Table, task: Task, structure: Structure) -> pa.ListArray:
+def _pair_maps(table: pa.Table, task: Task, structure: RowStructure) -> pa.ListArray:
     """The map of every row, lists of lists."""
     lengths = pc.list_value_length(table["input_ids"]).to_numpy().astype(np.int64)
     tokens, ids = (_leaves(table[name]) for name in ("input_ids", "position_ids"))
@@ -203,7 +203,7 @@ def text_column(tokens: pa.ListArray, table: np.ndarray) -> pa.StringArray:
     return pa.StringArray.from_buffers(len(tokens), pa.py_buffer(offsets), pa.py_buffer(characters))
 
 
-class Rows(ABC):
+class FamilyRows(ABC):
     """What a dataset holds of the tasks of one family of models: columns, and the structure that rows can carry."""
 
     @abstractmethod
@@ -213,7 +213,7 @@ class Rows(ABC):
         digits: np.ndarray,
         lengths: np.ndarray,
         generator: np.random.Generator | None,
-        structure: Structure = NO_STRUCTURE,
+        structure: RowStructure = NO_STRUCTURE,
         whole: Task | None = None,
     ) -> dict[str, pa.Array]:
         """Columns of a dataset by name, see `data.columns.example_columns`.
@@ -228,7 +228,7 @@ class Rows(ABC):
         """The rules by which a task's rows may have structure, the task's own first."""
 
     @abstractmethod
-    def num_relations(self, task: Task, structure: Structure) -> int:
+    def num_relations(self, task: Task, structure: RowStructure) -> int:
         """The number of relations in the pair maps of a task's rows, 0 to this number - 1.
 
         Raises:
@@ -236,7 +236,7 @@ class Rows(ABC):
         """
 
     @abstractmethod
-    def pair_map(self, task: Task, tokens: np.ndarray, ids: np.ndarray, structure: Structure) -> np.ndarray:
+    def pair_map(self, task: Task, tokens: np.ndarray, ids: np.ndarray, structure: RowStructure) -> np.ndarray:
         """The relations (count or 1, columns, columns) of the tokens (count, columns) of whole rows, without padding.
 
         They are what a model derives with these fields in its configuration. One row stands for all if they are the same.
@@ -248,7 +248,7 @@ class Rows(ABC):
             ValueError: the rule cannot read a row.
         """
 
-    def check_structure(self, task: Task, structure: Structure) -> None:
+    def check_structure(self, task: Task, structure: RowStructure) -> None:
         """Raise ValueError if a task's rows cannot carry this structure."""
         if structure.coupling not in (None, *(legal := self.rules(task))):
             raise ValueError(
@@ -259,7 +259,7 @@ class Rows(ABC):
             self.num_relations(task, structure)
 
 
-class DecoderRows(Rows):
+class DecoderRows(FamilyRows):
     """Query and response in one row, with the ids of a coupling rule."""
 
     def rules(self, task):
@@ -269,7 +269,7 @@ class DecoderRows(Rows):
         """The rule of this name, the task's own if it is that one's or None."""
         return task.rule if coupling in (None, task.coupling) else find_rule(coupling)
 
-    def window_of(self, task, structure: Structure) -> tuple[Window, bool]:
+    def window_of(self, task, structure: RowStructure) -> tuple[Window, bool]:
         """The window of pair maps, and whether it hides pairs outside: by default as `CoupledGPTConfig` chooses them."""
         rule = self.rule_of(task, structure.coupling)
         bounds, windowed = structure.relation_range, structure.windowed is not False
@@ -345,7 +345,7 @@ _ENCODER_DEFAULTS: Any = PairwiseBertConfig()  # type: ignore[call-arg]
 """The configuration that says which relations the pair maps of rows have by default."""
 
 
-class EncoderRows(Rows):
+class EncoderRows(FamilyRows):
     """Tokens with a label each, and relations between them."""
 
     def rules(self, task):
@@ -356,7 +356,7 @@ class EncoderRows(Rows):
         """The name of the rule, the task's own if it is None."""
         return coupling or self.rules(task)[0]
 
-    def window_of(self, task, structure: Structure) -> tuple[tuple[int, ...], bool]:
+    def window_of(self, task, structure: RowStructure) -> tuple[tuple[int, ...], bool]:
         """The range of differences, and whether it is a window: by default as `PairwiseBertConfig` chooses them."""
         rule, bounds = self.rule_of(task, structure.coupling), structure.relation_range
         if rule in (GRID, COLUMNS) and (bounds is not None or structure.windowed is not None):
@@ -417,6 +417,6 @@ _DECODER_ROWS = DecoderRows()
 _ENCODER_ROWS = EncoderRows()
 
 
-def rows_of(task: Task) -> Rows:
+def rows_of(task: Task) -> FamilyRows:
     """What a dataset holds of a task."""
     return _DECODER_ROWS if task.family is DECODER else _ENCODER_ROWS

@@ -68,7 +68,7 @@ FILLERS = {"tokens": PAD, "labels": IGNORED, "states": NO_STATE, "supervised": F
 
 
 @dataclass(frozen=True)
-class Rows:
+class FormattedRows:
     """Problems as whole arrays; `tokens` is (count, columns), padded on the right."""
 
     tokens: np.ndarray
@@ -88,7 +88,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Examples(Rows):
+class Examples(FormattedRows):
     """Formatted problems.
 
     Attributes:
@@ -112,7 +112,7 @@ class Examples(Rows):
 
 
 @dataclass(frozen=True)
-class LabelledTokens(Rows):
+class LabelledTokens(FormattedRows):
     """Problems for an encoder.
 
     Attributes:
@@ -131,7 +131,7 @@ class LabelledTokens(Rows):
         return "   labels " + " ".join(labels)
 
 
-AnyRows = TypeVar("AnyRows", bound=Rows)
+AnyRows = TypeVar("AnyRows", bound=FormattedRows)
 
 
 def join_examples(parts: list[AnyRows]) -> AnyRows:

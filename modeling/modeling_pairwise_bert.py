@@ -50,7 +50,7 @@ from .settling import (
     IGNORED,
     NO_STATE,
     AnswerTokens,
-    Cases,
+    LabelCases,
     answer_relations,
     cases_at,
     draw_states,
@@ -491,7 +491,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         window: Any = self.config.relation_range
         return find_answers(self.config.head_maps[0], input_ids, window, self.config.max_multiplier_length)
 
-    def label_cases(self, cases: Cases) -> Tensor:
+    def label_cases(self, cases: LabelCases) -> Tensor:
         """Return the last hidden states (cases, hidden) of a model with label_states, from what each token sees alone.
 
         The cases may be on the processor, where finding the different ones of them makes nothing wait.
@@ -793,10 +793,10 @@ class PairwiseBertForTokenClassification(PairwiseBertHead):
             loss = self.check_loss(loss, labels)
         return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
-    def label_cases(self, cases: Cases) -> Tensor:
+    def label_cases(self, cases: LabelCases) -> Tensor:
         """Return the logits (cases, labels) of one pass of a model with `label_states`, from what each token sees alone."""
         parts = zip(*(part.split(CASES) for part in cases), strict=True)
-        return torch.cat([self.classifier(self.dropout(self.model.label_cases(Cases(*part)))) for part in parts])
+        return torch.cat([self.classifier(self.dropout(self.model.label_cases(LabelCases(*part)))) for part in parts])
 
     def _label_some(self, input_ids, attention_mask, labels: Tensor, states: Tensor | None, **kwargs: Any):
         """Return the loss and the logits (1, labels that are not `IGNORED`, labels) of one pass over these tokens alone.

@@ -58,7 +58,7 @@ class AnswerTokens(NamedTuple):
     relations: Tensor
 
 
-class Cases(NamedTuple):
+class LabelCases(NamedTuple):
     """Tokens, each with all that its next label depends on.
 
     Attributes:
@@ -195,7 +195,7 @@ def draw_states(labels: Tensor, answers: AnswerTokens, not_known: int = NOT_KNOW
     return states.view(labels.shape)
 
 
-def hide_own_labels(cases: Cases, right: Tensor) -> Cases:
+def hide_own_labels(cases: LabelCases, right: Tensor) -> LabelCases:
     """Return cases in which a token has no label yet if none is right for it (cases,), as in a grid.
 
     There a label is known once what it follows from is known, and is never taken back: a drawn state may say otherwise.
@@ -217,7 +217,7 @@ def pass_targets(name: str, input_ids: Tensor, states: Tensor, labels: Tensor, t
     Args:
         name: the pair map's rule.
         input_ids: (batch, tokens) of grids, of sums, or of products with a multiplier of one digit.
-        states: (batch, tokens), see `Cases`.
+        states: (batch, tokens), see `LabelCases`.
         labels: (batch, tokens), the right labels, `IGNORED` where there is none.
         table: of a column task, whose labels are decided if the label before is known, or if the columns of the window give
             one symbol from every state before them.
@@ -283,7 +283,7 @@ def _decided_columns(input_ids: Tensor, states: Tensor) -> tuple[Tensor, Tensor]
 
 
 def settle(
-    input_ids: Tensor, answers: AnswerTokens, label: Callable[[Cases], Tensor], not_known: int = NOT_KNOWN
+    input_ids: Tensor, answers: AnswerTokens, label: Callable[[LabelCases], Tensor], not_known: int = NOT_KNOWN
 ) -> tuple[Tensor, Tensor]:
     """Make passes until no label changes.
 
@@ -356,7 +356,7 @@ def number_cases(
     return pack(codes.unbind(1), [vocabulary * states_of_token + 1] * codes.shape[1])
 
 
-def cases_at(tokens: Tensor, states: Tensor, places: Tensor, keys: Tensor, relations: Tensor) -> Cases:
+def cases_at(tokens: Tensor, states: Tensor, places: Tensor, keys: Tensor, relations: Tensor) -> LabelCases:
     """Return the cases of the tokens at some places of the flattened batch."""
     related = torch.where(keys >= 0, relations, NOT_RELATED)
-    return Cases(tokens[places], states[places], tokens[keys], states[keys], related)
+    return LabelCases(tokens[places], states[places], tokens[keys], states[keys], related)

@@ -23,7 +23,7 @@ from longhand.data import (
     make_generator,
 )
 from longhand.data.builder import TaskDatasetBuilder
-from longhand.data.columns import Structure, example_columns
+from longhand.data.columns import RowStructure, example_columns
 from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.modeling.relations import with_levels
@@ -59,7 +59,7 @@ def test_columns_are_what_the_collator_gives(task):
     digits, lengths = one_group(task)
     examples = task.format(digits, lengths)
     expected = CouplingCollator(task.coupling, 10**6)(examples)
-    rows = example_columns(task, digits, lengths, structure=Structure(position_ids=True)).to_pylist()
+    rows = example_columns(task, digits, lengths, structure=RowStructure(position_ids=True)).to_pylist()
     batch = collate_rows(rows)
     assert (batch["input_ids"] == expected["input_ids"]).all() and (batch["labels"] == expected["labels"]).all()
     planned = expected["position_ids"].expand(len(lengths), -1, -1)
@@ -234,7 +234,7 @@ def test_the_cache_knows_every_argument(tmp_path):
     assert folder() == folder(seed=np.int64(0), num_samples={"train": np.int64(5)})
     assert folder().endswith(builder.VERSION)
     others = [{"seed": 1}, {"min_length": 2}, {"max_length": 7}, {"num_samples": {"test": 5}}, {"num_samples": {"train": 6}},
-              {"messages": True}, {"structure": Structure(position_ids=True)},
+              {"messages": True}, {"structure": RowStructure(position_ids=True)},
               {"task": "copy"}, {"task_fields": {"zero_padding": False}}]  # fmt: skip
     assert len({folder(), *(folder(**other) for other in others)}) == len(others) + 1
 

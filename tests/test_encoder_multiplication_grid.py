@@ -20,7 +20,7 @@ from longhand.data.tasks.reader import digits_of
 from longhand.hub_cards.publishing.examples import encoder_example, family_card
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling.encoder_maps import GRID, GRID_RELATIONS, grid_keys
-from longhand.modeling.settling import NO_STATE, Cases, answer_relations, cases_at, find_answers, pass_targets, settle
+from longhand.modeling.settling import NO_STATE, LabelCases, answer_relations, cases_at, find_answers, pass_targets, settle
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, LABELS, MINUS, NOT_KNOWN, PAD, STATES
 
 TASK = EncoderMultiplicationGrid()
@@ -154,7 +154,7 @@ def test_every_row_of_a_batch_must_be_a_grid_of_the_model_s_format():
             model.train(training)(input_ids, **given)
 
 
-def arithmetic(cases: Cases) -> torch.Tensor:
+def arithmetic(cases: LabelCases) -> torch.Tensor:
     """Ideal labels of cases (cases,), by multiplying and adding."""
     _, first, second, above, right = cases.key_states.unbind(1)
     missing = cases.relations < 0
@@ -165,7 +165,7 @@ def arithmetic(cases: Cases) -> torch.Tensor:
     return torch.where((above == NOT_KNOWN) | (right == NOT_KNOWN), NOT_KNOWN, label)
 
 
-def oracle(cases: Cases) -> torch.Tensor:
+def oracle(cases: LabelCases) -> torch.Tensor:
     return torch.nn.functional.one_hot(arithmetic(cases), len(STATES)).float()
 
 
@@ -185,7 +185,7 @@ def test_ideal_passes_end_with_the_product_as_a_wavefront(sizes):
     assert len(passes) == first + 2 * (second - 1) + 2
 
 
-def cases_of(input_ids: torch.Tensor, states: torch.Tensor) -> tuple[Cases, torch.Tensor]:
+def cases_of(input_ids: torch.Tensor, states: torch.Tensor) -> tuple[LabelCases, torch.Tensor]:
     """The cases of all cells of grids, and their places."""
     answers = find_answers(GRID, input_ids, (), 0)
     return cases_at(input_ids.flatten(), states.flatten(), *answers[::2], answers.relations), answers.places
@@ -208,7 +208,7 @@ def some_known(labels: torch.Tensor) -> torch.Tensor:
     return torch.where(labels < 0, NO_STATE, torch.where(known, labels, NOT_KNOWN))
 
 
-def rows_of(cases: Cases, right: torch.Tensor) -> set[tuple[int, ...]]:
+def rows_of(cases: LabelCases, right: torch.Tensor) -> set[tuple[int, ...]]:
     """Cases as values, with -2 in place of keys that there are not."""
     missing = cases.relations < 0
     parts = [cases.tokens[:, None], cases.states[:, None], right[:, None]]
@@ -226,12 +226,12 @@ def test_the_list_has_every_case_that_passes_over_small_and_long_products_meet_a
         targets = pass_targets(GRID, input_ids, states, labels).flatten()[places]
         assert torch.equal(targets, arithmetic(cases))
         kept = (cases.states == NOT_KNOWN) | (targets != NOT_KNOWN)
-        met |= rows_of(Cases(*(part[kept] for part in cases)), targets[kept])
+        met |= rows_of(LabelCases(*(part[kept] for part in cases)), targets[kept])
     assert met <= listed and len(met) > 0.5 * len(listed)
     written = collate_labels(TASK.write_cases(covered))
     cases, places = cases_of(written["input_ids"], written["states"])
     chosen = written["labels"].flatten()[places] >= 0
-    assert rows_of(Cases(*(part[chosen] for part in cases)), written["labels"].flatten()[places][chosen]) == listed
+    assert rows_of(LabelCases(*(part[chosen] for part in cases)), written["labels"].flatten()[places][chosen]) == listed
 
 
 def test_a_model_is_right_in_all_cases_iff_it_is_ideal_and_practises_all_and_weak_ones_again():

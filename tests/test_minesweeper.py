@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from longhand.data import CouplingCollator, FreshBatches, Minesweeper, make_generator
-from longhand.data.columns import Structure, rows_of
+from longhand.data.columns import RowStructure, rows_of
 from longhand.data.tasks.registry import build_tokenizer
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
@@ -38,7 +38,7 @@ def test_a_board_without_separators_is_one_line_with_the_ids_of_its_cells():
     columns, rows = [0, 2, 3, 4, 2, 3, 4, 1, 2, 3, 4, 2, 3, 4, 0], [0, 2, 2, 2, 3, 3, 3, 1, 2, 2, 2, 3, 3, 3, 0]
     examples = task.format(boards, lengths)
     assert CouplingCollator(task.coupling, 99)(examples)["position_ids"].tolist() == [[columns, rows]]
-    written = rows_of(task).columns(task, boards, lengths, None, Structure(position_ids=True))
+    written = rows_of(task).columns(task, boards, lengths, None, RowStructure(position_ids=True))
     assert written["position_ids"].to_pylist() == [[columns, rows]]
     # Rules that read any text number the tokens as ever.
     assert CouplingCollator("sequential", 99)(examples)["position_ids"].tolist() == [[list(range(15))]]

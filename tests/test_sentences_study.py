@@ -16,8 +16,8 @@ from longhand.hub_cards.research.structured.sentences import (
     LLAMA,
     LORA,
     Sentences,
+    SentenceSettings,
     SentencesRun,
-    Settings,
 )
 
 
@@ -31,7 +31,7 @@ def test_templates_have_each_number_once_and_are_not_tested_where_they_are_train
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_rows_are_always_the_same_and_their_words_are_known(operation):
-    settings = Settings(operation=operation, steps=5, batch_size=20)
+    settings = SentenceSettings(operation=operation, steps=5, batch_size=20)
     tokenizer = sentences.word_tokenizer(operation)
     rows = Sentences(settings, tokenizer, 1)
     for index in range(len(rows)):
@@ -88,7 +88,7 @@ def test_numbers_have_as_many_digits_as_are_asked_for():
 @pytest.mark.slow
 @pytest.mark.parametrize("adapter", ["none", LORA])
 def test_a_run_that_is_cut_off_goes_on(adapter, tmp_path):
-    settings, weights = Settings(steps=5, batch_size=4, adapter=adapter, rank=2), []
+    settings, weights = SentenceSettings(steps=5, batch_size=4, adapter=adapter, rank=2), []
     for limits in ((None,), (0.0, None)):
         for minutes in limits:
             one = SentencesRun(settings, "all of it", 0, tmp_path / str(len(limits)))
@@ -105,7 +105,7 @@ def test_a_run_that_is_cut_off_goes_on(adapter, tmp_path):
 @pytest.mark.slow
 def test_conditions_give_their_parts_and_rows_say_what_they_are_of(tmp_path):
     for condition, parts in CONDITIONS.items():
-        model, _ = sentences.build_model(Settings(), condition, tmp_path)
+        model, _ = sentences.build_model(SentenceSettings(), condition, tmp_path)
         assert getattr(getattr(model, "structure_rule", None), "parts", ()) == parts
     common = {"device": "cpu", "minutes": None, "model": LLAMA, "steps": 1, "batch_size": 2, "num_samples": 2}
     common |= {"operation": "sum", "adapter": None, "rank": 2, "learning_rate": 1e-3}
@@ -120,7 +120,7 @@ def test_conditions_give_their_parts_and_rows_say_what_they_are_of(tmp_path):
 def test_activated_lora_changes_nothing_before_the_marker(adapter, tmp_path):
     pytest.importorskip("peft")
     torch.manual_seed(0)
-    settings = Settings(adapter=adapter, rank=2)
+    settings = SentenceSettings(adapter=adapter, rank=2)
     model, tokenizer = sentences.build_model(settings, "all of it", tmp_path)
     before = sentences.other_loss(model.eval(), tokenizer, settings)
     tokens = tokenizer("On page 7, what is 12 + 30?<answer>24=42", return_tensors="pt")["input_ids"]

@@ -27,7 +27,7 @@ from longhand.hub_cards.checkpoints.checkpoint import hash_files
 from longhand.hub_cards.checkpoints.load import unpack
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling import settling as settling_module
-from longhand.modeling.settling import NO_STATE, Cases, cases_at, draw_states, find_answers, pass_targets, settle
+from longhand.modeling.settling import NO_STATE, LabelCases, cases_at, draw_states, find_answers, pass_targets, settle
 from longhand.modeling.vocabulary import FIELD_PAD, NOT_KNOWN, PAD_LABEL, PLUS, STATES, TIMES
 
 SUMS, PRODUCTS, GRIDS = EncoderAddition(), EncoderMultiplication(spill=True), EncoderMultiplicationGrid()
@@ -46,7 +46,7 @@ def build(task: EncoderTask = SUMS, **options) -> PairwiseBertForTokenClassifica
     return PairwiseBertForTokenClassification(config).eval()
 
 
-def oracle(cases: Cases) -> torch.Tensor:
+def oracle(cases: LabelCases) -> torch.Tensor:
     """Ideal labels of cases as logits, by the arithmetic of columns, one case at a time."""
     slots = (part.tolist() for part in (cases.keys, cases.key_states, cases.relations))
     labels = []
@@ -207,7 +207,9 @@ def test_a_sink_lets_a_head_count_equal_keys():
     for sink in (False, True):
         torch.manual_seed(0)
         model = build(sink=sink)
-        pair = Cases(*map(torch.tensor, ([3], [NOT_KNOWN], [[3, 0, 0, 0]], [[NOT_KNOWN, -1, -1, -1]], [[0, -1, -1, -1]])))
+        pair = LabelCases(
+            *map(torch.tensor, ([3], [NOT_KNOWN], [[3, 0, 0, 0]], [[NOT_KNOWN, -1, -1, -1]], [[0, -1, -1, -1]]))
+        )
         twin = pair._replace(
             keys=torch.tensor([[3, 3, 0, 0]]),
             key_states=torch.tensor([[NOT_KNOWN, NOT_KNOWN, -1, -1]]),

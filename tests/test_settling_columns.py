@@ -18,7 +18,7 @@ from longhand.data.proofs import verify_certificate
 from longhand.data.proofs.verify_certificate import find_task, list_neighbourhoods
 from longhand.data.tasks.registry import build_task
 from longhand.hub_cards.checkpoints.load import load_checkpoint
-from longhand.modeling.settling import Cases, cases_at, draw_states, find_labels, pass_targets
+from longhand.modeling.settling import LabelCases, cases_at, draw_states, find_labels, pass_targets
 from longhand.modeling.transducer import table_of
 
 TERNARY = build_task("settling_base_addition", radix=3)
@@ -47,7 +47,7 @@ def test_the_cases_that_passes_meet_are_those_of_the_list_and_the_verifier_lists
             targets = pass_targets("columns", tokens, states, labels, task.transducer).flatten()[answers.places]
             cases = cases_at(tokens.flatten(), states.flatten(), answers.places, answers.keys, answers.relations)
             kept = (cases.states == unknown) | (targets != unknown)
-            met |= as_set(rows_of(task, Cases(*(part[kept] for part in cases)), targets[kept]))
+            met |= as_set(rows_of(task, LabelCases(*(part[kept] for part in cases)), targets[kept]))
     assert met <= listed and len(met) > 0.4 * len(listed)
     rows = list_neighbourhoods(find_task(task.describe(), table_of(task.transducer), encoder=True))
     assert len(rows) == covered.count and as_set(rows) == listed

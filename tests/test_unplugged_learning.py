@@ -63,7 +63,7 @@ MECHANISMS = {
         MachineLearner, "_by_w_method", lambda *_: None, Subject(lambda a: a // 3, ((7,),)), "W-method"
     ),
     "questions that go a new way": Mechanism(
-        probes.Search, "questions", lambda _: [],
+        probes.ProbeSearch, "questions", lambda _: [],
         Subject(six_symbols, (("haacaadaahaacaaf",),), {"alphabet": "abcdefgh"}),
     ),
     "operands that differ by a constant": Mechanism(operands, "related_numbers", lambda *_: [], FUNCTIONS["a difference"]),

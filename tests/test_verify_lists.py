@@ -31,7 +31,7 @@ from longhand.data.tasks import column_task
 from longhand.data.tasks.column_task import ColumnPass
 from longhand.data.tasks.registry import build_task
 from longhand.data.tasks.settling_columns import settling_task
-from longhand.modeling.settling import NO_STATE, Cases, cases_at, find_labels
+from longhand.modeling.settling import NO_STATE, LabelCases, cases_at, find_labels
 from longhand.modeling.transducer import table_of
 from longhand.modeling.vocabulary import BOS, PAD
 
@@ -149,9 +149,9 @@ def cases_of_all_problems(task, widths) -> set[bytes]:
             states = torch.where(labels >= 0, torch.where(known, labels, unknown), NO_STATE).flatten()
             parts.append(cases_at(tokens.flatten(), states, places, keys, relations))
         kept = mine.flatten()[places]
-        parts[-2:] = [Cases(*(part[kept] for part in cases)) for cases in parts[-2:]]
+        parts[-2:] = [LabelCases(*(part[kept] for part in cases)) for cases in parts[-2:]]
         parts.append(labels.flatten()[places][kept])
-    hidden, cases = (Cases(*map(torch.cat, zip(*parts[place::3], strict=True))) for place in (0, 1))
+    hidden, cases = (LabelCases(*map(torch.cat, zip(*parts[place::3], strict=True))) for place in (0, 1))
     labels = torch.cat(parts[2::3])
     codes = torch.where(hidden.relations >= 0, 1000 * hidden.relations + hidden.keys, -1).sort().values
     group = codes.unique(dim=0, return_inverse=True)[1]
@@ -160,7 +160,7 @@ def cases_of_all_problems(task, widths) -> set[bytes]:
     settled = (different == 1)[group] | known[:, 1:].all(1)
     right = torch.where(settled, labels, unknown)
     kept = (cases.states == unknown) | (right != unknown)
-    return as_set(rows_of(task, Cases(*(part[kept] for part in cases)), right[kept]))
+    return as_set(rows_of(task, LabelCases(*(part[kept] for part in cases)), right[kept]))
 
 
 @pytest.mark.parametrize("seed", [*drawn(range(12), 5), 52])  # In 52 all labels are the first one.

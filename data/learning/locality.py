@@ -9,7 +9,7 @@ import numpy as np
 
 from longhand.data.learning.machine_task import with_states
 from longhand.data.learning.report import states_written
-from longhand.data.machines.states import Layout, Reason, chosen_layout
+from longhand.data.machines.states import MachineLayout, Reason, chosen_layout
 from longhand.data.machines.windows import WIDEST_WINDOW
 from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.tasks.written_states import work_of
@@ -41,12 +41,12 @@ def layout_of_passes(
         return task_with(with_states(passes, operands), found)
 
     if not a_window_suffices(passes):
-        layout = Layout(True, Reason.NO_WINDOW)
+        layout = MachineLayout(True, Reason.NO_WINDOW)
     else:
         layout = chosen_layout(lambda: work_of(plain), lambda: work_of(stated()), write_states)
         if layout.reason == Reason.NO_WINDOW:
             # There is one, of more neighbourhoods than are listed.
-            layout = Layout(True, Reason.LESS_WORK)
+            layout = MachineLayout(True, Reason.LESS_WORK)
     if not layout.states:
         return plain, found
     found += states_written(layout.reason)

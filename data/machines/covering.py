@@ -17,7 +17,7 @@ from longhand.data.machines.sights import Sight, number_rows
 from longhand.modeling import PairwiseBertForTokenClassification
 from longhand.modeling.coupling import CouplingRule
 from longhand.modeling.relations import NOT_RELATED, Neighbours, Window, coupled_pair_map, is_listed
-from longhand.modeling.settling import IGNORED, NO_STATE, Cases
+from longhand.modeling.settling import IGNORED, NO_STATE, LabelCases
 from longhand.modeling.vocabulary import BOS, PAD
 
 _AT_ONCE = 20_000
@@ -318,7 +318,7 @@ class CoveringCases(Covering, Listed):
         graph, paths: as in `NeighbourhoodBatch`; None if cases are practised as they are.
     """
 
-    cases: Cases
+    cases: LabelCases
     right: torch.Tensor
     argument: str
     ideal: str
@@ -343,12 +343,12 @@ class CoveringCases(Covering, Listed):
         return self
 
     def take(self, rows: np.ndarray) -> "CoveringCases":
-        cases = Cases(*(part[rows] for part in self.cases))
+        cases = LabelCases(*(part[rows] for part in self.cases))
         return replace(self, cases=cases, right=self.right[rows], paths=None if self.paths is None else self.paths[rows])
 
     def logits(self, model: PreTrainedModel) -> torch.Tensor:
         return cast(PairwiseBertForTokenClassification, model).label_cases(
-            Cases(*(part.to(model.device) for part in self.cases))
+            LabelCases(*(part.to(model.device) for part in self.cases))
         )
 
     def describe(self, model: PreTrainedModel, row: int) -> tuple[tuple[str, ...], str]:
@@ -409,7 +409,7 @@ def hide_labels(
     tensors = (torch.from_numpy(part).long() for part in (keys[:, 0], states[:, 0], np.maximum(keys, 0), states, related))
     if about.get("paths") is not None:
         about["paths"] = about["paths"][first % len(labels)]
-    return CoveringCases(Cases(*tensors), torch.from_numpy(right[:, 0]).long(), **about)
+    return CoveringCases(LabelCases(*tensors), torch.from_numpy(right[:, 0]).long(), **about)
 
 
 def agree(groups: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -28,7 +28,7 @@ class Conflict(ValueError):
         self.paths, self.tokens = paths, tokens
 
 
-class Found(NamedTuple):
+class WordNeighbourhoods(NamedTuple):
     """The neighbourhoods of the tokens of one word.
 
     Attributes:
@@ -53,7 +53,7 @@ def find_neighbourhoods(
     unordered: Sequence[Sequence[int]] = (),
     backward: bool = False,
     begins: bool | None = None,
-) -> Found:
+) -> WordNeighbourhoods:
     """List the neighbourhoods of the tokens of one word, each once.
 
     Args:
@@ -120,7 +120,7 @@ def find_neighbourhoods(
     if len(distinct) < len(own):
         chosen = np.flatnonzero(where == np.argmax(count > 1))[:2]
         raise Conflict([*paths[chosen][:, turn]], right[chosen])
-    return Found(tokens, keys, right, paths[:, turn], sizes)
+    return WordNeighbourhoods(tokens, keys, right, paths[:, turn], sizes)
 
 
 def _edges_from(vertices: np.ndarray, first: np.ndarray, by_source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -172,7 +172,7 @@ class Sight(NamedTuple):
     backward: bool = False
     begins: bool | None = None
 
-    def find(self) -> Found:
+    def find(self) -> WordNeighbourhoods:
         """The neighbourhoods, by `find_neighbourhoods`."""
         return _find(self.graph, self.word, tuple(self.sees), self.unordered, self.backward, self.begins)
 

@@ -22,7 +22,7 @@ class Reason(StrEnum):
     KEPT = "since the task says how it is written"
 
 
-class Layout(NamedTuple):
+class MachineLayout(NamedTuple):
     """How a machine is written.
 
     Attributes:
@@ -34,7 +34,7 @@ class Layout(NamedTuple):
     reason: Reason
 
 
-def chosen_layout(plain: Callable[[], int], stated: Callable[[], int], asked: bool | None = None) -> Layout:
+def chosen_layout(plain: Callable[[], int], stated: Callable[[], int], asked: bool | None = None) -> MachineLayout:
     """Decide whether states are written.
 
     Args:
@@ -46,7 +46,7 @@ def chosen_layout(plain: Callable[[], int], stated: Callable[[], int], asked: bo
         ValueError: neither can be learned; of `plain`.
     """
     if asked is not None:
-        return Layout(asked, Reason.ASKED)
+        return MachineLayout(asked, Reason.ASKED)
     try:
         work = plain()
     except ValueError as error:
@@ -54,9 +54,9 @@ def chosen_layout(plain: Callable[[], int], stated: Callable[[], int], asked: bo
             stated()
         except ValueError:
             raise error from None
-        return Layout(True, Reason.NO_WINDOW)
+        return MachineLayout(True, Reason.NO_WINDOW)
     try:
         worth_it = WORTH_A_PASS * stated() < work
     except ValueError:
-        return Layout(False, Reason.TOO_MANY)
-    return Layout(True, Reason.LESS_WORK) if worth_it else Layout(False, Reason.NOT_LESS_WORK)
+        return MachineLayout(False, Reason.TOO_MANY)
+    return MachineLayout(True, Reason.LESS_WORK) if worth_it else MachineLayout(False, Reason.NOT_LESS_WORK)

@@ -22,7 +22,7 @@ from longhand.data.machines.columns import (
     TooMany,
     by_column,
 )
-from longhand.data.machines.sights import Conflict, Found, Sight, sights_of
+from longhand.data.machines.sights import Conflict, Sight, WordNeighbourhoods, sights_of
 from longhand.data.machines.table import entry_of
 from longhand.modeling.transducer import Pass, Transducer
 from longhand.modeling.vocabulary import EQUALS, GREATER
@@ -42,7 +42,7 @@ class Narrowest(NamedTuple):
     """
 
     chosen: Pass | None
-    listed: Found | None
+    listed: WordNeighbourhoods | None
     conflict: Conflict | None
     too_many: TooMany | None
 
@@ -106,13 +106,13 @@ def _with_pass(table: Transducer, place: int, own: Pass) -> Transducer:
     return replace(table, passes=(*table.passes[:place], own, *table.passes[place + 1 :]))
 
 
-def unseeing_tokens(listed: Found) -> dict[int, tuple[int, np.ndarray]]:
+def unseeing_tokens(listed: WordNeighbourhoods) -> dict[int, tuple[int, np.ndarray]]:
     """From the tokens that see nothing to the right next token and an example; all others see which pass they are in."""
     rows = np.flatnonzero((listed.keys == ABSENT).all(axis=1))
     return {int(listed.tokens[row]): (int(listed.right[row]), listed.paths[row]) for row in rows}
 
 
-def check_unseeing(listed: Found, before: Mapping[int, tuple[int, np.ndarray]]) -> None:
+def check_unseeing(listed: WordNeighbourhoods, before: Mapping[int, tuple[int, np.ndarray]]) -> None:
     """Raise `Conflict` if a token that sees nothing needs another next token in an earlier pass."""
     for token, (right, path) in unseeing_tokens(listed).items():
         if token in before and before[token][0] != right:
@@ -260,7 +260,7 @@ def sight_of(table: Transducer, graph: Graph, place: int) -> Sight:
     return sights_of(replace(graph, rows=rows_of(table)), table.relations)[place]
 
 
-def columns_needed(table: Transducer, listed: Found) -> np.ndarray:
+def columns_needed(table: Transducer, listed: WordNeighbourhoods) -> np.ndarray:
     """(count,) columns of a shortest problem that shows each neighbourhood."""
     # A run has an edge before the columns of a problem, an edge for each column that is flushed, and one behind all.
     return listed.sizes - 2 - max(own.flush for own in table.passes)

@@ -124,7 +124,7 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
         return (_running_sums(self.end_token),)
 
 
-class Row(NamedTuple):
+class RunningSum(NamedTuple):
     """A state of `_running_sums`.
 
     Attributes:
@@ -149,16 +149,16 @@ def _running_sums(end_token: int) -> Graph:
     0 1 1 1 2 2 2 3 3 0 1 1 2 2 2 3 3 3 4 4 4 0      row: a running sum stands one below its two summands
     """
 
-    def step(state: Row, digits: tuple[int, int]):
+    def step(state: RunningSum, digits: tuple[int, int]):
         before, operand = digits
         # Row 0 is 0, and row 1 adds the first operand to it.
         if (before and state.row < 2) or (operand and state.row == 0):
             return None
         carry, written = divmod(before + operand + state.carry, 10)
         shown = digits if state.row else (ABSENT, ABSENT)
-        return (*shown, ABSENT, written), Row(carry, operand, state.row, state.is_last)
+        return (*shown, ABSENT, written), RunningSum(carry, operand, state.row, state.is_last)
 
-    def ends(state: Row):
+    def ends(state: RunningSum):
         # The sum of all operands has a digit more than they have.
         if state.carry or state.newest:
             return None
@@ -166,10 +166,10 @@ def _running_sums(end_token: int) -> Graph:
         return ABSENT, another, EQUALS, end_token if state.is_last else GREATER
 
     starts = {
-        Row(0, 0, 0, False): (ABSENT, ABSENT, ABSENT, EQUALS),
-        Row(0, 0, 1, False): (ABSENT, ABSENT, ABSENT, GREATER),
-        Row(0, 0, 2, False): (GREATER, ABSENT, ABSENT, GREATER),
-        Row(0, 0, 2, True): (GREATER, ABSENT, ABSENT, GREATER),
+        RunningSum(0, 0, 0, False): (ABSENT, ABSENT, ABSENT, EQUALS),
+        RunningSum(0, 0, 1, False): (ABSENT, ABSENT, ABSENT, GREATER),
+        RunningSum(0, 0, 2, False): (GREATER, ABSENT, ABSENT, GREATER),
+        RunningSum(0, 0, 2, True): (GREATER, ABSENT, ABSENT, GREATER),
     }
     rows = Rows([by_column(-1, 1), by_column(-1, 1), by_column(-1, 0), by_column(-1, 2)])
     return Columns(rows, starts, [*product(range(10), repeat=2)], step, ends).graph

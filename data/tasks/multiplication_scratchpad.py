@@ -100,7 +100,7 @@ class MultiplicationScratchpad(DecoderTask):
         return [number.lstrip("0") or "0" for number in super().read_question(question)]
 
 
-class Multiple(NamedTuple):
+class PartialProduct(NamedTuple):
     """A state of `_partial_products`.
 
     Attributes:
@@ -132,21 +132,21 @@ def _partial_products(base: int) -> Graph:
         significance = ANY_COLUMN - column
         return significance, 2, significance if column >= 0 else 0
 
-    def step(state: Multiple, digit: int):
+    def step(state: PartialProduct, digit: int):
         number = grow(state.number, digit)
         if state.number == Number.ENDED or number is None:
             return None
         carry, written = divmod(max(digit, 0) * state.factor + state.carry, base)
         labels = (digit, state.factor, state.next_factor, written)
-        return labels, Multiple(state.factor, state.next_factor, carry, number, begins=None)
+        return labels, PartialProduct(state.factor, state.next_factor, carry, number, begins=None)
 
-    def ends(state: Multiple):
+    def ends(state: PartialProduct):
         if state.number != Number.ENDED:
             return None
         return ABSENT, state.factor, state.next_factor, EQUALS if state.next_factor == ABSENT else PLUS
 
     starts = {
-        Multiple(factor, next_factor, 0, Number.BEFORE, begins): (ABSENT, factor, next_factor, begins)
+        PartialProduct(factor, next_factor, 0, Number.BEFORE, begins): (ABSENT, factor, next_factor, begins)
         for factor, next_factor, begins in product(range(base), range(ABSENT, base), (EQUALS, PLUS))
     }
     rows = Rows([by_column(-1, 0, 0), one_token(0, 2, 0), one_token(0, 3, 0), ids_written])
@@ -181,7 +181,7 @@ FOLLOWS = {
 """Where the column behind a column may be. The first row begins among the digits of its partial product, others below."""
 
 
-class Row(NamedTuple):
+class ProductRow(NamedTuple):
     """A state of `_running_sums`.
 
     Attributes:
@@ -215,7 +215,7 @@ def _running_sums(base: int, end_token: int) -> Graph:
     holds 0, and nothing is carried out of the product.
     """
 
-    def step(state: Row, symbol: tuple[int, int, Where]):
+    def step(state: ProductRow, symbol: tuple[int, int, Where]):
         above, partial, where = symbol
         is_first = state.begins == ABSENT
         if state.where == Where.START:
@@ -233,9 +233,9 @@ def _running_sums(base: int, end_token: int) -> Graph:
             ABSENT,
             written,
         )
-        return labels, Row(carry, where, state.begins, state.is_last)
+        return labels, ProductRow(carry, where, state.begins, state.is_last)
 
-    def ends(state: Row):
+    def ends(state: ProductRow):
         if state.carry or state.where != (Where.TOP if state.is_last else Where.ABOVE):
             return None
         return ABSENT, ABSENT, ABSENT, TIMES, end_token if state.is_last else GREATER
@@ -246,7 +246,7 @@ def _running_sums(base: int, end_token: int) -> Graph:
     symbols += [(0, top, Where.TOP) for top in digits[:-1]]
     symbols.append((0, 0, Where.ABOVE))
     starts = {
-        Row(0, Where.START, begins, is_last): (
+        ProductRow(0, Where.START, begins, is_last): (
             begins,
             ABSENT,
             ABSENT if is_last else PLUS,

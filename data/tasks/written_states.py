@@ -9,7 +9,7 @@ from dataclasses import fields
 from functools import lru_cache
 from string import ascii_lowercase, ascii_uppercase
 
-from longhand.data.machines.states import Layout, Reason, chosen_layout
+from longhand.data.machines.states import MachineLayout, Reason, chosen_layout
 from longhand.data.machines.table import pairs_of, step_of
 from longhand.data.tasks.column_task import STATES, ColumnPass, ColumnTask, tables_of
 from longhand.modeling.transducer import MOST_SYMBOLS, RESERVED
@@ -107,7 +107,7 @@ def work_of(task: ColumnTask) -> int:
     return sum(found.keys.size for found in (sight.find() for sight in task.sights))
 
 
-def layout_of(plain: ColumnTask, stated: ColumnTask) -> Layout:
+def layout_of(plain: ColumnTask, stated: ColumnTask) -> MachineLayout:
     """Which of two tasks is easier to learn (`work_of`): the one as it is, or the one that writes its states.
 
     Raises:
@@ -116,15 +116,15 @@ def layout_of(plain: ColumnTask, stated: ColumnTask) -> Layout:
     return chosen_layout(lambda: work_of(plain), lambda: work_of(stated))
 
 
-def own_layout(kind: type[ColumnTask]) -> Layout:
+def own_layout(kind: type[ColumnTask]) -> MachineLayout:
     """Whether a column task of a user's own writes its states, which it did not ask for.
 
     A window or passes that the task names are kept, and a task without a window is refused with what to do.
     """
     if kind.window is not None or kind.passes or kind.answer == "joined" or issubclass(kind, WrittenStates):
-        return Layout(False, Reason.KEPT)
+        return MachineLayout(False, Reason.KEPT)
     try:
         layout = layout_of(kind(), task_with_states(kind)())
     except ValueError:
-        return Layout(False, Reason.KEPT)
-    return Layout(False, Reason.KEPT) if layout.reason == Reason.NO_WINDOW else layout
+        return MachineLayout(False, Reason.KEPT)
+    return MachineLayout(False, Reason.KEPT) if layout.reason == Reason.NO_WINDOW else layout

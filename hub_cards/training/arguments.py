@@ -50,7 +50,7 @@ loss, negative, see `metric_for_best_model`."""
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenArguments:
     """The arguments of a recipe, a command line and a launcher; typed, not yet checked against each other.
 
     The command line wins over the recipe.
@@ -253,7 +253,7 @@ def named_subject(asked: Asked, source: Source) -> Subject:
     return subject.with_states() if asked.write_states else subject
 
 
-def read_arguments(arguments: list[str]) -> Given:
+def read_arguments(arguments: list[str]) -> GivenArguments:
     """Read a recipe and a command line.
 
     Raises:
@@ -266,7 +266,7 @@ def read_arguments(arguments: list[str]) -> Given:
     return _read_values(asked, source, subject)
 
 
-def _read_values(asked: Asked, source: Source, subject: Subject) -> Given:
+def _read_values(asked: Asked, source: Source, subject: Subject) -> GivenArguments:
     """Read the values of the arguments that a task has; those of the command line win over the recipe's.
 
     Raises:
@@ -299,7 +299,7 @@ def _read_values(asked: Asked, source: Source, subject: Subject) -> Given:
     if issubclass(task, ColumnTask):
         values |= vars(asked.learning)
     plugins = tuple(dict.fromkeys([*source.plugins, *source.needed]))
-    return Given(
+    return GivenArguments(
         name=subject.run,
         description=subject.description,
         plugins=plugins,

@@ -29,7 +29,7 @@ MOST_SHOWN = 300
 """Symbols of a constant beside a function that its source is shown with."""
 
 
-class Asked(Protocol):
+class LearningWords(Protocol):
     """The words of the command line; see `fields.Learning`."""
 
     function: str | None
@@ -44,7 +44,7 @@ class Asked(Protocol):
     private_source: bool
 
 
-def find_asked(asked: Asked, write_states: bool | None) -> Learned:
+def find_asked(asked: LearningWords, write_states: bool | None) -> Learned:
     """Find the task that is asked for, and register it.
 
     Args:
@@ -89,7 +89,7 @@ def check_free(name: str) -> None:
         raise ValueError(f"there is a task {name!r} already: give another --name")
 
 
-def test_by_examples(kind: type[Task], asked: Asked) -> None:
+def test_by_examples(kind: type[Task], asked: LearningWords) -> None:
     """Give a column task the examples of a file, if there is one, by which it is tested before training."""
     if asked.examples is not None:
         cast(Any, kind).worked_examples = {

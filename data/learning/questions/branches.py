@@ -61,7 +61,7 @@ class Jump:
 
 
 @dataclass(frozen=True)
-class Plan:
+class WatchPlan:
     """What is watched of a code.
 
     Attributes:
@@ -73,7 +73,7 @@ class Plan:
     lines: Mapping[int, frozenset[int]]
 
 
-def plan_of(code: CodeType) -> Plan:
+def plan_of(code: CodeType) -> WatchPlan:
     """What is watched of a code."""
     instructions = list(dis.get_instructions(code))
     numbers = {each.offset: number for number, each in enumerate(instructions)}
@@ -100,7 +100,7 @@ def plan_of(code: CodeType) -> Plan:
         while instructions[number - 1].opname == "EXTENDED_ARG":
             number -= 1
             jumps[instructions[number].offset] = jump
-    return Plan(jumps, {line: frozenset(places) for line, places in lines.items()})
+    return WatchPlan(jumps, {line: frozenset(places) for line, places in lines.items()})
 
 
 _ERRORS = ("RAISE_VARARGS", "RERAISE")

@@ -12,7 +12,7 @@ from longhand.data.learning.questions.branches import Branches
 from longhand.data.learning.questions.constants import Constants, constants_of
 from longhand.data.learning.questions.functions import SECONDS, Refused
 from longhand.data.learning.questions.meetings import with_what_operands_meet
-from longhand.data.learning.questions.probes import Search, related_numbers
+from longhand.data.learning.questions.probes import ProbeSearch, related_numbers
 from longhand.data.learning.questions.readings import is_written
 from longhand.data.learning.questions.strewn import Strewn, strewn_of, strewn_words
 from longhand.data.learning.questions.words import DIGITS, LETTERS, MOST_LETTERS, Word, Words, number_as_text
@@ -114,7 +114,7 @@ def single_out(strewn: Strewn, words: Words, branches: Branches) -> list[Word]:
         words.columns([number_as_text(number, words.alphabet) for number in row])
         for row in related_numbers(strewn.values, words, generator)
     ]
-    search = Search(branches, words, strewn, [words.texts(word) for word in found])
+    search = ProbeSearch(branches, words, strewn, [words.texts(word) for word in found])
     return list(dict.fromkeys([*found, *map(words.columns, search.questions())]))
 
 

@@ -72,7 +72,7 @@ def _with_carries(value: int, place: int, base: int, generator: random.Random) -
 
 
 @dataclass
-class Search:
+class ProbeSearch:
     """A search for questions by which a function's code goes a new way.
 
     Attributes:

@@ -28,7 +28,7 @@ from longhand.data.proofs.windows.rounding import (
 )
 from longhand.modeling import CoupledGPTForCausalLM, PairwiseBertForTokenClassification
 from longhand.modeling.relations import NOT_RELATED, is_listed
-from longhand.modeling.settling import NO_STATE, Cases
+from longhand.modeling.settling import NO_STATE, LabelCases
 from longhand.modeling.vocabulary import BOS, PAD
 
 CHUNK = {"cpu": 2**21, "cuda": 2**27}
@@ -215,7 +215,7 @@ class EncoderRounding(NetworkRounding):
     def lead_and_bound(self, covered: CoveringCases) -> Pair:
         """Leads of the right label over every label, and bounds of their rounding errors, (cases, labels) each."""
         device = self.weights["classifier.weight"].device
-        right, cases = covered.right.to(device), Cases(*(part.to(device) for part in covered.cases))
+        right, cases = covered.right.to(device), LabelCases(*(part.to(device) for part in covered.cases))
         table, own_rows, key_rows = self._read_inputs(cases)
 
         def leads(places: Tensor, effort: int) -> Iterator[Pair]:
@@ -225,7 +225,7 @@ class EncoderRounding(NetworkRounding):
 
         return self.bound_leads(leads, len(right))
 
-    def _read_inputs(self, cases: Cases) -> tuple[dict[str, Pair], Tensor, Tensor]:
+    def _read_inputs(self, cases: LabelCases) -> tuple[dict[str, Pair], Tensor, Tensor]:
         """Embed, norm and project every pair of a token and a state once.
 
         Returns:

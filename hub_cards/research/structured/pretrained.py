@@ -122,7 +122,7 @@ CONDITIONS = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class AdapterSettings:
     """How a run is trained and measured."""
 
     task: str = "addition"
@@ -180,7 +180,7 @@ class Inputs:
         num_relations: number of relations of the pair maps.
     """
 
-    def __init__(self, settings: "Settings", condition: Condition, folder: Path):
+    def __init__(self, settings: "AdapterSettings", condition: Condition, folder: Path):
         studied = STUDIED[settings.task]
         self.task = build_task(settings.task, **studied.options)
         self.rule, self.condition, self.device = find_rule(studied.rule), condition, settings.device
@@ -211,7 +211,7 @@ class Inputs:
         return given, labels[:, -kept + 1 :]
 
 
-def build_model(settings: "Settings", condition: Condition, num_relations: int, folder: Path) -> Any:
+def build_model(settings: "AdapterSettings", condition: Condition, num_relations: int, folder: Path) -> Any:
     """Return the pretrained model with what is trained in this condition."""
     import peft
     from transformers import AutoModelForCausalLM
@@ -235,7 +235,7 @@ def trained_weights(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Param
     return [own for name, own in named if "structure" in name], [own for name, own in named if "structure" not in name]
 
 
-def train(model: nn.Module, inputs: Inputs, settings: "Settings", seed: int) -> None:
+def train(model: nn.Module, inputs: Inputs, settings: "AdapterSettings", seed: int) -> None:
     """Train what is not frozen, by AdamW with a warm-up and a linear decay."""
     tables, others = trained_weights(model)
     rates = ((tables, settings.table_learning_rate), (others, settings.learning_rate))
@@ -270,7 +270,7 @@ def train(model: nn.Module, inputs: Inputs, settings: "Settings", seed: int) -> 
 
 
 @torch.no_grad()
-def exact_match(model: nn.Module, inputs: Inputs, settings: "Settings", length: int) -> float:
+def exact_match(model: nn.Module, inputs: Inputs, settings: "AdapterSettings", length: int) -> float:
     """Return the share of problems of this length whose whole response is right, by teacher forcing."""
     operands = STUDIED[settings.task].operands(length)
     size = max(1, min(settings.num_samples, MOST_TOKENS // (sum(operands) + length + len(operands) + 3)))
@@ -286,7 +286,7 @@ def exact_match(model: nn.Module, inputs: Inputs, settings: "Settings", length: 
     return right / settings.num_samples
 
 
-def run_one(settings: "Settings", condition: str, seed: int, folder: Path) -> None:
+def run_one(settings: "AdapterSettings", condition: str, seed: int, folder: Path) -> None:
     """Train and measure one model, and write its rows; a run that is there is not repeated."""
     file = run_file(settings, condition, seed, folder)
     if file.exists():
@@ -322,7 +322,7 @@ def run_one(settings: "Settings", condition: str, seed: int, folder: Path) -> No
     print(f"{settings.task}, {condition}, seed {seed}, {seconds:.0f} s: {shown}", flush=True)
 
 
-def run_file(settings: "Settings", condition: str, seed: int | str, folder: Path) -> Path:
+def run_file(settings: "AdapterSettings", condition: str, seed: int | str, folder: Path) -> Path:
     """Return the file of a run's rows, whose name tells its settings apart from others."""
     known = sha256(json.dumps(asdict(replace(settings, device=""))).encode()).hexdigest()[:8]
     name = condition.replace(",", "").replace(" ", "-")
@@ -359,7 +359,7 @@ def draw(rows: list[Row], file: Path) -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add how and where the models are trained."""
-    chosen = Settings()
+    chosen = AdapterSettings()
     parser.add_argument("--task", choices=list(STUDIED), default=chosen.task, help="(default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds (default: %(default)s)")
     parser.add_argument("--device", default=chosen.device, help="cpu or cuda (default: %(default)s)")
@@ -385,7 +385,7 @@ def run(
     **chosen: Any,
 ) -> None:
     """Run what is missing, and write the rows and the picture of all runs of these settings."""
-    settings = Settings(**chosen, lengths=tuple(lengths))
+    settings = AdapterSettings(**chosen, lengths=tuple(lengths))
     unpack_weights(output_dir)
     wanted = [(name, seed) for seed in range(seeds) for name in only or CONDITIONS]
     if jobs == 1:

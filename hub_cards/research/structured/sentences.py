@@ -104,7 +104,7 @@ OTHER_TOKENS = 256
 
 
 @dataclass(frozen=True)
-class Settings:
+class SentenceSettings:
     """How a run is trained."""
 
     model: str = LLAMA
@@ -130,7 +130,7 @@ class Settings:
 class Sentences(torch.utils.data.Dataset):
     """Questions with their answers, each drawn from the seed and its place."""
 
-    def __init__(self, settings: Settings, tokenizer: PreTrainedTokenizerBase, seed: int):
+    def __init__(self, settings: SentenceSettings, tokenizer: PreTrainedTokenizerBase, seed: int):
         self.settings, self.tokenizer, self.seed = settings, tokenizer, seed
 
     def __len__(self) -> int:
@@ -163,7 +163,7 @@ def word_tokenizer(operation: str = SUM) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, additional_special_tokens=["<answer>"], **names)
 
 
-def build_model(settings: Settings, condition: str, folder: Path) -> tuple[Any, PreTrainedTokenizerBase]:
+def build_model(settings: SentenceSettings, condition: str, folder: Path) -> tuple[Any, PreTrainedTokenizerBase]:
     """Return the model with what is trained, and its tokenizer.
 
     Args:
@@ -222,7 +222,7 @@ def load_smollm2(folder: Path) -> tuple[PreTrainedTokenizerBase, Any]:
     return tokenizer, AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32)
 
 
-def other_texts(settings: Settings) -> list[str]:
+def other_texts(settings: SentenceSettings) -> list[str]:
     """Return texts without numbers: paragraphs of README, or, for the Llama, the words of its templates."""
     if settings.model == LLAMA:
         return [template.format(a="", b="", c="") for template in settings.templates.trained]
@@ -231,7 +231,7 @@ def other_texts(settings: Settings) -> list[str]:
 
 
 @torch.no_grad()
-def other_loss(model: nn.Module, tokenizer: Any, settings: Settings) -> float:
+def other_loss(model: nn.Module, tokenizer: Any, settings: SentenceSettings) -> float:
     """Return the mean loss of a token of texts without numbers."""
     device, losses = next(model.parameters()).device, []
     for text in other_texts(settings):
@@ -252,7 +252,9 @@ class TimeLimit(TrainerCallback):
             control.should_save = control.should_training_stop = True
 
 
-def train(model: Any, rows: Sentences, settings: Settings, seed: int, folder: Path, minutes: float | None) -> dict[str, Any]:
+def train(
+    model: Any, rows: Sentences, settings: SentenceSettings, seed: int, folder: Path, minutes: float | None
+) -> dict[str, Any]:
     """Train by a plain Trainer, from the last checkpoint of the folder on, and return what was reached."""
     optimizer = torch.optim.AdamW(longhand.structure_parameters(model, settings.learning_rate))
     device = next(model.parameters()).device.type
@@ -288,7 +290,7 @@ def train(model: Any, rows: Sentences, settings: Settings, seed: int, folder: Pa
 
 
 @torch.no_grad()
-def exact_match(model: nn.Module, tokenizer: Any, settings: Settings, size: int, num_samples: int) -> float:
+def exact_match(model: nn.Module, tokenizer: Any, settings: SentenceSettings, size: int, num_samples: int) -> float:
     """Return the share of problems of a size whose whole answer is right, by greedy decoding.
 
     Half of them have two numbers of the size, and the others a shorter one.
@@ -327,7 +329,7 @@ class SentencesRun:
         device: cpu or cuda.
     """
 
-    settings: Settings
+    settings: SentenceSettings
     condition: str
     seed: int
     folder: Path
@@ -392,7 +394,7 @@ def save(model: Any, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add how and where the models are trained."""
-    chosen = Settings()
+    chosen = SentenceSettings()
     parser.add_argument("--model", choices=MODELS, default=chosen.model, help="(default: %(default)s)")
     parser.add_argument("--operation", choices=list(OPERATIONS), default=chosen.operation, help="(default: %(default)s)")
     described = "what is trained (default: lora for smollm2, none for llama, which is trained whole)"
@@ -424,7 +426,7 @@ def run(
     **chosen: Any,
 ) -> None:
     """Run what is missing, and write the rows of all runs of these settings."""
-    settings = Settings(**chosen, adapter=adapter or (WHOLE if chosen["model"] == LLAMA else LORA))
+    settings = SentenceSettings(**chosen, adapter=adapter or (WHOLE if chosen["model"] == LLAMA else LORA))
     output_dir.mkdir(parents=True, exist_ok=True)
     for seed in seeds:
         for condition in only or CONDITIONS:

@@ -17,14 +17,14 @@ from longhand.hub_cards.research.structured.sentences import (
     RESULTS,
     SIZES,
     SMOLLM2,
+    SentenceSettings,
     SentencesRun,
-    Settings,
     add_rows,
 )
 from longhand.hub_cards.result_rows import Row, hardware, read_results
 
-STUDIED = Settings(model=SMOLLM2, adapter=LORA, steps=3200, batch_size=16, learning_rate=2e-3)
-SMALL = Settings(model=LLAMA, adapter=LORA, steps=3, batch_size=2, rank=2)
+STUDIED = SentenceSettings(model=SMOLLM2, adapter=LORA, steps=3200, batch_size=16, learning_rate=2e-3)
+SMALL = SentenceSettings(model=LLAMA, adapter=LORA, steps=3, batch_size=2, rank=2)
 """What is tried where there is no GPU."""
 
 SEEDS = 3

@@ -128,7 +128,7 @@ def table_answers(task: ColumnTask, texts: Sequence[str]) -> list[str]:
 
 
 @dataclass
-class Comparison:
+class RuleComparison:
     """Texts that two implementations were asked.
 
     Attributes:
@@ -153,7 +153,7 @@ class Comparison:
                 self.example = self.example or f"{text}: {answer}, not {right}"
 
 
-def compare(rule: Rule, task: ColumnTask, cases: int) -> tuple[Comparison, Comparison, list[str]]:
+def compare(rule: Rule, task: ColumnTask, cases: int) -> tuple[RuleComparison, RuleComparison, list[str]]:
     """Compare the table of a task with the other implementation of its rule.
 
     Args:
@@ -162,7 +162,7 @@ def compare(rule: Rule, task: ColumnTask, cases: int) -> tuple[Comparison, Compa
     Returns:
         The comparisons on random texts, and on all near misses of `RIGHT_TEXTS` texts that are right; and the first texts.
     """
-    at_random, near, right = Comparison(), Comparison(), dict[str, None]()
+    at_random, near, right = RuleComparison(), RuleComparison(), dict[str, None]()
     first: list[str] = []
     drawn, yes_or_no = draw(rule, cases, random.Random(0)), rule.answers_yes_or_no
     while texts := list(islice(drawn, BATCH)):
@@ -270,7 +270,7 @@ def compared(rule: Rule, checkpoint: Checkpoint, cases: int) -> Row:
     assert isinstance(checkpoint.task, ColumnTask)
     at_random, near, first = compare(rule, checkpoint.task, cases)
     seconds = time.process_time() - began
-    asked = Comparison()
+    asked = RuleComparison()
     asked.add(first, Solver(checkpoint)(first), list(map(rule.check, first)))
     row: Row = {"other": rule.named, "cases": at_random.cases, "wrong": at_random.wrong}
     if rule.answers_yes_or_no:
