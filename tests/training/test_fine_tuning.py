@@ -61,7 +61,7 @@ def test_scores_of_fewer_logits_than_labels_are_refused():
 
 
 def test_an_encoder_of_a_users_column_task_is_trained_and_scored(tmp_path):
-    file = Path(__file__).parent / "plugins" / "hex_addition.py"
+    file = Path(__file__).parents[1] / "plugins" / "hex_addition.py"
     rows = load_task_dataset("settling_hex_addition", max_length=3, num_samples=24, plugin=file, cache_dir=str(tmp_path))
     task = build_task("settling_hex_addition")
     options = {"pair_maps": ["columns"], "windowed": True, "label_states": True, "sink": True}

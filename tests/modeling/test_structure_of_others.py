@@ -9,7 +9,7 @@ from transformers import BertConfig, BertForTokenClassification, LlamaConfig, Ll
 
 import longhand
 
-EXAMPLES = Path(__file__).parents[1] / "hub_cards" / "examples"
+EXAMPLES = Path(__file__).parents[2] / "hub_cards" / "examples"
 LOWEST = torch.finfo(torch.float32).min
 
 

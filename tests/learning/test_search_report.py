@@ -12,7 +12,7 @@ from longhand.data import TASKS, ColumnTask
 from longhand.hub_cards.recipes import MODELS_FOLDER, load_recipe
 from longhand.hub_cards.training.arguments import parse_run
 
-HEX = Path(__file__).parent / "plugins" / "hex_addition.py"
+HEX = Path(__file__).parents[1] / "plugins" / "hex_addition.py"
 OWN = """
 from longhand.data import ColumnTask, register_task
 

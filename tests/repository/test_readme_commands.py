@@ -1,6 +1,6 @@
 """Every command of README.md and of the guide, in the order of the pages, in a copy of the clone, with a Hub on loopback.
 
-Minutes, so thorough: python -m pytest -n 0 -m thorough -s tests/test_readme_commands.py shows the seconds of each.
+Minutes, so thorough: python -m pytest -n 0 -m thorough -s tests/repository/test_readme_commands.py shows the seconds of each.
 """
 
 import os
@@ -18,7 +18,7 @@ import pytest
 from forking import SLOW, Forks
 from loopback_hub import LoopbackHub
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SET_UP = ("git clone", "python -m pip install")
 """What `.ci/run` does itself, in a new environment; the commands after `&&` on the same line are run here."""
 TESTS = "python -m pytest"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[1] / "hub_cards" / "examples"
+EXAMPLES = Path(__file__).parents[2] / "hub_cards" / "examples"
 PRINTED = {
     "ask.py": ["702", "['2', '1000000000000', '111111111011111111100']", "408"],
     "train_sums.py": [f"1{'0' * 50}"],

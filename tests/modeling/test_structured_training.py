@@ -326,7 +326,7 @@ def test_two_processes_have_the_derivatives_of_one_and_write_whole_tables(tmp_pa
     script.write_text(RANK)
     launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    subprocess.run([*launched, str(script), str(Path(__file__).parent), str(tmp_path)], check=True, env=environment)
+    subprocess.run([*launched, str(script), str(Path(__file__).parents[1]), str(tmp_path)], check=True, env=environment)
     model = structured("llama", "sdpa", num_relations=RELATIONS)
     model(ids_of(), pair_map=map_of()).logits.square().mean().backward()
     for grad in torch.load(tmp_path / "grads.pt"):

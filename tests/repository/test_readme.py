@@ -7,7 +7,7 @@ import pytest
 from longhand.hub_cards.recipes import list_recipes
 from longhand.hub_cards.research import pages as documents
 
-README = Path(__file__).parents[1] / "README.md"
+README = Path(__file__).parents[2] / "README.md"
 GUIDE = documents.HUB_CARDS / "GUIDE.md"
 
 PAGES = {page.name: page.read_text(encoding="utf-8") for page in (README, GUIDE, *documents.PAGES)}

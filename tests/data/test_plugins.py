@@ -31,8 +31,8 @@ from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassifica
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.encoder_maps import PAIR_MAP_RULES
 
-MAXIMUM = Path(__file__).parent / "not_shown" / "maximum.py"
-SHOWN = Path(__file__).parent / "plugins"
+MAXIMUM = Path(__file__).parents[1] / "not_shown" / "maximum.py"
+SHOWN = Path(__file__).parents[1] / "plugins"
 SMALL = ["addition", "--task", "maximum", "--reverse", "--until_certified", "False", "--hidden_size", "16",
          "--intermediate_size", "32", "--batch_size", "8", "--max_length", "3", "--validation_lengths", "3",
          "--validation_samples", "4", "--test_lengths", "4", "--test_samples", "4", "--max_steps", "4",

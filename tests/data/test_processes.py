@@ -24,7 +24,7 @@ from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.trainer import training_batches
 from longhand.modeling.coupling import COUPLING_RULES, given_rule
 
-PLUGINS = Path(__file__).parent / "plugins"
+PLUGINS = Path(__file__).parents[1] / "plugins"
 SMALL = ["--num_hidden_layers", "1", "--use_cpu", "True"]
 
 UNPICKLE = """

@@ -24,7 +24,7 @@ from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.vocabulary import decode
 
-PLUGIN = Path(__file__).parent / "plugins" / "joined.py"
+PLUGIN = Path(__file__).parents[1] / "plugins" / "joined.py"
 TASK = Calculator(max_operands=4)
 RULE = COUPLING_RULES["calculator"]
 PARTS = {part.name: part for part in TASK.parts}

@@ -18,7 +18,7 @@ from longhand.data.metrics import count_matches, right_tokens
 from longhand.hub_cards.metrics.exact_match_by_length.counting import wilson_interval
 from longhand.hub_cards.publishing.publications import metric_publication, publish
 
-FOLDER = Path(__file__).parent.parent / "hub_cards" / "metrics" / "exact_match_by_length"
+FOLDER = Path(__file__).parents[2] / "hub_cards" / "metrics" / "exact_match_by_length"
 
 
 @pytest.fixture(autouse=True)

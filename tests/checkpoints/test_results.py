@@ -164,7 +164,7 @@ def test_a_recipe_that_maps_no_names_is_refused_by_the_name_of_its_file(tmp_path
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_of_the_pages_names_fields_that_something_writes(name):
     """A row that lacks a field leaves its cell empty, and so would a misspelled field."""
-    table, root = TABLES[name], Path(__file__).parents[1]
+    table, root = TABLES[name], Path(__file__).parents[2]
     formats = [*table["columns"].values(), table.get("cell", ""), table.get("note", "")]
     named = {re.split(r"[.\[]", field)[0] for text in formats for _, field, _, _ in Formatter().parse(text) if field}
     patterns = ("hub_cards/**/*.py", "hub_cards/**/*.yaml", "hub_cards/**/*.jsonl", "tests/benchmarks/*.py")

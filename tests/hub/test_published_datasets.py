@@ -34,7 +34,7 @@ from longhand.hub_cards.publishing.publications import publish
 from longhand.hub_cards.recipes import write_recipe
 
 TOKENIZER = SUMS.tokenizer_files()
-MAXIMUM = Path(__file__).parent / "not_shown" / "maximum.py"
+MAXIMUM = Path(__file__).parents[1] / "not_shown" / "maximum.py"
 
 
 def push_sums(api, dataset=SUMS, num_shards=None, shard=None, **options):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import transformers
 
-PAGE = (Path(__file__).parents[1] / "hub_cards" / "STRUCTURE.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "hub_cards" / "STRUCTURE.md").read_text(encoding="utf-8")
 SNIPPETS = dict(re.findall(r"<!-- (\w+)\.py -->\n```python\n(.*?)```", PAGE, flags=re.DOTALL))
 
 

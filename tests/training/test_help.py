@@ -11,7 +11,7 @@ from longhand.hub_cards.recipes import describe_recipes
 from longhand.hub_cards.training.arguments import parse_run, read_arguments
 from longhand.hub_cards.training.fields import PRIVATE_ARGUMENTS
 
-PAGES = Path(__file__).parent / "help"
+PAGES = Path(__file__).parents[1] / "help"
 
 
 @pytest.mark.parametrize("words", [[], ["addition"], ["encoder-addition"]], ids=lambda words: words[0] if words else "train")

@@ -12,7 +12,7 @@ import yaml
 import longhand
 from longhand.hub_cards.commands import read_citation
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 LINKS = re.compile(r"(!?)\[[^\[\]]*\]\(([^)\s]+)\)")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 

@@ -39,7 +39,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason="the page is test
 BROWSER = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="the page is tested in Chromium, which is not installed")
 
-PICTURES = Path(__file__).parents[1] / "hub_cards" / "results"
+PICTURES = Path(__file__).parents[2] / "hub_cards" / "results"
 MOST_JAVASCRIPT, WIDEST, QUICK = 1875, 125, 7000
 UNFIT = {"encoder-multiplication-grid": "grid"}
 SHOWN = shown_by_default()
@@ -354,7 +354,7 @@ def user_model(task, folder):
 
 
 def test_a_task_of_a_users_own_runs_from_its_table(open_page, tmp_path):
-    load_plugin(Path(__file__).parent / "plugins" / "hex_addition.py")
+    load_plugin(Path(__file__).parents[1] / "plugins" / "hex_addition.py")
     task = find_task("hex_addition")()
     folder = user_model(task, tmp_path / "model")
     page = open_page(telling_logits(build_page([folder]), tmp_path / "page.html"))
