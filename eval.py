@@ -3,6 +3,8 @@
 The story, from top to bottom: options, loading, then one of three acts: answer a question, prove, or measure.
 """
 
+# Used by: hub_cards/research, hub_cards/research/gpu. Changed freely.
+
 # First of all: imports take seconds, and torch reads once how threads wait.
 from longhand.hub_cards.starting import all_is_imported, use_helpful_threads
 

@@ -1,5 +1,7 @@
 """Train a model by a recipe, certify and evaluate it, write its folder and its card, and push it."""
 
+# Used by: hub_cards/research/gpu. Changed freely.
+
 # First of all: imports take seconds, and torch reads once how threads wait.
 from longhand.hub_cards.starting import all_is_imported, use_helpful_threads
 

@@ -4,6 +4,9 @@ The datasets here are indexed by batch. Every process draws the problems and the
 costs little, and makes the inputs of its own rows.
 """
 
+# Used by: data/proofs, eval.py, hub_cards, hub_cards/checkpoints, hub_cards/evaluation, hub_cards/research/gpu,
+# hub_cards/research/structured, hub_cards/research/theories, hub_cards/training, train.py. Changed freely.
+
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,5 +1,7 @@
 """Datasets of formatted problems: rows in Arrow tables, on disk or streamed. The same seed gives the same rows."""
 
+# Used by: hub_cards/publishing. Changed freely.
+
 import hashlib
 import json
 from collections import defaultdict

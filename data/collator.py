@@ -1,5 +1,8 @@
 """From formatted examples, or from rows of a dataset, to the inputs of a model: ids, labels, position ids."""
 
+# Used by: batches.py, columns.py, families.py, metrics.py, data/proofs, data/tasks, hub_cards/evaluation,
+# hub_cards/publishing, hub_cards/research/gpu, hub_cards/research/structured, hub_cards/training. Changed freely.
+
 import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,5 +1,7 @@
 """Columns of a dataset: problems as Arrow tables, without padding, with their text and how hard they are."""
 
+# Used by: builder.py, hub_cards/evaluation, hub_cards/publishing. Changed freely.
+
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -3,6 +3,8 @@
 The ones digit comes first. Numbers may have any length: they never become integers here.
 """
 
+# Used by: columns.py, lengths.py, data/learning, data/learning/questions, data/tasks. Changed freely.
+
 import numpy as np
 
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"

@@ -1,5 +1,8 @@
 """The families of models, decoders and encoders: all that a task's models are, apart from how the task writes its text."""
 
+# Used by: columns.py, data/proofs, data/proofs/lengths, data/tasks, hub_cards, hub_cards/checkpoints, hub_cards/evaluation,
+# hub_cards/publishing, hub_cards/research/gpu, hub_cards/training. Changed freely.
+
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace

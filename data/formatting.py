@@ -1,5 +1,8 @@
 """From digits to token arrays: the parts of a sequence laid side by side."""
 
+# Used by: data, data/machines, data/proofs, data/tasks, hub_cards/evaluation, hub_cards/publishing, hub_cards/research/gpu,
+# hub_cards/research/theories, hub_cards/training. Changed freely.
+
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self, TypedDict, TypeVar, cast

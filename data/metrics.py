@@ -1,5 +1,7 @@
 """Metrics: what is counted of each response, and the numbers that evaluations, tables and cards show of it."""
 
+# Used by: families.py, hub_cards, hub_cards/evaluation, hub_cards/research/gpu, hub_cards/training. Changed freely.
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

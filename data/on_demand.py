@@ -1,5 +1,7 @@
 """Packages whose names are imported when they are asked for, so that a command loads what it uses."""
 
+# Used by: whoever runs or imports it. Changed freely.
+
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module

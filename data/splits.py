@@ -1,5 +1,8 @@
 """Which problems are drawn: seeded generators, and the split that a problem belongs to."""
 
+# Used by: batches.py, builder.py, collator.py, lengths.py, data/proofs, data/tasks, hub_cards, hub_cards/evaluation,
+# hub_cards/publishing, hub_cards/research/papers, hub_cards/research/theories, hub_cards/training. Changed freely.
+
 import hashlib
 
 import numpy as np

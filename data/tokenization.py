@@ -3,6 +3,8 @@
 For decoders, `$` comes first and padding is on the left, for generation.
 """
 
+# Used by: families.py, data/tasks. Changed freely.
+
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 

@@ -5,6 +5,10 @@ held by a locked file in it. The system releases the lock when the process ends,
 leaves behind blocks nobody.
 """
 
+# Used by: harness.py, push.py, recipes.py, result_rows.py, eval.py, hub_cards/checkpoints, hub_cards/evaluation,
+# hub_cards/page, hub_cards/publishing, hub_cards/research, hub_cards/research/gpu, hub_cards/research/structured,
+# hub_cards/research/theories, hub_cards/training, train.py. Changed freely.
+
 import _thread
 import errno
 import io

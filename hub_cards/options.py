@@ -11,6 +11,8 @@
 `hub_cards/training/fields.py` has the arguments of `train.py`, of which recipes give values too.
 """
 
+# Used by: harness.py, push.py, eval.py, hub_cards/page, hub_cards/research, hub_cards/training. Changed freely.
+
 import argparse
 import dataclasses
 import difflib

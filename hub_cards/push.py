@@ -14,6 +14,8 @@ examples:
 `python -m longhand.hub_cards.push KIND --help` describes the options of each kind.
 """
 
+# Used by: whoever runs or imports it. Changed freely.
+
 import argparse
 import inspect
 import sys

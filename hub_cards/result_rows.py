@@ -1,5 +1,9 @@
 """Rows of results files: reading, writing, grouping, and the tables that a terminal shows."""
 
+# Used by: eval.py, hub_cards/checkpoints, hub_cards/evaluation, hub_cards/publishing, hub_cards/research,
+# hub_cards/research/gpu, hub_cards/research/papers, hub_cards/research/structured, hub_cards/research/theories,
+# hub_cards/training, train.py. Changed freely.
+
 import json
 import platform
 from collections.abc import Callable, Iterable, Mapping

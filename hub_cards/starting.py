@@ -7,6 +7,8 @@ else runs on the machine, and a thread that is not running lets all others spin.
 reads once how threads wait; and a command takes as many threads as help a model of its size.
 """
 
+# Used by: eval.py, train.py. Changed freely.
+
 import os
 import sys
 from types import TracebackType

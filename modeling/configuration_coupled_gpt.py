@@ -13,6 +13,9 @@
 # limitations under the License.
 """Configuration of CoupledGPT."""
 
+# Used by: generation_coupled_gpt.py, modeling_coupled_gpt.py, data, data/proofs, hub_cards/checkpoints,
+# hub_cards/research/theories. Bound by: the digest of the code that travels with a checkpoint: run .ci/code.
+
 from collections.abc import Callable, Collection
 from typing import Literal
 

@@ -13,6 +13,9 @@
 # limitations under the License.
 """Configuration of PairwiseBert."""
 
+# Used by: modeling_pairwise_bert.py, data, data/proofs, hub_cards/checkpoints. Bound by: the digest of the code that travels
+# with a checkpoint: run .ci/code.
+
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Literal
 

@@ -13,6 +13,9 @@ member, with `NEITHER` at all other levels. So two tokens of a query are related
 they are by the member that reads this query, and every token sees exactly what it sees by that member alone.
 """
 
+# Used by: modeling, data, data/machines, data/proofs, data/tasks, hub_cards/publishing, hub_cards/research/structured,
+# hub_cards/training. Bound by: the digest of the code that travels with a checkpoint: run .ci/code.
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple

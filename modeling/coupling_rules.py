@@ -4,6 +4,9 @@ All rules take `input_ids` (batch, at least query length), tokens that are padde
 after `=` are ignored; and `columns`, the number of columns to plan for, from the first of `input_ids`.
 """
 
+# Used by: configuration_coupled_gpt.py, data/tasks. Bound by: the digest of the code that travels with a checkpoint: run
+# .ci/code.
+
 from typing import NamedTuple
 
 import torch

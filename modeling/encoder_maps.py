@@ -4,6 +4,9 @@ The input is two numbers with an operator between them, and optional text around
 indexed as if the text were absent (paper 2, Sec. 3.3).
 """
 
+# Used by: configuration_pairwise_bert.py, modeling_pairwise_bert.py, settling.py, data, data/tasks, hub_cards/publishing.
+# Bound by: the digest of the code that travels with a checkpoint: run .ci/code.
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,5 +1,8 @@
 """Hooks of `generate()` for CoupledGPT: the ids of prompt and response are planned before the first token is generated."""
 
+# Used by: modeling_coupled_gpt.py, structured_models.py. Bound by: the digest of the code that travels with a checkpoint:
+# run .ci/code.
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property

@@ -3,6 +3,10 @@
 Each check raises ValueError with the value received and what is legal.
 """
 
+# Used by: generation_coupled_gpt.py, modeling_coupled_gpt.py, modeling_pairwise_bert.py, plugins.py, data, data/proofs,
+# data/proofs/lengths, data/tasks, hub_cards/checkpoints. Bound by: the digest of the code that travels with a checkpoint:
+# run .ci/code.
+
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields

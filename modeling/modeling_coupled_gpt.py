@@ -13,6 +13,9 @@
 # limitations under the License.
 """CoupledGPT: a decoder-only transformer over coupled position ids (position coupling, Cho et al., NeurIPS 2024)."""
 
+# Used by: data, data/proofs, data/proofs/lengths, data/proofs/windows, hub_cards/research/theories. Bound by: the digest of
+# the code that travels with a checkpoint: run .ci/code.
+
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, cast
 

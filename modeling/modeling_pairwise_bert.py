@@ -13,6 +13,9 @@
 # limitations under the License.
 """PairwiseBert: an encoder with pairwise position vectors (structural symmetry, Sabbaghi et al., 2024)."""
 
+# Used by: data, data/machines, data/proofs/windows, hub_cards/evaluation. Bound by: the digest of the code that travels with
+# a checkpoint: run .ci/code.
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce

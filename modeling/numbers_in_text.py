@@ -4,6 +4,9 @@ rule = numbers_in_text(tokenizer, marker="<|im_start|>")
 model = with_structure(model, rule=rule)
 """
 
+# Used by: structured_models.py, hub_cards/checkpoints. Bound by: the digest of the code that travels with a checkpoint: run
+# .ci/code.
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

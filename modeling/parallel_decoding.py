@@ -20,6 +20,9 @@ Predictions are those of a forward pass over several tokens. Where rounding deci
 over one token may decide otherwise.
 """
 
+# Used by: data, hub_cards/evaluation, hub_cards/publishing, hub_cards/research/gpu. Bound by: the digest of the code that
+# travels with a checkpoint: run .ci/code.
+
 from typing import Any, cast
 
 import torch

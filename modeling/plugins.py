@@ -5,6 +5,9 @@ A checkpoint with such a plugin holds `plugin_NAME.py`, a copy of the plugin tha
 `trust_remote_code=True` runs copies and model.
 """
 
+# Used by: configuration_coupled_gpt.py, configuration_pairwise_bert.py. Bound by: the digest of the code that travels with a
+# checkpoint: run .ci/code.
+
 import inspect
 import re
 import sys

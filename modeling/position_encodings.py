@@ -4,6 +4,9 @@ An encoding overrides the hooks that it needs; the model calls all hooks and kno
 holds all encodings. A file outside this package adds its own with `position_encoding`.
 """
 
+# Used by: configuration_coupled_gpt.py, modeling_coupled_gpt.py, who_sees_whom.py, data, hub_cards/evaluation,
+# hub_cards/training. Bound by: the digest of the code that travels with a checkpoint: run .ci/code.
+
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar, cast

@@ -1,5 +1,8 @@
 """What the models of both families share: loading, attention, and a warning where a certificate does not hold."""
 
+# Used by: modeling_coupled_gpt.py, modeling_pairwise_bert.py, structured_models.py, data/proofs, hub_cards/checkpoints,
+# hub_cards/training. Bound by: the digest of the code that travels with a checkpoint: run .ci/code.
+
 import hashlib
 import inspect
 import json

@@ -3,6 +3,8 @@
 Every function takes tokens (batch, at least query length), padded on the left or not at all, and ignores what follows `=`.
 """
 
+# Used by: modeling. Bound by: the digest of the code that travels with a checkpoint: run .ci/code.
+
 import torch
 from torch import Tensor, nn
 

@@ -1,5 +1,7 @@
 """Tables that users extend by decorators, whose keys configurations name, and checks of the fields of configurations."""
 
+# Used by: modeling, data/tasks. Bound by: the digest of the code that travels with a checkpoint: run .ci/code.
+
 import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module

@@ -12,6 +12,10 @@ integers for all levels, or two for each level in turn. A list of relations name
 a tuple with one entry per level: a difference of ids, `ONLY_KEY`, `ONLY_QUERY` or `NEITHER`.
 """
 
+# Used by: modeling, data, data/machines, data/proofs, data/proofs/windows, data/tasks, hub_cards/checkpoints,
+# hub_cards/publishing, hub_cards/research/structured. Bound by: the digest of the code that travels with a checkpoint: run
+# .ci/code.
+
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from math import isqrt, prod

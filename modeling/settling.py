@@ -14,6 +14,9 @@ grows with the longest run of columns whose own digits do not decide their carri
 pass gives labels to the cells whose neighbours have theirs, so labels spread from one corner to the other.
 """
 
+# Used by: modeling_pairwise_bert.py, data, data/machines, data/proofs, data/proofs/windows, data/tasks,
+# hub_cards/publishing. Bound by: the digest of the code that travels with a checkpoint: run .ci/code.
+
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

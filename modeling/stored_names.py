@@ -6,6 +6,9 @@ with such parameters has `stored_names`: the names in files by its own. `from_pr
 both; accelerate's `load_checkpoint_in_model` compares names by itself, and warns that it leaves such parameters as they are.
 """
 
+# Used by: modeling_coupled_gpt.py, position_encodings.py, pretrained.py, data/proofs, data/proofs/lengths. Bound by: the
+# digest of the code that travels with a checkpoint: run .ci/code.
+
 import copy
 from functools import cache
 from typing import Any

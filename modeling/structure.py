@@ -9,6 +9,9 @@ that a model cannot read is refused, with a message that says what would fit.
     attention_mask  (batch, keys), or bool or additive float (batch or 1, heads or 1, queries, keys), used as it is
 """
 
+# Used by: modeling, hub_cards/research/structured. Bound by: the digest of the code that travels with a checkpoint: run
+# .ci/code.
+
 import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, TypeGuard

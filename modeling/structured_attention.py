@@ -6,6 +6,8 @@ on to their attention. So nothing is kept between calls, and gradient checkpoint
 call was given.
 """
 
+# Used by: structured_models.py. Bound by: the digest of the code that travels with a checkpoint: run .ci/code.
+
 import sys
 from collections.abc import Callable
 from functools import partial

@@ -16,6 +16,8 @@ A rule, see `structure_rules.py`, derives structure from the tokens. It is asked
 is given, and at each step of `generate()`.
 """
 
+# Used by: hub_cards/checkpoints. Bound by: the digest of the code that travels with a checkpoint: run .ci/code.
+
 import json
 import warnings
 from collections.abc import Sequence

@@ -6,6 +6,10 @@ makes one pass or several. A later pass may read what earlier passes wrote. A co
 (`CoupledGPTConfig.transducer`), so that a checkpoint needs no other file.
 """
 
+# Used by: configuration_coupled_gpt.py, configuration_pairwise_bert.py, inputs.py, settling.py, data, data/learning,
+# data/learning/questions, data/machines, data/proofs, data/tasks. Bound by: the digest of the code that travels with a
+# checkpoint: run .ci/code.
+
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,6 +5,10 @@ arrays of token ids. The sign of division and index hints, which few formats nee
 of a task is `ALL_TOKENS` up to the last token that it uses.
 """
 
+# Used by: modeling, data, data/machines, data/proofs, data/proofs/lengths, data/proofs/windows, data/tasks,
+# hub_cards/publishing, hub_cards/research/structured, hub_cards/research/theories. Bound by: the digest of the code that
+# travels with a checkpoint: run .ci/code.
+
 from typing import Final
 
 TOKENS: Final[tuple[str, ...]] = (*"0123456789", *"+-*=>", "M", "_", "$", "<eos>", "<pad>", "<unk>")

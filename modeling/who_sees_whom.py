@@ -5,6 +5,8 @@ window, *few keys* are named for each query, and *distinct rows* are few keys wh
 share a row of states, since a layer's output at a token depends on its neighbourhood alone.
 """
 
+# Used by: modeling_coupled_gpt.py. Bound by: the digest of the code that travels with a checkpoint: run .ci/code.
+
 from typing import Any, NamedTuple
 
 import torch

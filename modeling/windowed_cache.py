@@ -1,5 +1,8 @@
 """Caches of generation with room for later tokens; under a window, one that drops what no later query can see."""
 
+# Used by: generation_coupled_gpt.py, modeling_coupled_gpt.py. Bound by: the digest of the code that travels with a
+# checkpoint: run .ci/code.
+
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer

@@ -1,5 +1,7 @@
 """From questions and answers alone to a task: the smallest machine that merging of states finds (RPNI, in AALpy)."""
 
+# Used by: hub_cards/research/theories, hub_cards/training. Changed freely.
+
 import csv
 import io
 import json

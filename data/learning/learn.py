@@ -1,5 +1,7 @@
 """The way from a function to a task: the readings are tried one after the other, and the first one that serves is taken."""
 
+# Used by: hub_cards/research/theories, hub_cards/training. Changed freely.
+
 import random
 import time
 from collections.abc import Callable

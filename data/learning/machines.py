@@ -6,6 +6,8 @@ of a border, words that are made of those with a rare answer or of the machine's
 (Chow 1978; Vasilevskii 1973).
 """
 
+# Used by: examples.py, learn.py, machine_task.py, passes.py. Changed freely.
+
 import math
 import random
 from collections import Counter

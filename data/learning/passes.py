@@ -6,6 +6,8 @@ the class too. AALpy learns machines with one direction; here the two are told a
 by counterexamples.
 """
 
+# Used by: learn.py. Changed freely.
+
 import random
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass

@@ -6,6 +6,8 @@ that no run passes are removed. So every path of w edges is w columns of some ru
 path: a list of all such paths holds each window of w columns that occurs, and no other (`sights.py`).
 """
 
+# Used by: data/machines, data/proofs, data/tasks. Changed freely.
+
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum

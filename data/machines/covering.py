@@ -1,5 +1,7 @@
 """Coverings: every neighbourhood of a decoder's tokens, or every case of an encoder's labels, for a check."""
 
+# Used by: data, data/proofs, data/proofs/windows, data/tasks, hub_cards/training. Changed freely.
+
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace

@@ -4,6 +4,8 @@ Paths grow edge by edge. Two paths are one if they end at one vertex and look th
 list is finite: at most states x alphabet**columns.
 """
 
+# Used by: covering.py, windows.py, data/tasks. Changed freely.
+
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple

@@ -3,6 +3,8 @@
 A machine that writes its states writes one symbol more for each column, and any step has a window then.
 """
 
+# Used by: data/learning, data/tasks. Changed freely.
+
 from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple

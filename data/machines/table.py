@@ -1,5 +1,7 @@
 """A machine's step and its table: one from the other, and which entry of a table a column is."""
 
+# Used by: windows.py, data/learning, data/tasks. Changed freely.
+
 from collections.abc import Callable, Hashable, Sequence
 from itertools import product
 from math import prod

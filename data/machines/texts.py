@@ -1,5 +1,8 @@
 """The runs of a task as texts of one length: which token of which word stands at which place."""
 
+# Used by: data/proofs/lengths, data/tasks. Bound by: verdicts of single lengths, by `BOUND` in
+# data/proofs/lengths/up_to_length.py.
+
 from typing import NamedTuple
 
 import numpy as np

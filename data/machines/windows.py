@@ -3,6 +3,8 @@
 A window suffices if no neighbourhood needs two different next tokens (`sights.Conflict`).
 """
 
+# Used by: data/learning, data/tasks. Changed freely.
+
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product

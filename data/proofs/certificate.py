@@ -3,6 +3,8 @@
 The files in `words` say what makes the step from the check of finitely many neighbourhoods to problems of every length.
 """
 
+# Used by: hub_cards/checkpoints, hub_cards/research/gpu, hub_cards/training. Changed freely.
+
 import hashlib
 import json
 import math

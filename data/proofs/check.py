@@ -5,6 +5,8 @@ a task has finitely many neighbourhoods (`Task.covering`). Of an encoder that se
 a token from what it sees, a case: tokens, and labels of the pass before.
 """
 
+# Used by: certificate.py, data/proofs/lengths, eval.py, hub_cards/checkpoints, hub_cards/training, train.py. Changed freely.
+
 import math
 from collections.abc import Iterator
 from copy import deepcopy

@@ -1,5 +1,7 @@
 """What a certificate asks of the models of each family: whether one is possible, by which window, and up to which sizes."""
 
+# Used by: certificate.py, check.py, hub_cards/training. Changed freely.
+
 from abc import ABC, abstractmethod
 from typing import ClassVar
 

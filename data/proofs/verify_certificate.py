@@ -26,6 +26,8 @@ Settings that no recipe of a certified model has are not known here and refused 
 predictions and failures of the certificate are the package's own account.
 """
 
+# Used by: hub_cards/research, hub_cards/research/theories. Bound by: its own SHA-256 in hub_cards/PROOF.md: run .ci/code.
+
 import os
 import sys
 
@@ -101,8 +103,8 @@ LOADED = (
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "816ee5e0c65e0fa82306fe4e962bcb01fec3afb9afa658127fcaeeb076b16526",
-    "pairwise_bert": "18d0bad4e228165c3e2b27b3768e1e70ec4697133b0a381c21c076414f1d6ab9",
+    "coupled_gpt": "bf57dc6b36e5c22afa2372e065af7901136e9656816d61e3e8ea330ea591e5ce",
+    "pairwise_bert": "153aa3ddc67ea616acc49f84bd2674f22a0ab902522bb9194278df22326ad307",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it, or that these import. Where a program is

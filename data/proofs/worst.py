@@ -5,6 +5,8 @@ is least, and changes them: a column is taken from another problem, or repeated 
 What it reports the model was asked: a decoder by greedy decoding, an encoder by its own passes.
 """
 
+# Used by: hub_cards/checkpoints, hub_cards/evaluation, hub_cards/training. Changed freely.
+
 import math
 import time
 from abc import ABC, abstractmethod

@@ -1,6 +1,8 @@
 """Addition: of two numbers, `$653+049=2070$`, with index hints, `$Ā0ā6Ă5ă3+Ā0ā0Ă4ă9=ă2Ă0ā7Ā0$`, or of several numbers,
 `$0653+0049+0871=3751$` (paper 1, Secs. 2 and 4, App. B; index hints: Zhou et al., 2024)."""
 
+# Used by: whoever runs or imports it. Changed freely.
+
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from itertools import combinations_with_replacement, product

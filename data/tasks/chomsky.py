@@ -4,6 +4,8 @@ Work is shown: a response has one symbol for each column, and the answer of the 
 from it as each task says. Further tasks of the paper are `parity`, `reverse` and sums in base 2 (`base_addition`).
 """
 
+# Used by: whoever runs or imports it. Changed freely.
+
 import re
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace

@@ -16,6 +16,9 @@
 `machines/sights.py` what a certificate must cover.
 """
 
+# Used by: data/tasks, data/learning, hub_cards/checkpoints, hub_cards/evaluation, hub_cards/page, hub_cards/publishing,
+# hub_cards/research/theories, hub_cards/training, train.py. Changed freely.
+
 import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace

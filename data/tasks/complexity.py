@@ -5,6 +5,9 @@ carries if the column below does; high (10 or more), which carries on its own. O
 nine and 45 high.
 """
 
+# Used by: addition.py, encoder_addition.py, encoder_multiplication.py, multiplication.py, hub_cards/research/theories.
+# Changed freely.
+
 from collections.abc import Callable
 from functools import lru_cache
 

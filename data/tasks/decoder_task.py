@@ -1,5 +1,8 @@
 """Tasks of the decoder: a query, then a response that is written token by token, with a coupling rule that reads both."""
 
+# Used by: data/tasks, data/proofs, data/proofs/lengths, hub_cards/publishing, hub_cards/research/theories,
+# hub_cards/training. Changed freely.
+
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,5 +1,7 @@
 """Division by a number of one digit: `$8764/7=1310>1252$`, remainders and then the quotient."""
 
+# Used by: whoever runs or imports it. Changed freely.
+
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar

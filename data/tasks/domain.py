@@ -3,6 +3,8 @@
 Random texts over an alphabet hardly ever fit one, so a rule is tested by texts that do, and by near misses.
 """
 
+# Used by: column_task.py. Changed freely.
+
 import random
 import re
 from functools import lru_cache

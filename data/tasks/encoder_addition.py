@@ -1,5 +1,7 @@
 """Addition in the encoder's format (paper 2, Eq. 3.1)."""
 
+# Used by: composite.py. Changed freely.
+
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 

@@ -1,5 +1,8 @@
 """Tasks of the encoder: the answer is read at tokens of the problem itself (paper 2, Sec. 3)."""
 
+# Used by: encoder_addition.py, encoder_multiplication.py, encoder_multiplication_grid.py, settling_columns.py, data/proofs,
+# hub_cards/publishing. Changed freely.
+
 import re
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace

@@ -1,5 +1,7 @@
 """Minesweeper generator: `$M__>__M=M2112M$` (paper 1, Sec. 6.2)."""
 
+# Used by: whoever runs or imports it. Changed freely.
+
 import re
 from dataclasses import dataclass, field, replace
 from itertools import product

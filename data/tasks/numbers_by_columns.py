@@ -3,6 +3,8 @@
 Each task is a step on columns. Ids, window, neighbourhoods and certificate are derived (`column_task.py`).
 """
 
+# Used by: whoever runs or imports it. Changed freely.
+
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 

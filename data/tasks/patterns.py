@@ -3,6 +3,8 @@
 They are read by the module of Python that compiles them, which has no public name.
 """
 
+# Used by: domain.py, data/learning/questions, hub_cards/research/theories. Changed freely.
+
 import random
 import re
 from collections.abc import Iterator, Sequence

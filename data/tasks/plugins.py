@@ -5,6 +5,8 @@ plugins of a run by name and hash, and copies lie beside its checkpoints. Rules 
 own code, see `modeling/configuration_coupled_gpt.py`.
 """
 
+# Used by: data, eval.py, hub_cards, hub_cards/checkpoints, hub_cards/publishing, hub_cards/training. Changed freely.
+
 import argparse
 import ast
 import hashlib

@@ -1,5 +1,7 @@
 """Questions as a person asks them, numbers with a sign between them, and how an answer is read from a response."""
 
+# Used by: data/tasks, hub_cards/evaluation. Changed freely.
+
 import json
 import re
 from dataclasses import dataclass, replace

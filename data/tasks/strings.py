@@ -1,5 +1,7 @@
 """Strings: copied (`$1809=1809$`), reversed (`$5962=2695$`), or read for their parity (`$1011=1101$`) (paper 1, App. C)."""
 
+# Used by: whoever runs or imports it. Changed freely.
+
 import re
 from abc import abstractmethod
 from dataclasses import dataclass, field

@@ -4,6 +4,10 @@ A task knows what each token means. Its fields are its format. `Task.family` is 
 `decoder_task.py` and `encoder_task.py` hold the base of each family's tasks.
 """
 
+# Used by: composite.py, decoder_task.py, encoder_task.py, registry.py, data, data/learning, data/proofs,
+# data/proofs/lengths, eval.py, hub_cards, hub_cards/checkpoints, hub_cards/evaluation, hub_cards/publishing,
+# hub_cards/research, hub_cards/research/theories, hub_cards/training. Changed freely.
+
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields

@@ -5,6 +5,8 @@ writes there, as one symbol. The second one reads this symbol and writes what th
 the state in itself, so it needs nothing but the next column; a token of the second pass sees all in one symbol.
 """
 
+# Used by: registry.py, data/learning, hub_cards/training. Changed freely.
+
 from dataclasses import fields
 from functools import lru_cache
 from string import ascii_lowercase, ascii_uppercase

@@ -4,6 +4,8 @@ Three acts, three words. `certify_checkpoint` proves and writes. `fitting_certif
 nothing is proved anew. `read_certificate` reads it and proves it anew.
 """
 
+# Used by: load.py, solver.py, eval.py, hub_cards/publishing, hub_cards/research, train.py. Changed freely.
+
 import json
 import reprlib
 import subprocess

@@ -1,5 +1,7 @@
 """The two kinds of certificate as files have them, those of earlier versions too."""
 
+# Used by: certificate_file.py, length_certificate.py, hub_cards/research. Changed freely.
+
 from dataclasses import fields
 from pathlib import Path
 from types import UnionType

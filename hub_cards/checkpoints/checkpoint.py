@@ -3,6 +3,9 @@
 `certificate_file.py` writes and reads the certificate in it.
 """
 
+# Used by: hub_cards/checkpoints, eval.py, hub_cards/evaluation, hub_cards/page, hub_cards/publishing, hub_cards/research,
+# hub_cards/research/gpu, hub_cards/research/theories, hub_cards/training, train.py. Changed freely.
+
 import copy
 import hashlib
 import tempfile

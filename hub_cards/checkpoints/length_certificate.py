@@ -1,5 +1,7 @@
 """The certificate of a model whose tokens see all tokens before them: what is proved, length by length."""
 
+# Used by: certificate_file.py, eval.py, hub_cards/research. Changed freely.
+
 import copy
 import json
 import multiprocessing

@@ -6,6 +6,9 @@ The zoo has the checkpoints that come with this package, in folders `hub_cards/z
 They hold what a finished run leaves, but for the code that travels with checkpoints: here the package is the code.
 """
 
+# Used by: language_model.py, solver.py, eval.py, hub_cards, hub_cards/evaluation, hub_cards/page, hub_cards/publishing,
+# hub_cards/research, hub_cards/research/gpu, hub_cards/research/theories, hub_cards/training, train.py. Changed freely.
+
 import json
 import shutil
 import sys

@@ -4,6 +4,8 @@ The search is that of `worst.py`. A problem is called wrong only if the lenient 
 in what the model wrote by greedy decoding.
 """
 
+# Used by: measure.py, eval.py, hub_cards. Changed freely.
+
 import time
 from collections.abc import Iterable, Iterator
 from itertools import chain

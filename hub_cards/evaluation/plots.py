@@ -6,6 +6,9 @@ and uses the colours of Okabe and Ito (2008), which colour-blind readers tell ap
 Matplotlib is imported by what draws: most commands draw nothing.
 """
 
+# Used by: measure.py, hub_cards/research, hub_cards/research/structured, hub_cards/research/theories, train.py. Changed
+# freely.
+
 from __future__ import annotations
 
 import io

@@ -13,6 +13,8 @@ Both leave out what stands before the last `</think>`, and from a `<think>` on t
 This file imports the standard library alone: the task files of lm-evaluation-harness take a copy of it along.
 """
 
+# Used by: other_models.py, hub_cards. Changed freely.
+
 import re
 
 NUMBER = r"(?<![0-9A-Za-z.])-?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?(?![0-9A-Za-z])"

@@ -6,6 +6,8 @@ examples:
   python -m longhand.hub_cards.page --output longhand.html           writes the file and opens nothing
 """
 
+# Used by: whoever runs or imports it. Changed freely.
+
 import tempfile
 import webbrowser
 from dataclasses import dataclass

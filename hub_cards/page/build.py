@@ -1,5 +1,7 @@
 """One HTML file of the page's scripts and of checkpoints: it opens by a double click, and asks nothing of any server."""
 
+# Used by: __main__.py, hub_cards/publishing. Changed freely.
+
 import html
 import inspect
 import json

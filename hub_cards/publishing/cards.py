@@ -3,6 +3,8 @@
 Every number is read from the files of the checkpoint's folder.
 """
 
+# Used by: commits.py, dataset.py, publications.py, hub_cards, hub_cards/research, train.py. Changed freely.
+
 import html
 import re
 from collections.abc import Iterator

@@ -5,6 +5,8 @@ named after all arguments, so shards of other arguments never meet there. The br
 file is there.
 """
 
+# Used by: hub_cards, hub_cards/research. Changed freely.
+
 import hashlib
 import json
 import re

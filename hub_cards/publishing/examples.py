@@ -1,5 +1,7 @@
 """Drawings of an example problem, and questions, on the cards of each family of models."""
 
+# Used by: cards.py, dataset.py, publications.py, hub_cards/research. Changed freely.
+
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path

@@ -3,6 +3,8 @@
 A `Publication` describes the files of one repository. `publish` makes the files and commits them.
 """
 
+# Used by: dataset.py, hub_cards, train.py. Changed freely.
+
 import json
 import re
 import shlex

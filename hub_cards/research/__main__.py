@@ -3,6 +3,8 @@
 NAME --help says what a study does and which options it takes. A file, my-study.yaml, is a study of one's own.
 """
 
+# Used by: whoever runs or imports it. Changed freely.
+
 import argparse
 import sys
 from importlib import import_module

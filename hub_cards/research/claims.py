@@ -27,6 +27,8 @@ of the study `paper-scale`. A variant may differ in its sizes and budget, in the
 `settings.yaml` says which are which.
 """
 
+# Used by: pages.py. Changed freely.
+
 import textwrap
 from collections import Counter
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """The gallery: every task, its tokens, what a model sees of them, its dataset, and how far its recipes reach."""
 
+# Used by: pages.py, ship.py. Changed freely.
+
 import math
 from collections.abc import Sequence
 from itertools import product

@@ -1,5 +1,8 @@
 """What a study with code of its own found: printed, and written where its `--output` says."""
 
+# Used by: __main__.py, tables.py, hub_cards/research/gpu, hub_cards/research/structured, hub_cards/research/theories.
+# Changed freely.
+
 import argparse
 from functools import cache
 from hashlib import sha256

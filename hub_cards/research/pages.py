@@ -4,6 +4,8 @@ python -m longhand.hub_cards.research.pages           write the pages and the pi
 python -m longhand.hub_cards.research.pages --check   write nothing; exit with 1 if a page is out of date
 """
 
+# Used by: whoever runs or imports it. Changed freely.
+
 import argparse
 import re
 import sys

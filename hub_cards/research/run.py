@@ -11,6 +11,8 @@ table.md and accuracy.png. A study of this package, NAME, goes there too if --ou
 those of the pages: they go to hub_cards/results/studies/NAME, and `python -m longhand.hub_cards.research.pages` shows them.
 """
 
+# Used by: hub_cards/research/gpu. Changed freely.
+
 import argparse
 import json
 import os

@@ -14,6 +14,8 @@ examples:
   python -m longhand.hub_cards.research.ship --check addition copy
 """
 
+# Used by: whoever runs or imports it. Changed freely.
+
 import argparse
 import json
 import shutil

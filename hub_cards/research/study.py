@@ -17,6 +17,9 @@ A file `hub_cards/research/studies/NAME.yaml`, or a file of one's own anywhere, 
 `recipe` and `variants` are needed. Files that `recipe` and `plugin` name are looked for beside the study's file first.
 """
 
+# Used by: hub_cards/research, hub_cards/research/gpu, hub_cards/research/papers, hub_cards/research/theories. Changed
+# freely.
+
 import hashlib
 import json
 import re

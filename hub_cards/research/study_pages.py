@@ -4,6 +4,8 @@ A method's reach counts only if the method fits the sizes that it was trained on
 generalization: such a method is shown in italics, or in grey, and has no reach.
 """
 
+# Used by: claims.py, gallery.py, pages.py, run.py, hub_cards/research/papers, hub_cards/research/theories. Changed freely.
+
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Rows of results files as frames, and tables of the pages, in Markdown."""
 
+# Used by: hub_cards/research, hub_cards/research/gpu, hub_cards/research/papers. Changed freely.
+
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

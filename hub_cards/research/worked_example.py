@@ -6,6 +6,8 @@ A row is a token of the response, or `=`. All is found by the verifier: the list
 leads and bounds from its own network.
 """
 
+# Used by: whoever runs or imports it. Changed freely.
+
 from pathlib import Path
 
 import numpy as np

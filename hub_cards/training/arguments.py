@@ -1,5 +1,8 @@
 """A recipe and a command line become one checked `Run`; `fields.py` says which arguments there are."""
 
+# Used by: run_folder.py, search_report.py, trainer.py, worst_practice.py, hub_cards, hub_cards/research,
+# hub_cards/research/gpu, hub_cards/research/structured, train.py. Changed freely.
+
 import argparse
 import json
 import os

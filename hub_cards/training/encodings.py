@@ -1,5 +1,7 @@
 """Arguments of a decoder's run that go with a position encoding: what does not fit, and what fits in its place."""
 
+# Used by: arguments.py. Changed freely.
+
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,6 +4,8 @@ An argument is one field of a dataclass: its type, default, meaning and bounds g
 checks. `arguments.py` reads them.
 """
 
+# Used by: arguments.py, trainer.py, hub_cards/publishing, hub_cards/research, train.py. Changed freely.
+
 import argparse
 import inspect
 import json

@@ -3,6 +3,8 @@
 A function is code of the user's own, as a plugin is. A checkpoint holds the table of the machine that was found.
 """
 
+# Used by: arguments.py. Changed freely.
+
 import inspect
 import linecache
 import math

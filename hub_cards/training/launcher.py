@@ -3,6 +3,8 @@
 Trainer would take it without a word. Here it becomes arguments of the run, which recipe.yaml records, or is refused.
 """
 
+# Used by: arguments.py, fields.py, train.py. Changed freely.
+
 from collections.abc import Collection, Mapping
 from pathlib import Path
 

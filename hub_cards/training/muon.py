@@ -1,5 +1,7 @@
 """Muon beside another optimizer, as one optimizer."""
 
+# Used by: trainer.py. Changed freely.
+
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,8 @@
 """The folder of a run: empty or the same run before; then checkpoints, from which it is resumed; afterwards its results."""
 
+# Used by: trainer.py, hub_cards/publishing, hub_cards/research, hub_cards/research/gpu, hub_cards/research/structured,
+# train.py. Changed freely.
+
 import json
 import os
 import shutil

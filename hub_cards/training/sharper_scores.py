@@ -6,6 +6,8 @@ low scores keep a small weight each, which adds up in a longer text. So the scor
 while training goes on.
 """
 
+# Used by: trainer.py. Changed freely.
+
 import torch
 from transformers import PreTrainedModel, TrainerCallback
 

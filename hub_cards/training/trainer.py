@@ -1,5 +1,7 @@
 """The Trainer of a run: its model, its batches, and what it does at every validation."""
 
+# Used by: search_report.py, hub_cards/research/gpu, train.py. Changed freely.
+
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """Practice of the worst problems of the trained sizes, which are searched at every validation."""
 
+# Used by: trainer.py. Changed freely.
+
 import numpy as np
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, TrainerCallback, TrainerState

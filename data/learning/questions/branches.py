@@ -5,6 +5,8 @@ question by which the code goes a new way is kept, and further questions are mad
 other each is met by itself.
 """
 
+# Used by: operands.py, probes.py, data/learning. Changed freely.
+
 import dis
 import linecache
 import sys

@@ -3,6 +3,8 @@
 The function is the user's own. It runs in the user's process, as a plugin does.
 """
 
+# Used by: meetings.py, mutants.py, operands.py, readings.py, data/learning, hub_cards/research/theories. Changed freely.
+
 import reprlib
 import signal
 import sys

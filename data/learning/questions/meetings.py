@@ -4,6 +4,8 @@ A function is asked with numbers and texts that note what they are compared with
 such as `a % 97` or `str(a)[2:]`, notes it too; what is made of them otherwise, such as `int(text)`, does not.
 """
 
+# Used by: operands.py. Changed freely.
+
 import math
 import random
 import time

@@ -5,6 +5,8 @@ Then the changed function answers as the function does, and what the constant is
 errors are no such constants.
 """
 
+# Used by: data/learning. Changed freely.
+
 import copy
 import dis
 import math

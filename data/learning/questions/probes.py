@@ -1,5 +1,7 @@
 """Questions that a function may turn on and random words never show: differences of operands, ways that its code goes."""
 
+# Used by: operands.py. Changed freely.
+
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -4,6 +4,8 @@ A function is *sequential* in a reading if what is written in a column depends o
 finitely many states. Words stand in the order of reading here.
 """
 
+# Used by: operands.py, data/learning. Changed freely.
+
 from longhand.data.learning.questions.functions import AskedFunction, shown
 from longhand.data.learning.questions.words import Word
 from longhand.modeling.transducer import MOST_SYMBOLS, RESERVED

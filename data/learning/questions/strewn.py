@@ -4,6 +4,8 @@ A constant is a text over the alphabet, a number of repeats, columns or places, 
 are also combined as code does it: `a * P == Q` turns on the quotient of two constants.
 """
 
+# Used by: operands.py, probes.py. Changed freely.
+
 import math
 import random
 import re

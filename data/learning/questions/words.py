@@ -4,6 +4,8 @@ A *letter* is one column: one symbol of each operand. Letters are numbered as th
 most significant. A *word* is a tuple of letters, the top column first.
 """
 
+# Used by: data/learning/questions, data/learning. Changed freely.
+
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence

@@ -10,6 +10,9 @@ parts, each proved in a lemma of hub_cards/PROOF.md, "Attention to all tokens":
 - `rounding`: at most what rounding adds.
 """
 
+# Used by: far_boxes.py, up_to_length.py. Bound by: verdicts of single lengths, by `BOUND` in
+# data/proofs/lengths/up_to_length.py.
+
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields

@@ -6,6 +6,8 @@ second order is one quadratic form for all hidden units and norms, in which they
 bounded unit by unit. A box that is not closed is halved. hub_cards/PROOF.md, "A second look, in boxes", has the lemmas.
 """
 
+# Used by: up_to_length.py. Bound by: verdicts of single lengths, by `BOUND` in data/proofs/lengths/up_to_length.py.
+
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

@@ -9,6 +9,9 @@ symbols that a legal problem has. Where these, and the bound of what is not line
 case again. hub_cards/PROOF.md has the theorem.
 """
 
+# Used by: eval.py, hub_cards/checkpoints, hub_cards/evaluation, hub_cards/research/gpu. Bound by: verdicts of single
+# lengths, by `BOUND` in data/proofs/lengths/up_to_length.py.
+
 import math
 import time
 from collections.abc import Iterator

@@ -3,6 +3,8 @@
 The networks are a decoder under a window, and one pass of an encoder that settles.
 """
 
+# Used by: data/proofs. Changed freely.
+
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, cast
 

@@ -7,6 +7,9 @@ values of derivative times defect, and at most the sum of the absolute products.
 a lemma of its name, and says what is assumed of the processor.
 """
 
+# Used by: networks.py, data/proofs, data/proofs/lengths. Bound by: verdicts of single lengths, by `BOUND` in
+# data/proofs/lengths/up_to_length.py.
+
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -9,6 +9,8 @@ an hour on a CPU core:
 python -m longhand.hub_cards.research arithmetic --stride 64
 """
 
+# Used by: whoever runs or imports it. Changed freely.
+
 import argparse
 import math
 from collections.abc import Callable, Iterator

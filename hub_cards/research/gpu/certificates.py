@@ -1,5 +1,7 @@
 """What is certified and proved on the device, beside the same on the CPU."""
 
+# Used by: whoever runs or imports it. Changed freely.
+
 import json
 import subprocess
 import sys

@@ -4,6 +4,8 @@
 `cuda_waits` asks CUDA itself.
 """
 
+# Used by: memory.py, speed.py. Changed freely.
+
 import traceback
 import warnings
 import weakref

@@ -5,6 +5,8 @@ Every minute, and when time is over, what a run has reached gets a row, and is p
 OUTPUT, or from these files alone. So the script may be killed at any time.
 """
 
+# Used by: hub_cards/research/structured. Changed freely.
+
 import io
 import json
 import os

@@ -3,6 +3,8 @@
 The processes exchange gradients by gloo: NCCL refuses two processes on one GPU.
 """
 
+# Used by: whoever runs or imports it. Changed freely.
+
 import os
 import signal
 import socket

@@ -1,5 +1,7 @@
 """The results file of one script, into which several processes write, and the time that is left."""
 
+# Used by: hub_cards/research/gpu, hub_cards/research/structured. Changed freely.
+
 import json
 import math
 import time

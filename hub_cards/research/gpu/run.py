@@ -18,6 +18,8 @@ turns. All goes to OUTPUT/gpu.jsonl, a row for each measurement; what has a row 
 the same command goes on. hub_cards/RESULTS.md shows a file that is copied to hub_cards/results/gpu.jsonl.
 """
 
+# Used by: hub_cards/research. Changed freely.
+
 import argparse
 import os
 import signal

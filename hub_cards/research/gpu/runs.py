@@ -1,5 +1,7 @@
 """Short runs of train.py on the device, from data to card, in each way to train; and pictures of attention."""
 
+# Used by: whoever runs or imports it. Changed freely.
+
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory

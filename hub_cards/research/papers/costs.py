@@ -1,5 +1,7 @@
 """What runs of the papers' sizes cost: on one core as one such run took, and on a GPU at the speed that was measured."""
 
+# Used by: hub_cards/research. Changed freely.
+
 from functools import cache
 from pathlib import Path
 

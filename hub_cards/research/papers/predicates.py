@@ -25,6 +25,8 @@ runs are certified; `refuted(VARIANT)`, how many are known to be wrong at a trai
 up to which length all sums of the shipped learned table are proved.
 """
 
+# Used by: hub_cards/research. Changed freely.
+
 import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

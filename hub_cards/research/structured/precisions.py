@@ -4,6 +4,8 @@ A part of the script for a GPU (`research gpu --parts structure`). A small model
 narrowest that flex attention takes on CUDA, and a random table of relations.
 """
 
+# Used by: whoever runs or imports it. Changed freely.
+
 import time
 from functools import partial
 from typing import Any

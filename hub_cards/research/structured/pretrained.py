@@ -17,6 +17,8 @@ Complete runs are not repeated. Rows are written to pretrained.jsonl, or to `--o
 task, condition and seed, and drawn in a picture beside it.
 """
 
+# Used by: sentences.py, sentences_on_gpu.py. Changed freely.
+
 import argparse
 import json
 import os

@@ -1,5 +1,7 @@
 """Questions for the study `sentences`: what is asked for follows from a and b, and c is another number."""
 
+# Used by: sentences.py. Changed freely.
+
 import random
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -22,6 +22,8 @@ SmolLM2-135M, or a folder as transformers writes it, in place of the package. Ro
 `--output`, in place of those of the same run.
 """
 
+# Used by: sentences_on_gpu.py. Changed freely.
+
 import argparse
 import json
 import random

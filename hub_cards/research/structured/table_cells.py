@@ -14,6 +14,8 @@ python -m longhand.hub_cards.research table_cells                               
 Rows are written to table_cells.jsonl, or `--output`.
 """
 
+# Used by: whoever runs or imports it. Changed freely.
+
 import argparse
 import time
 from collections.abc import Sequence

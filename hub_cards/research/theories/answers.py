@@ -6,6 +6,8 @@ which it works count, so that other programs change little.
 python -m longhand.hub_cards.research answers
 """
 
+# Used by: hub_cards/research. Changed freely.
+
 import argparse
 import time
 from collections.abc import Iterator

@@ -6,6 +6,8 @@ The study `rules` compares their machines with other implementations. Signs that
 have another sign in their place.
 """
 
+# Used by: rules.py. Changed freely.
+
 import re
 
 

@@ -8,6 +8,8 @@ The lengths are those of cascades of carries and of dependencies. A column of a 
 its two digits: low (8 or less) never carries; nine carries if the column below does; high (10 or more) carries on its own.
 """
 
+# Used by: whoever runs or imports it. Changed freely.
+
 import itertools
 from collections.abc import Iterator
 from pathlib import Path

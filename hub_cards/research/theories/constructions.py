@@ -28,6 +28,8 @@ Queries are multiplied by M, and keys hold small integers only. So the scores of
 number in floating point too, in any precision that holds M.
 """
 
+# Used by: whoever runs or imports it. Changed freely.
+
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -10,6 +10,8 @@ The signs that longhand reserves are other ones here: `s`, `r` and `l` are the m
 expressions.
 """
 
+# Used by: whoever runs or imports it. Changed freely.
+
 import argparse
 import re
 from collections.abc import Callable, Iterator

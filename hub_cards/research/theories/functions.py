@@ -3,6 +3,8 @@
 python -m longhand.hub_cards.research functions
 """
 
+# Used by: whoever runs or imports it. Changed freely.
+
 import argparse
 import random
 import time

@@ -8,6 +8,8 @@ Bytes are those of all tensors that the forward pass keeps for the backward pass
 python -m longhand.hub_cards.research hint_costs
 """
 
+# Used by: whoever runs or imports it. Changed freely.
+
 import time
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,6 +3,8 @@
 python -m longhand.hub_cards.research nope_ceiling
 """
 
+# Used by: whoever runs or imports it. Changed freely.
+
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -17,6 +17,8 @@ over x, which makes gradient descent on them the paper's population regime. Posi
 and in the rows of results.
 """
 
+# Used by: whoever runs or imports it. Changed freely.
+
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -7,6 +7,8 @@ random texts and near misses. Its row is written before the next rule begins: th
 lack one.
 """
 
+# Used by: flare.py. Changed freely.
+
 import argparse
 import os
 import random

@@ -5,6 +5,8 @@ For each table of the study `proved-lengths`, the shortest length of two digits 
 python -m longhand.hub_cards.research wrong_tokens
 """
 
+# Used by: whoever runs or imports it. Changed freely.
+
 import argparse
 from collections.abc import Iterator
 from operator import itemgetter
