@@ -1,6 +1,7 @@
 """The files of a checkpoint that a certificate covers, and what they may say.
 
-The verifier has lists and checks of its own, so that it can be a witness; `tests/proofs/test_covered_files.py` compares both.
+The verifier has lists and checks of its own, so that it can be a witness; `tests/proofs/test_covered_files.py` compares
+both.
 """
 
 # Used by: certificate_file.py, load.py. Changed freely.

@@ -1,6 +1,8 @@
 """Every command of README.md and of the guide, in the order of the pages, in a copy of the clone, with a Hub on loopback.
 
-Minutes, so thorough: python -m pytest -n 0 -m thorough -s tests/repository/test_readme_commands.py shows the seconds of each.
+Minutes, so thorough. This shows the seconds of each:
+
+    python -m pytest -n 0 -m thorough -s tests/repository/test_readme_commands.py
 """
 
 import os

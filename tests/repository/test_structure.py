@@ -10,6 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from heads import told, users, with_paragraph
 from package_files import FILES, ROOT, lines_of_code, tree
 
 GROUND = tuple(f"hub_cards/{name}" for name in ("commands", "options", "recipes", "metrics", "result_rows"))
@@ -206,3 +207,21 @@ def test_a_constant_is_written_in_one_file():
                 files.setdefault((node.targets[0].id, ast.unparse(node.value)), []).append(file)
     twice = {name: sorted(own) for (name, _), own in files.items() if len(own) > 1 and name not in SAID_TWICE}
     assert not twice, f"import these constants from one of their files: {twice}"
+
+
+def test_the_head_of_each_file_says_who_uses_it_and_what_binds_it():
+    known = users()
+    stale = [file for file in told() if with_paragraph(file, known[file]) != (ROOT / file).read_text(encoding="utf-8")]
+    assert not stale, f"run python tests/heads.py, which writes the heads of {', '.join(stale)}"
+
+
+def test_a_class_has_its_name_alone():
+    """The verifier excepted, which imports nothing of the package: a second witness has the same subjects."""
+    places: dict[str, list[str]] = {}
+    for file in FILES:
+        if file != "data/proofs/verify_certificate.py":
+            for node in tree(file).body:
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name, []).append(file)
+    twice = {name: files for name, files in places.items() if len(files) > 1}
+    assert not twice, twice
