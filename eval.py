@@ -81,7 +81,7 @@ _measuring = partial(option, purpose="measuring accuracy", excludes=("certify", 
 
 
 @dataclass(frozen=True)
-class Options:
+class EvaluationOptions:
     """The command line, parsed once. Help says what the options mean."""
 
     checkpoints: list[str] = option(
@@ -225,14 +225,14 @@ class ListZoo(argparse.Action):
         parser.exit()
 
 
-def parse_arguments(arguments: list[str] | None) -> Options:
+def parse_arguments(arguments: list[str] | None) -> EvaluationOptions:
     """Read the command line; None reads that of the process.
 
     Raises:
         ValueError: as `options.parse`.
     """
     parser = parser_of(
-        Options,
+        EvaluationOptions,
         prog=command_of("eval"),
         description=__doc__.splitlines()[0],
         epilog=with_commands(EXAMPLES),
@@ -240,7 +240,7 @@ def parse_arguments(arguments: list[str] | None) -> Options:
     )
     described = "list the certified checkpoints that come with the package"
     parser.add_argument("--list", action=ListZoo, nargs=0, default=argparse.SUPPRESS, help=described)
-    return parse(parser, Options, join_question(sys.argv[1:] if arguments is None else arguments))
+    return parse(parser, EvaluationOptions, join_question(sys.argv[1:] if arguments is None else arguments))
 
 
 def join_question(words: Sequence[str]) -> list[str]:
@@ -253,7 +253,7 @@ def join_question(words: Sequence[str]) -> list[str]:
     return joined
 
 
-def check_options(options: Options) -> None:
+def check_options(options: EvaluationOptions) -> None:
     """Raise ValueError for options that are not legal for these models, before anything is loaded."""
     if len(options.sizes) > MOST_NUMBERS:
         raise ValueError(f"--lengths x --lengths_b must be {MOST_NUMBERS:,} pairs at most, got {len(options.sizes):,}")
@@ -267,7 +267,7 @@ def check_options(options: Options) -> None:
         raise ValueError(f"--output_dir {folder} holds a checkpoint with results of its own: choose another folder")
 
 
-def output_folder(options: Options) -> Path:
+def output_folder(options: EvaluationOptions) -> Path:
     """Return the folder of an evaluation, where there is no other one yet; see `free_folder`."""
     if options.output_dir:
         return options.output_dir
@@ -276,7 +276,7 @@ def output_folder(options: Options) -> Path:
     return Path("outputs", "evaluation", "+".join(shown))
 
 
-def free_folder(options: Options, checkpoints: Sequence[Checkpoint]) -> Path:
+def free_folder(options: EvaluationOptions, checkpoints: Sequence[Checkpoint]) -> Path:
     """Return where results go: the first folder in which there are none of another evaluation.
 
     The folders are the one that is asked for, or else NAME, NAME-2 ... The same evaluation again replaces its results.
@@ -299,7 +299,7 @@ def certificate_place(checkpoint: Checkpoint, folder: Path, is_single: bool) -> 
     return folder / (CERTIFICATE_FILE if is_single else f"certificate-{file_name(checkpoint.name)}.json")
 
 
-def is_of_other(folder: Path, options: Options, checkpoints: Sequence[Checkpoint]) -> bool:
+def is_of_other(folder: Path, options: EvaluationOptions, checkpoints: Sequence[Checkpoint]) -> bool:
     """Whether a folder has results of other models, sizes or options; a file that cannot be read is of another one."""
     file = folder / options.results_file
     if not file.is_file():
@@ -335,7 +335,7 @@ def counted_once(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
     return list(kept.values())
 
 
-def load_checkpoints(options: Options) -> list[Checkpoint]:
+def load_checkpoints(options: EvaluationOptions) -> list[Checkpoint]:
     """Load all checkpoints, and check what is asked of them.
 
     Raises:
@@ -373,7 +373,7 @@ def load_checkpoints(options: Options) -> list[Checkpoint]:
     return checkpoints
 
 
-def search_other(source: str, options: Options) -> None:
+def search_other(source: str, options: EvaluationOptions) -> None:
     """Print the worst problem of each size that a search finds for a language model of others.
 
     Raises:
@@ -414,7 +414,7 @@ def ask(checkpoints: list[Checkpoint], questions: list[str]) -> None:
                 print(f"its certificate says: exact{machine} at every length; --certify checks that", file=sys.stderr)
 
 
-def certify(checkpoints: list[Checkpoint], options: Options, folder: Path) -> None:
+def certify(checkpoints: list[Checkpoint], options: EvaluationOptions, folder: Path) -> None:
     """Print and write what is proved. Exit with status 1 if that is not all that was asked.
 
     Raises:
@@ -427,7 +427,7 @@ def certify(checkpoints: list[Checkpoint], options: Options, folder: Path) -> No
         raise SystemExit(1)
 
 
-def certify_every_length(checkpoints: list[Checkpoint], options: Options, folder: Path) -> list[Row]:
+def certify_every_length(checkpoints: list[Checkpoint], options: EvaluationOptions, folder: Path) -> list[Row]:
     """Check all neighbourhoods of each checkpoint, print what that proves and write a certificate; return their rows.
 
     Raises:
@@ -452,7 +452,7 @@ def certify_every_length(checkpoints: list[Checkpoint], options: Options, folder
     return rows
 
 
-def certify_single_lengths(checkpoints: list[Checkpoint], options: Options, folder: Path) -> list[Row]:
+def certify_single_lengths(checkpoints: list[Checkpoint], options: EvaluationOptions, folder: Path) -> list[Row]:
     """Prove lengths of each checkpoint one by one, print and write what is proved; return a row for each checkpoint.
 
     Raises:
@@ -530,7 +530,7 @@ def stale_card(folder: Path | None) -> str:
     return f": {card} still says Certified, python -m longhand.hub_cards.push card {folder} writes it anew"
 
 
-def evaluate(checkpoints: list[Checkpoint], options: Options, folder: Path) -> None:
+def evaluate(checkpoints: list[Checkpoint], options: EvaluationOptions, folder: Path) -> None:
     """Measure accuracy, and what else is asked for.
 
     Raises:
@@ -573,7 +573,7 @@ def evaluate(checkpoints: list[Checkpoint], options: Options, folder: Path) -> N
         write_attention(tested, lengths, num_samples, seed, folder)
 
 
-def operand_lengths(checkpoints: list[Checkpoint], options: Options) -> dict[Task, list[tuple[int, ...]]]:
+def operand_lengths(checkpoints: list[Checkpoint], options: EvaluationOptions) -> dict[Task, list[tuple[int, ...]]]:
     """Return what `check_lengths` says of the sizes to evaluate, by the task, or the part of it, that is tested.
 
     Raises:
@@ -608,7 +608,7 @@ def say_earlier(file: Path) -> None:
         print(f"{file} has earlier results: they are replaced")
 
 
-def run(options: Options) -> None:
+def run(options: EvaluationOptions) -> None:
     """Load the checkpoints, then answer, certify or measure."""
     options = replace(options, checkpoints=[locate(source) for source in options.checkpoints])
     check_options(options)

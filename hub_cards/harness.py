@@ -45,7 +45,7 @@ MOST_SHOTS = 16
 
 
 @dataclass(frozen=True)
-class Options:
+class HarnessOptions:
     """The command line. Help says what the options mean."""
 
     directory: Path = option("folder to write to; tasks that are there already are replaced", positional=True)
@@ -167,7 +167,7 @@ def task_of(source: str) -> Task:
     return checkpoint.task
 
 
-def write_tasks(options: Options) -> None:
+def write_tasks(options: HarnessOptions) -> None:
     """Write all task files; sizes of which a split holds no problem are named and left out.
 
     Raises:
@@ -196,9 +196,9 @@ def write_tasks(options: Options) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command. Bad input ends with one line and exit status 2."""
-    parser = parser_of(Options, prog="python -m longhand.hub_cards.harness", description=__doc__)
+    parser = parser_of(HarnessOptions, prog="python -m longhand.hub_cards.harness", description=__doc__)
     with interruptible("run the command again"), refusing_in_one_line(OSError):
-        write_tasks(parse(parser, Options, arguments))
+        write_tasks(parse(parser, HarnessOptions, arguments))
 
 
 if __name__ == "__main__":

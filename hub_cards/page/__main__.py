@@ -22,7 +22,7 @@ from longhand.hub_cards.page.build import build_page, default_sources
 
 
 @dataclass(frozen=True)
-class Options:
+class PageOptions:
     """The command line. Help says what the options mean."""
 
     checkpoints: list[str] = option(
@@ -41,8 +41,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Console entry. Illegal input ends with one line and exit status 2."""
     logging.disable_progress_bar()
     with interruptible("no page is written"), refusing_in_one_line(OSError):
-        parser = parser_of(Options, prog="python -m longhand.hub_cards.page", description=__doc__)
-        options = parse(parser, Options, arguments)
+        parser = parser_of(PageOptions, prog="python -m longhand.hub_cards.page", description=__doc__)
+        options = parse(parser, PageOptions, arguments)
         repository = options.repository or read_citation().get("repository-code")
         page = build_page([locate(source) for source in options.checkpoints] or default_sources(), repository)
         file = options.output or Path(tempfile.mkdtemp(prefix="longhand-")) / "longhand.html"

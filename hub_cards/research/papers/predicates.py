@@ -1,6 +1,6 @@
 """Questions that claims put to measurements: expressions over rows of results, such as `reach("coupled") >= 3.12`.
 
-`ask` evaluates an expression with these names in scope. A comparison gives a `Judgement`: whether it holds, what was found,
+`ask` evaluates an expression with these names in scope. A comparison gives a `Outcome`: whether it holds, what was found,
 what was asked. `None` says that the numbers do not decide it: a difference is within the noise of the seeds, or a reach ends
 with the tested sizes. A method counts only if it fits the sizes that it was trained on, unless `fitted=False` is given.
 
@@ -13,7 +13,7 @@ with the tested sizes. A method counts only if it fits the sizes that it was tra
     within(MEASURED, LOW, HIGH)     any of these has two bounds; `>=` and `<=` give one
 
 `>` says that a reach is above another, or a match above each of others; `<=` between matches that it is above none; `<` that
-a mean is lower. These names give a `Judgement` by themselves:
+a mean is lower. These names give a `Outcome` by themselves:
 
     fits_alone(VARIANT, OTHER, ...)        a variant fits its trained sizes, and none of the others does
     best(VARIANT, OTHER, ..., at=SIZES)    a variant is the best one at most sizes
@@ -60,7 +60,7 @@ class NotFittedError(Exception):
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Outcome:
     """Whether an expression holds, None if the numbers do not decide it; what was found, and what was asked."""
 
     holds: bool | None
@@ -163,7 +163,7 @@ class Evidence:
         share = end / start if start else 0.0
         return Share(share, f"`{variant}` {start:.3f} at {first}, {end:.3f} at {last}: keeps {share:.2f}")
 
-    def fits_alone(self, variant: str, *others: str) -> Judgement:
+    def fits_alone(self, variant: str, *others: str) -> Outcome:
         """Say whether none of the other variants fits its trained sizes, although this one does.
 
         Whether a loss stays flat is not among the results, so with less than the paper's budget this is not decided.
@@ -173,23 +173,23 @@ class Evidence:
         found = ", ".join(f"`{name}` {match:.3f}" for name, match in worst.items())
         found = f"at the worst trained size: {found}; `{variant}` fits"
         holds = max(worst.values()) < FITS
-        return Judgement((self.at_scale or None) if holds else False, found, f"each below {FITS}, with the paper's budget")
+        return Outcome((self.at_scale or None) if holds else False, found, f"each below {FITS}, with the paper's budget")
 
-    def best(self, variant: str, *others: str, at: Sequence[int]) -> Judgement:
+    def best(self, variant: str, *others: str, at: Sequence[int]) -> Outcome:
         """Say whether a variant has the highest median at more than half of these sizes."""
         medians = [{name: self.median(name, size) for name in (variant, *others)} for size in at]
         first = sum(of_size[variant] == max(of_size.values()) for of_size in medians)
-        return Judgement(first > len(at) / 2, f"`{variant}` is best at {first} of {len(at)} sizes", "more than half")
+        return Outcome(first > len(at) / 2, f"`{variant}` is best at {first} of {len(at)} sizes", "more than half")
 
-    def steepest(self, variant: str, size: int) -> Judgement:
+    def steepest(self, variant: str, size: int) -> Outcome:
         """Say whether beyond the trained sizes the median of a variant falls most at this size, from that tested before."""
         medians = self.select(model=variant).groupby("length")["exact_match"].median()
         falls = -medians[medians.index >= self.of_study.trained_sizes(variant)[1]].diff().dropna()
         steep = falls.idxmax()
         found = f"`{variant}` falls by {falls[size]:.3f} at {size}; it falls most at {steep}, by {falls[steep]:.3f}"
-        return Judgement(bool(steep == size), found, f"the largest fall at {size}")
+        return Outcome(bool(steep == size), found, f"the largest fall at {size}")
 
-    def heads(self, variant: str, *kinds: str, least: float) -> Judgement:
+    def heads(self, variant: str, *kinds: str, least: float) -> Outcome:
         """Say whether in most seeds each of these kinds of tokens has a head of its own that gives it this weight."""
         found, seeds = [], []
         for name, rows in self.select(model=variant).groupby("model", sort=False):
@@ -199,7 +199,7 @@ class Evidence:
             is_distinct = len({(row["layer"], row["head"]) for row in strongest.values()}) == len(kinds)
             seeds.append(is_distinct and all(row[kind] >= least for kind, row in strongest.items()))
         asked = f"in most seeds each at least {least}, by a head of its own"
-        return Judgement(sum(seeds) > len(seeds) / 2, "; ".join(found), asked)
+        return Outcome(sum(seeds) > len(seeds) / 2, "; ".join(found), asked)
 
 
 class Measured:
@@ -210,14 +210,14 @@ class Measured:
         """What was measured of one variant."""
         raise NotImplementedError
 
-    def within(self, at_least: float, at_most: float) -> Judgement:
+    def within(self, at_least: float, at_most: float) -> Outcome:
         """Return whether it is within these bounds."""
         raise NotImplementedError
 
-    def __ge__(self, at_least: float) -> Judgement:
+    def __ge__(self, at_least: float) -> Outcome:
         return self.within(at_least, inf)
 
-    def __le__(self, at_most: Any) -> Judgement:
+    def __le__(self, at_most: Any) -> Outcome:
         return self.within(-inf, at_most)
 
     def __format__(self, form: str) -> str:
@@ -232,12 +232,12 @@ class Share(Measured):
     def __init__(self, number: float, found: str) -> None:
         self.number, self.found = number, found
 
-    def within(self, at_least: float, at_most: float) -> Judgement:
+    def within(self, at_least: float, at_most: float) -> Outcome:
         """Return whether the number is within these bounds."""
-        return Judgement(bool(at_least <= self.number <= at_most), self.found, bounds(at_least, at_most))
+        return Outcome(bool(at_least <= self.number <= at_most), self.found, bounds(at_least, at_most))
 
 
-class Reach(Measured):
+class ReachOfVariant(Measured):
     """The generalizable length of a variant.
 
     A length that is the largest tested one may be longer: it decides only that the reach is at least as long.
@@ -257,7 +257,7 @@ class Reach(Measured):
         self.described = f"`{variant}` {self.number}{end}"
         self.found = f"{whose}`{variant}` reaches {self.number}, {self.ratio:.2f} times {longest}{end}"
 
-    def within(self, at_least: float, at_most: float) -> Judgement:
+    def within(self, at_least: float, at_most: float) -> Outcome:
         """Return whether the reach is within these multiples of the longest trained size."""
         parts: list[bool | None] = []
         if isfinite(at_least):
@@ -266,13 +266,13 @@ class Reach(Measured):
             parts.append(False if self.ratio > at_most else None if self.is_at_end else True)
         if self.of_best:
             parts.append(self.number > median(self.seeds))
-        return Judgement(all_of(parts), self.found, f"{bounds(at_least, at_most)} times")
+        return Outcome(all_of(parts), self.found, f"{bounds(at_least, at_most)} times")
 
-    def __gt__(self, other: "Reach") -> Judgement:
+    def __gt__(self, other: "ReachOfVariant") -> Outcome:
         is_few = min(len(self.seeds), len(other.seeds)) < ENOUGH_SEEDS
         is_farther = self.number > other.number if is_few else is_higher(self.seeds, other.seeds)
         holds = None if other.is_at_end or (self.is_at_end and not is_farther) else is_farther
-        return Judgement(holds, f"{self.found}; {other.described}", f"`{self.variant}` farther than `{other.variant}`")
+        return Outcome(holds, f"{self.found}; {other.described}", f"`{self.variant}` farther than `{other.variant}`")
 
 
 class Match(Measured):
@@ -293,25 +293,25 @@ class Match(Measured):
         (rows,) = self.rows(size).values()
         return float(rows["exact_match"].median())
 
-    def within(self, at_least: float, at_most: float) -> Judgement:
+    def within(self, at_least: float, at_most: float) -> Outcome:
         """Return whether each exact match of the only variant is within these bounds."""
         (name,) = self.variants
         rows = {size: self.rows(size)[name]["exact_match"] for size in self.sizes}
         found = "; ".join(f"`{name}` {spread(matches)} at {size}" for size, matches in rows.items())
         holds = all(at_least <= matches.median() <= at_most for matches in rows.values())
-        return Judgement(holds, found, bounds(at_least, at_most))
+        return Outcome(holds, found, bounds(at_least, at_most))
 
-    def __gt__(self, others: "Match") -> Judgement:
+    def __gt__(self, others: "Match") -> Outcome:
         (name,) = self.variants
         return self._compare(others, is_above, f"`{name}` above {names(others.variants)}")
 
-    def __le__(self, others: Any) -> Judgement:
+    def __le__(self, others: Any) -> Outcome:
         if not isinstance(others, Match):
             return super().__le__(others)
         (name,) = self.variants
         return self._compare(others, is_not_above, f"`{name}` not above {names(others.variants)}")
 
-    def _compare(self, others: "Match", compare: Any, asked: str) -> Judgement:
+    def _compare(self, others: "Match", compare: Any, asked: str) -> Outcome:
         """Compare the only variant with each other one at each size."""
         if others.sizes != self.sizes:
             raise ValueError(f"matches at sizes {self.sizes} are compared with matches at {others.sizes}")
@@ -322,7 +322,7 @@ class Match(Measured):
             parts += [compare(rows, other, "exact_match") for other in rows_of_others.values()]
             matches = {variant: tests["exact_match"] for variant, tests in {name: rows, **rows_of_others}.items()}
             found.append(f"{', '.join(f'`{variant}` {spread(values)}' for variant, values in matches.items())} at {size}")
-        return Judgement(all_of(parts), "; ".join(found), asked)
+        return Outcome(all_of(parts), "; ".join(found), asked)
 
 
 class Mean(Measured):
@@ -338,33 +338,33 @@ class Mean(Measured):
         """The mean."""
         return float(self.values.mean())
 
-    def within(self, at_least: float, at_most: float) -> Judgement:
+    def within(self, at_least: float, at_most: float) -> Outcome:
         """Return whether the mean is within these bounds."""
         found = f"{self.name} of {describe(self.where)}: {self.number:.4g}"
         return Share(self.number, found).within(at_least, at_most)
 
-    def __lt__(self, other: "Mean") -> Judgement:
+    def __lt__(self, other: "Mean") -> Outcome:
         found = f"{self.name} of {describe(self.where)}: {self.number:.4g}, of {describe(other.where)}: {other.number:.4g}"
         # Rows of no training run have no noise.
         is_lower = self.number < other.number if self.evidence.study is None else is_above(other.rows, self.rows, self.name)
-        return Judgement(is_lower, found, "the first lower")
+        return Outcome(is_lower, found, "the first lower")
 
 
 class Every(Mean):
     """A field in each of some rows."""
 
-    def within(self, at_least: float, at_most: float) -> Judgement:
+    def within(self, at_least: float, at_most: float) -> Outcome:
         """Return whether the field of each row is within these bounds."""
         low, high, limits = self.values.min(), self.values.max(), bounds(at_least, at_most)
         kept = int(self.values.between(at_least, at_most).sum())
         span = f"{low:.4g}" if low == high else f"from {low:.4g} to {high:.4g}"
         found = f"{self.name} of {describe(self.where)}: {span}; {limits} in {kept} of {len(self.values)} rows"
-        return Judgement(kept == len(self.values), found, f"{limits} in every row")
+        return Outcome(kept == len(self.values), found, f"{limits} in every row")
 
 
 MEASURES: dict[str, Callable[..., Measured]] = {
-    "reach": Reach,
-    "best_reach": partial(Reach, of_best=True),
+    "reach": ReachOfVariant,
+    "best_reach": partial(ReachOfVariant, of_best=True),
     "match": Match,
     "mean": Mean,
     "every": Every,
@@ -375,13 +375,13 @@ ASKED = ("kept", "fits_alone", "best", "steepest", "heads", "worst", "certified"
 """What an expression may ask the evidence itself."""
 
 
-def within(measured: Measured, at_least: float, at_most: float) -> Judgement:
+def within(measured: Measured, at_least: float, at_most: float) -> Outcome:
     """Return whether something measured is within these bounds."""
     return measured.within(at_least, at_most)
 
 
 def ask(expression: str, evidence: Evidence) -> Any:
-    """Return what an expression of a claim gives: a `Judgement`, or what was measured where nothing is compared.
+    """Return what an expression of a claim gives: a `Outcome`, or what was measured where nothing is compared.
 
     Raises:
         NotRunError: rows that it needs are not there.
