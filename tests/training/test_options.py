@@ -54,7 +54,7 @@ def test_what_is_not_legal_is_refused_with_argument_value_and_cure(words, reason
         read("here", *words)
 
 
-@pytest.mark.parametrize("kind", [evaluation.Options, harness.HarnessOptions, page.Options])
+@pytest.mark.parametrize("kind", [evaluation.EvaluationOptions, harness.HarnessOptions, page.PageOptions])
 def test_what_an_option_needs_or_excludes_is_an_option_and_has_a_purpose(kind):
     names = {field.name for field in fields(kind)}
     for field in fields(kind):
