@@ -65,6 +65,13 @@ def with_inner(a):
     return inner(a)
 
 
+NAMED = SimpleNamespace(start=3, numbers=frozenset({987123457}))
+
+
+class OwnPartial(functools.partial):
+    pass
+
+
 FUNCTIONS = {
     "a text of digits": (lambda a: 2 if str(a).startswith("601100") else int(str(a).startswith("4")), {}, ["6011001234"]),
     "a long text": (lambda s: "abcdefghijklmnopqrstuvwxyz" in s, {}, ["xabcdefghijklmnopqrstuvwxyzx"]),
@@ -84,6 +91,8 @@ FUNCTIONS = {
     "an object": (Compared(27182818), {}, ["27182818"]),
     "a method": (Compared(27182818).follows, {}, ["27182819"]),
     "a part of a function": (functools.partial(lambda number, a: a == number, 31337123), {}, ["31337123"]),
+    "a part of an own kind": (OwnPartial(lambda numbers, a: a in numbers, {31337123}), {}, ["31337123"]),
+    "a set beside a start": (lambda a: a in NAMED.numbers, {}, ["987123457"]),
     "a pattern": (lambda a: bool(PATTERN.match(str(a))), {}, ["194711", "2047119"]),
     "a pattern with spaces": (
         lambda a: bool(re.fullmatch("(4 8 1 5 | 7 7 1)  6 2 3  # not 9", str(a), re.X)),

@@ -199,12 +199,13 @@ class _Walk:
     def enter_object(self, value: Any, names: frozenset[str]) -> None:
         """What an object holds, and the functions of its class."""
         kind = type(value)
-        held = [getattr(value, name) for name in _HOLDING if hasattr(value, name)] if is_of_python(kind) else []
-        if held:
-            # A function of a module, such as `math.floor`, does not hold the module.
-            self.push((each for each in held if not isinstance(each, ModuleType)), names)
-            return
-        held = list(vars(value).values()) if hasattr(value, "__dict__") else []
+        is_made_by_python = any(map(is_of_python, kind.__mro__[:-1]))
+        held = [getattr(value, name) for name in _HOLDING if hasattr(value, name)] if is_made_by_python else []
+        # A function of a module, such as `math.floor`, does not hold the module.
+        held = [part for part in held if not isinstance(part, ModuleType)]
+        attributes = vars(value) if hasattr(value, "__dict__") else {}
+        # Python's own wrappers keep the names and texts of what they wrap.
+        held += [part for name, part in attributes.items() if not (is_of_python(kind) and name.startswith("__"))]
         held += [getattr(value, name) for name in getattr(kind, "__slots__", ()) if hasattr(value, name)]
         if not held and not hasattr(value, "__dict__") and is_of_python(kind) and not _is_known_empty(value):
             self.untried.append(f"an object of type {kind.__name__}")
