@@ -44,7 +44,7 @@ class Tokens(NamedTuple):
         copied: place of the next digit of the copy.
         everywhere: whether it is a number of one digit that is seen in every place.
         base: number of words and numbers before it.
-        ones: position id of digits of place 0, the same for all tokens of a text.
+        ones: position id of digits of place 0, the same for all tokens of a question and its answer.
     """
 
     words: Tensor
@@ -185,8 +185,15 @@ class NumbersInText:
         in_question = marks.flip(1).cumsum(1).flip(1) > 0
         operands = digits & in_question & ~answers & ~copies
         turn = turn + (operands | ~(marks | answers | separators | copies)).long()
-        counts = turn.new_zeros(len(turn), turn.shape[1] + 2).scatter_add_(1, turn, operands.long())
-        has_numbers = counts.gather(1, turn) > 0
+
+        def of_turn(values: Tensor, reduce: str) -> Tensor:
+            """The sum or the largest of values from 0 on, in the turn of each token. No turn knows of those behind it."""
+            turns = values.new_zeros(len(turn), turn.shape[1] + 2)
+            return turns.scatter_reduce_(1, turn, values, reduce).gather(1, turn)
+
+        of_question = in_question & present & ~(answers | separators | copies)
+        question = of_turn((input_ids * present.cumsum(1)).where(of_question, 0), "sum")
+        has_numbers = of_turn(operands.long(), "sum") > 0
         answers, copies, marks = answers & has_numbers, (copies | separators) & has_numbers, marks & has_numbers
 
         ends = columns.where(~operands, len(columns)).flip(1).cummin(1).values.flip(1)
@@ -198,10 +205,9 @@ class NumbersInText:
         counted = present & ~(numbers & _shifted(numbers))
         base = (counted.cumsum(1) - 1).clamp(min=0)
         words = present & ~(numbers | marks | copies)
-        question = (input_ids * present.cumsum(1)).where(in_question & present, 0).sum(1, keepdim=True)
         # The last place of an answer is one more than that of the longest number.
-        last = (place + 1).where(operands, 0).amax(1, keepdim=True)
-        behind = base.where(marks, 0).amax(1, keepdim=True)
+        last = of_turn((place + 1).where(operands, 0), "amax")
+        behind = of_turn(base.where(marks, 0), "amax")
         ones = behind + last + question * MIXED % (self.spread - last).clamp(min=1)
         return Tokens(words, operands, answers, answers | marks, copies, turn, place, copied, everywhere, base, ones)
 

@@ -127,6 +127,9 @@ def test_questions_of_a_conversation_have_answers_of_their_own():
     asked = alone["pair_map"].clone()
     near = (asked > COPIED) | (pair_map[begin:, begin:] > COPIED)
     assert torch.equal(pair_map[begin:, begin:][~near], asked[~near])
+    _, before_the_second = said_of(first)
+    assert torch.equal(said["position_ids"][:begin], before_the_second["position_ids"]), "a further question moves no ids"
+    assert torch.equal(pair_map[:begin, :begin], before_the_second["pair_map"])
 
 
 @pytest.mark.parametrize("spread", [1, 30])
