@@ -233,7 +233,7 @@ def test_inputs_that_cannot_settle_are_refused(monkeypatch):
     with pytest.raises(ValueError, match="states are for a model with label_states"):
         model.model(input_ids)
     for states in (torch.full_like(input_ids, 12), torch.zeros_like(input_ids[:, 1:])):
-        with pytest.raises(ValueError, match="states must be .*, got"):
+        with pytest.raises(ValueError, match=r"states must be .*, got"):
             model(input_ids, states=states)
     with pytest.raises(ValueError, match="must have one '\\+' or"):
         model(input_ids[:, :2])
