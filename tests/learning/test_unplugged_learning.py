@@ -66,7 +66,7 @@ MECHANISMS = {
         probes.ProbeSearch, "questions", lambda _: [],
         Subject(six_symbols, (("haacaadaahaacaaf",),), {"alphabet": "abcdefgh"}),
     ),
-    "operands that differ by a constant": Mechanism(operands, "related_numbers", lambda *_: [], FUNCTIONS["a difference"]),
+    "operands that differ by a constant": Mechanism(operands, "related_numbers", lambda *_: [], FUNCTIONS["a distance"]),
     "words that hold constants": Mechanism(
         operands, "strewn_words", lambda *_: [],
         Subject(lambda s: s.count("abc") >= 12, (("abc" * 12,), ("dabc" * 12,), ("abc" * 11,)), {"alphabet": "abcd"}),
