@@ -140,7 +140,7 @@ def test_files_beside_a_study_are_found_and_given_to_every_command(tmp_path):
         ({"seeds": 3}, [], "seeds must be a list"),
         ({"variants": {"a": {"encoding": "roraty"}, "b": {"batch_sise": 3}}}, [], "a: --encoding 'roraty' .*; b: unknown"),
         ({"arguments": {**TINY, "test_lengths": [5]}}, [], "nope: test_lengths .* trained"),
-        ({"evaluate": {"long": {"lengths": "x"}}}, [], "nope: lengths 'x'"),
+        ({"evaluate": {"long": {"lengths": "x"}}}, [], "nope: .*lengths.*, got 'x'"),
         ({"seeds": [0, 0]}, [], "seeds must be a list of different"),
         ({"lengths": 5}, [], "lengths must be a list"),
         ({"evaluate": {"long": 3}}, [], "evaluate must map long"),
