@@ -180,11 +180,17 @@ KEEPS_COLUMNS = {"remove_unused_columns": False, "dataset_kwargs": {"skip_prepar
 def test_the_fine_tuning_of_trl_reads_rows_of_structure_or_says_that_a_column_was_dropped(tmp_path):
     trl = pytest.importorskip("trl", reason="pip install trl")
     words = {"input_ids": ids_of(1)[0].tolist(), "labels": ids_of(1)[0].tolist(), "pair_map": map_of(1)[0].tolist()}
-    model = longhand.with_structure(plain(), num_relations=RELATIONS)
     collator = partial(longhand.collate_rows, required=["pair_map"])
+    # Whether a column is dropped depends on the version of TRL; if it is, the collator says so, and else it is trained by.
     for dropping in ({}, {"remove_unused_columns": False}):
-        with pytest.raises(ValueError, match="no pair_map"):
+        model = longhand.with_structure(plain(), num_relations=RELATIONS)
+        refusal = None
+        try:
             fine_tune(trl, model, words, collator, tmp_path, **dropping)
+        except ValueError as error:
+            refusal = str(error)
+        assert "no pair_map" in refusal if refusal else model.structure.table.any()
+    model = longhand.with_structure(plain(), num_relations=RELATIONS)
     with pytest.warns(UserWarning, match="drop a column"):
         fine_tune(trl, model, words, longhand.collate_rows, tmp_path, dataset_kwargs={"skip_prepare_dataset": True})
     assert not model.structure.table.any()
