@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import scatter_gather
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 replicating = sys.modules["torch.nn.parallel.replicate"]
 """The module, whose name in `torch.nn.parallel` is that of its function."""
@@ -53,6 +53,15 @@ def place(tensor: Tensor, on: bool = True) -> Tensor:
     """Say of a tensor where it lies."""
     tensor.is_on_accelerator = on
     return tensor
+
+
+def place_training(trainer: Any, optimizer: Any) -> None:
+    """Say that a trainer's model, its gradients, the optimizer's state and the loss lie on the accelerator."""
+    model = trainer.model
+    gradients = [weights.grad for weights in model.parameters() if weights.grad is not None]
+    state = tree_leaves(list(optimizer.state_dict()["state"].values()))
+    for tensor in (*model.parameters(), *model.buffers(), *gradients, *state, trainer._tr_loss):
+        place(tensor)
 
 
 def _is_pinned(value: Any) -> bool:

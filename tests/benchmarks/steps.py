@@ -25,7 +25,6 @@ import torch
 from torch import nn
 from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from transformers import TrainerCallback
 from transformers.trainer_utils import IntervalStrategy
 from transformers.utils import logging
@@ -39,7 +38,7 @@ from longhand.train import make_trainer
 HERE = Path(__file__)
 sys.path.insert(0, str(HERE.parents[1]))
 
-from accelerator import CUDA, Accelerator, place  # noqa: E402
+from accelerator import CUDA, Accelerator, place_training  # noqa: E402
 
 ENCODER = "paper-encoder-addition"
 NARROW = ["--hidden_size", "32", "--intermediate_size", "64", "--batch_size", "4", "--gradient_accumulation_steps", "1"]
@@ -101,13 +100,7 @@ class SecondStep(TrainerCallback):
         if state.global_step == 2:
             self.held.close()
             raise Ended
-        model = self.trainer.model
-        for tensor in (*model.parameters(), *model.buffers(), *(weights.grad for weights in model.parameters())):
-            if tensor is not None:
-                place(tensor)
-        for tensor in tree_leaves(list(optimizer.state_dict()["state"].values())):
-            place(tensor)
-        place(self.trainer._tr_loss)
+        place_training(self.trainer, optimizer)
         vars(args)["_setup_devices"] = CUDA
         has_lists = patch.object(_foreach_utils, "_get_foreach_kernels_supported_devices", lambda: ["cpu"])
         for context in (has_lists, patch.object(nn.functional, "rms_norm", fused_norm), self.accelerator):

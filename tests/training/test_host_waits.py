@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from accelerator import CUDA, Accelerator, place
+from accelerator import CUDA, Accelerator, place_training
 from kinds import few_problems, recipes_of_kinds
-from torch.utils._pytree import tree_leaves
 from transformers import TrainerCallback
 
 from longhand.hub_cards.training.arguments import parse_run
@@ -29,13 +28,7 @@ class CountSecondStep(TrainerCallback):
         if state.global_step == 2:
             self.accelerator.__exit__(None, None, None)
             raise Counted
-        model = self.trainer.model
-        for tensor in (*model.parameters(), *model.buffers(), *(weights.grad for weights in model.parameters())):
-            if tensor is not None:
-                place(tensor)
-        for tensor in tree_leaves(list(optimizer.state_dict()["state"].values())):
-            place(tensor)
-        place(self.trainer._tr_loss)
+        place_training(self.trainer, optimizer)
         vars(arguments)["_setup_devices"] = CUDA
         # From here on, so that the next batch is drawn and sent as it would be.
         self.accelerator.__enter__()
