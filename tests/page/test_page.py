@@ -567,10 +567,20 @@ def test_the_way_back_leads_through_the_models_that_were_chosen(open_page, file)
     playwright.expect(page.locator("#name")).to_have_text("copy")
 
 
+def test_the_way_back_leads_to_a_model_that_has_not_answered(browser, file):
+    page = browser.new_page()
+    page.goto(file.as_uri())
+    page.evaluate("longhand.choose('copy')")
+    playwright.expect(page.locator("#name")).to_have_text("copy")
+    page.go_back()
+    playwright.expect(page.locator("#name")).to_have_text(SHOWN[0])
+    page.close()
+
+
 @pytest.mark.parametrize("question", [f"{'1' * 150}+{'2' * 150}", "no question"])
 def test_an_address_is_of_no_question_but_the_one_that_is_answered(open_page, file, question):
     page = open_page(file)
-    assert page.evaluate("location.hash").endswith("?653+49")
+    playwright.expect(page).to_have_url(f"{file.as_uri()}#addition?653+49")
     page.locator("#question").fill(question)
     page.get_by_role("button", name="Ask", exact=True).click()
     playwright.expect(page).to_have_url(f"{file.as_uri()}#addition")
