@@ -213,8 +213,10 @@ class EvaluationOptions:
 
     def given_to_measure(self, *used: str) -> list[str]:
         """The names of options that say how to measure and were given, but for those that are used."""
-        measuring = [each for each in fields(self) if each.metadata["group"] in (WHERE, WHAT) and each.name not in used]
-        return [each.name for each in measuring if getattr(self, each.name) != each.default]
+        measuring = [
+            option for option in fields(self) if option.metadata["group"] in (WHERE, WHAT) and option.name not in used
+        ]
+        return [option.name for option in measuring if getattr(self, option.name) != option.default]
 
 
 class ListZoo(argparse.Action):
@@ -294,8 +296,8 @@ def free_folder(options: EvaluationOptions, checkpoints: Sequence[Checkpoint]) -
 
 def certificate_place(checkpoint: Checkpoint, folder: Path, is_single: bool) -> Path:
     """Return the file of a certificate: in the checkpoint's own folder, or beside the results if it has none."""
-    if (own := own_folder(checkpoint)) is not None:
-        return own / CERTIFICATE_FILE
+    if (beside_model := own_folder(checkpoint)) is not None:
+        return beside_model / CERTIFICATE_FILE
     return folder / (CERTIFICATE_FILE if is_single else f"certificate-{file_name(checkpoint.name)}.json")
 
 
@@ -308,8 +310,8 @@ def is_of_other(folder: Path, options: EvaluationOptions, checkpoints: Sequence[
         rows = read_results(file)
     except ValueError:
         return True
-    own = {checkpoint.name: checkpoint.weights for checkpoint in checkpoints}
-    if {row.get("model"): row.get("weights") for row in rows} != own:
+    expected = {checkpoint.name: checkpoint.weights for checkpoint in checkpoints}
+    if {row.get("model"): row.get("weights") for row in rows} != expected:
         return True
     if options.certify:
         return False
@@ -445,9 +447,9 @@ def certify_every_length(checkpoints: list[Checkpoint], options: EvaluationOptio
     say_earlier(folder / options.results_file)
     rows, is_single = [], len(checkpoints) == 1
     for checkpoint in checkpoints:
-        own, file = own_folder(checkpoint), certificate_place(checkpoint, folder, is_single)
-        rows.append(certify_checkpoint(checkpoint, file, own, show_proof=is_single))
-        if not rows[-1]["certified"] and (stale := stale_card(own)):
+        beside_model, file = own_folder(checkpoint), certificate_place(checkpoint, folder, is_single)
+        rows.append(certify_checkpoint(checkpoint, file, beside_model, show_proof=is_single))
+        if not rows[-1]["certified"] and (stale := stale_card(beside_model)):
             print(f"warning{stale}", file=sys.stderr)
     return rows
 
@@ -502,7 +504,7 @@ def check_precision(checkpoints: list[Checkpoint], dtype: str) -> None:
 
 def is_proved(row: Row) -> bool:
     """Whether a row of certificates.jsonl is of single lengths, each of which is proved."""
-    return "lengths" in row and all(one["verdict"] == "proved" for one in row["lengths"])
+    return "lengths" in row and all(verdict["verdict"] == "proved" for verdict in row["lengths"])
 
 
 def by_length(checkpoint: Checkpoint) -> str:

@@ -253,7 +253,7 @@ def train_seeds(run: Run, trainer: BatchTrainer, start: "Start") -> tuple[BatchT
         seeds.append(last)
         trainer = begin_again(run, seeds)
         train_model(run, trainer, None)
-    return trainer, sum(one.steps for one in seeds) + trainer.state.global_step
+    return trainer, sum(seed.steps for seed in seeds) + trainer.state.global_step
 
 
 def begin_again(run: Run, seeds: list[GivenUp]) -> BatchTrainer:
@@ -355,14 +355,14 @@ def evaluate(run: Run, checkpoints: list[Checkpoint], began: float) -> None:
     rows: list[Row] = []
     measured: dict[tuple[str, str], list[Row]] = {}
     for checkpoint in (part for whole in checkpoints for part in whole.by_part()):
-        task, what = checkpoint.task, (checkpoint.weights, checkpoint.task.name)
-        if what not in measured:
+        task, key = checkpoint.task, (checkpoint.weights, checkpoint.task.name)
+        if key not in measured:
             lengths = check_lengths(checkpoint.model, task, map(task.operand_lengths, run.data.test_lengths))
             samples, worst = run.data.test_samples, run.training.test_worst
             # What is not proved says how often it is right where operands have different lengths.
             mixed = [] if checkpoint.certificate and proves(checkpoint.certificate) else lengths[:1]
-            measured[what] = evaluate_lengths(checkpoint, lengths, num_samples=samples, worst=worst, mixed=mixed)
-        rows += [{**row, "model": checkpoint.name} for row in measured[what]]
+            measured[key] = evaluate_lengths(checkpoint, lengths, num_samples=samples, worst=worst, mixed=mixed)
+        rows += [{**row, "model": checkpoint.name} for row in measured[key]]
     seconds = round(time.perf_counter() - began, 1)
     report([{**row, "run_seconds": seconds} for row in rows], run.folder, (run.data.min_length, run.data.max_length))
 

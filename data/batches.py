@@ -31,8 +31,13 @@ from longhand.modeling.checks import check_integer
 def _takes_share(collator: Callable[..., Batch]) -> bool:
     """Whether a collator takes a third argument by its place: `share`, or one of another name that must be given."""
     parameters = signature(collator).parameters.values()
-    by_place = [each for each in parameters if each.kind not in (each.KEYWORD_ONLY, each.VAR_KEYWORD)]
-    third = next((each for place, each in enumerate(by_place) if place == 2 or each.kind is each.VAR_POSITIONAL), None)
+    by_place = [
+        parameter for parameter in parameters if parameter.kind not in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD)
+    ]
+    third = next(
+        (parameter for place, parameter in enumerate(by_place) if place == 2 or parameter.kind is parameter.VAR_POSITIONAL),
+        None,
+    )
     return third is not None and (third.name == "share" or third.default is third.empty)
 
 
@@ -88,8 +93,8 @@ class Batches(Dataset):
     def __getitem__(self, item: int) -> Batch:
         index, part = divmod(item, self.accumulation)
         examples, generator = self.global_batch(index)
-        own = [slice(part * self.processes + self.process, None, self.shares)] if self.takes_share else []
-        batch: dict[str, Any] = {**self.collator(examples, generator, *own)}
+        share = [slice(part * self.processes + self.process, None, self.shares)] if self.takes_share else []
+        batch: dict[str, Any] = {**self.collator(examples, generator, *share)}
         for name, value in batch.items():
             if isinstance(value, torch.Tensor) and not is_repeated(value):
                 # Losses of transformers view labels as one row.

@@ -122,8 +122,8 @@ class Shards:
                 continue
             if len(chosen) == 0:
                 chosen = np.arange(missing)
-            own = keys[chosen]
-            known = np.sort(np.concatenate([known, own[own > 0]]), kind="stable")
+            chosen_keys = keys[chosen]
+            known = np.sort(np.concatenate([known, chosen_keys[chosen_keys > 0]]), kind="stable")
             row = np.full(drawn, -1)
             row[chosen] = count - missing + np.arange(len(chosen))
             missing -= len(chosen)
@@ -158,9 +158,9 @@ def _is_new(keys: np.ndarray, known: np.ndarray) -> np.ndarray:
     """Which problems (count,) are the first with their key and not among the sorted `known`, or have no key, which is 0."""
     new = keys == 0
     short = np.flatnonzero(~new)
-    own, first = np.unique(keys[short], return_index=True)
-    place = np.searchsorted(known, own)
-    new[short[first[(place == len(known)) | (np.append(known, 0)[place] != own)]]] = True
+    distinct, first = np.unique(keys[short], return_index=True)
+    place = np.searchsorted(known, distinct)
+    new[short[first[(place == len(known)) | (np.append(known, 0)[place] != distinct)]]] = True
     return new
 
 

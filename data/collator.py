@@ -339,7 +339,9 @@ class CouplingCollator:
         drawn = POSITION_SAMPLINGS[self.position_sampling](self, tokens, ids, draw)
         if self.evaluation_sampling != "fixed":
             ids = POSITION_SAMPLINGS[self.evaluation_sampling](self, tokens, ids, draw)
-        ids, drawn = (each.squeeze(1) if each.shape[1] == 1 else each for each in (ids, drawn))
+        ids, drawn = (
+            position_ids.squeeze(1) if position_ids.shape[1] == 1 else position_ids for position_ids in (ids, drawn)
+        )
         batch["position_ids"] = ids if self.training_only else drawn
         if self.training_only:
             batch["drawn_position_ids"] = drawn
@@ -348,7 +350,9 @@ class CouplingCollator:
     def _generator_of(self, tokens: torch.Tensor, ids: torch.Tensor) -> np.random.Generator:
         """The source of the random ids of rows: a function of `seed`, and of what the rows hold in their order."""
         # A collator does not know its step: batches are made ahead of it, in other processes, and skipped by a resumption.
-        held = [hashlib.sha256(each.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest() for each in (tokens, ids)]
+        held = [
+            hashlib.sha256(tensor.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest() for tensor in (tokens, ids)
+        ]
         return make_generator(self.seed, "rows", *held)
 
 
@@ -545,15 +549,15 @@ def _collate(rows: list[Mapping[str, object]], pad_token_id: int, padding_side: 
     main = "inputs_embeds" if "inputs_embeds" in present_names else "input_ids"
     stack = partial(_stack_column, padding_side=padding_side)
     values = _values_of(rows, main)
-    lengths = [len(_read_values(main, ROW_COLUMNS[main], row, own, None)) for row, own in enumerate(values)]
+    lengths = [len(_read_values(main, ROW_COLUMNS[main], row, row_values, None)) for row, row_values in enumerate(values)]
     batch: dict[str, object] = {}
     for name in ROW_COLUMNS:
         if name not in present_names and not (name == "labels" and present_names.intersection(LABEL_NAMES)):
             continue
         values = _values_of(rows, name)
-        if name == "pair_map" and any(isinstance(own, Mapping) for own in values):
+        if name == "pair_map" and any(isinstance(row_values, Mapping) for row_values in values):
             maps = _by_rule(values)
-            batch[name] = {rule: stack(name, own, lengths, f"{name} of {rule!r}") for rule, own in maps.items()}
+            batch[name] = {rule: stack(name, rule_maps, lengths, f"{name} of {rule!r}") for rule, rule_maps in maps.items()}
         else:
             batch[name] = stack(name, values, lengths, name, filler=pad_token_id if name == "input_ids" else None)
     columns = torch.arange(max(lengths)) if padding_side == RIGHT else torch.arange(max(lengths)).flip(0)
@@ -591,7 +595,7 @@ def _could_be(column: str, spelled: str, rows: list[Mapping[str, object]], name:
     """
     is_end = column.endswith(f"_{spelled}")
     kinds = [kind for kind in ROW_COLUMNS[column] if kind.token_axes == _PAIR_AXES or (is_end and kind.token_axes)]
-    main = next((own for own in ("input_ids", "inputs_embeds") if rows[0].get(own) is not None), None)
+    main = next((candidate for candidate in ("input_ids", "inputs_embeds") if rows[0].get(candidate) is not None), None)
     if main is None or not kinds:
         return False
     with suppress(TypeError, ValueError, RuntimeError):
@@ -607,23 +611,27 @@ def _could_be(column: str, spelled: str, rows: list[Mapping[str, object]], name:
 def _values_of(rows: list[Mapping[str, object]], name: str) -> list[object]:
     """The values of a column; raise ValueError if a row lacks them."""
     names = LABEL_NAMES if name == "labels" else (name,)
-    values = [next((row[each] for each in names if row.get(each) is not None), None) for row in rows]
-    for row, own in enumerate(values):
-        if own is None:
+    values = [next((row[spelling] for spelling in names if row.get(spelling) is not None), None) for row in rows]
+    for row, value in enumerate(values):
+        if value is None:
             raise ValueError(f"row {row} of the batch has no {name}: give it to every row, or to none")
     return values
 
 
 def _by_rule(maps: list[Any]) -> dict[str, list[object]]:
     """The maps of each rule; raise ValueError if a row lacks one, or has no mapping."""
-    rules = [rule for rule, own in maps[0].items() if own is not None] if isinstance(maps[0], Mapping) else []
-    for row, own in enumerate(maps):
-        got = [rule for rule, each in own.items() if each is not None] if isinstance(own, Mapping) else "one map"
+    rules = [rule for rule, rule_map in maps[0].items() if rule_map is not None] if isinstance(maps[0], Mapping) else []
+    for row, row_maps in enumerate(maps):
+        got = (
+            [rule for rule, rule_map in row_maps.items() if rule_map is not None]
+            if isinstance(row_maps, Mapping)
+            else "one map"
+        )
         if got != rules:
             raise ValueError(
                 f"pair_map must have maps of the same rules in every row, got {rules} in row 0 and {got} in row {row}"
             )
-    return {rule: [own[rule] for own in maps] for rule in rules}
+    return {rule: [row_maps[rule] for row_maps in maps] for rule in rules}
 
 
 def _read_values(name: str, kinds: Sequence[RowColumn], row: int, values: object, tokens: int | None) -> torch.Tensor:
@@ -658,8 +666,8 @@ def _stack_column(
     """
     first = _read_values(shown, ROW_COLUMNS[name], 0, values[0], lengths[0])
     column = next(kind for kind in ROW_COLUMNS[name] if kind.fits(first, lengths[0]))
-    others = ((row, own) for row, own in enumerate(values) if row)
-    tensors = [first, *(_read_values(shown, [column], row, own, lengths[row]) for row, own in others)]
+    others = ((row, row_values) for row, row_values in enumerate(values) if row)
+    tensors = [first, *(_read_values(shown, [column], row, row_values, lengths[row]) for row, row_values in others)]
     inner = first.ndim - (column.inner_axis is not None)
     outer = inner - column.token_axes
     alike = (first.ndim, first.shape[:outer], first.shape[inner:])
@@ -668,7 +676,7 @@ def _stack_column(
             axis = column.inner_axis or column.outer_axis
             shapes = f"{tuple(first.shape)} in row 0 of the batch and {tuple(tensor.shape)} in row {row}"
             raise ValueError(f"{shown} must have the same {axis} in every row, got {shapes}")
-    kind = torch.int64 if column.kind == WHOLE_NUMBERS else reduce(torch.promote_types, (own.dtype for own in tensors))
+    kind = torch.int64 if column.kind == WHOLE_NUMBERS else reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
     if column.kind == FLOATS and name == "labels":
         kind = torch.get_default_dtype()
     filler = column.filler if filler is None else filler
@@ -676,8 +684,8 @@ def _stack_column(
     lowest = torch.finfo(kind).min if filler is None else filler
     stacked = torch.full((len(tensors), *first.shape[:outer], *longest, *first.shape[inner:]), lowest, dtype=kind)
     for row, tensor, length in zip(stacked, tensors, lengths, strict=True):
-        own = slice(length) if padding_side == RIGHT else slice(max(lengths) - length, None)
-        row[(slice(None),) * outer + (own,) * column.token_axes] = tensor
+        filled = slice(length) if padding_side == RIGHT else slice(max(lengths) - length, None)
+        row[(slice(None),) * outer + (filled,) * column.token_axes] = tensor
     if column.smallest is not None and (smallest := stacked.reshape(len(stacked), -1).amin(1)).min() < column.smallest:
         row = int(smallest.argmin())
         raise ValueError(f"{shown} must be {column.smallest} or above, got {int(smallest[row])} in row {row} of the batch")

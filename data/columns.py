@@ -96,8 +96,8 @@ def example_columns(
     """
     joined = whole is not None and len(whole.parts) > 1
     columns = rows_of(part).columns(part, digits, lengths, generator, structure, whole if joined else part)
-    own = {"task": pa.array([part.name] * len(digits))} if joined else part.extra_columns(digits)
-    return pa.table(columns | own)
+    added = {"task": pa.array([part.name] * len(digits))} if joined else part.extra_columns(digits)
+    return pa.table(columns | added)
 
 
 def with_pair_maps(table: pa.Table, task: Task, structure: RowStructure) -> Iterator[pa.Table]:
@@ -293,8 +293,8 @@ class DecoderRows(FamilyRows):
         return num_coupled_relations(self.window_of(task, structure)[0], self.rule_of(task, structure.coupling).levels)
 
     def pair_map(self, task, tokens, ids, structure):
-        own = torch.from_numpy(ids)
-        return coupled_pair_map(own, own, *self.window_of(task, structure)).numpy()
+        token_ids = torch.from_numpy(ids)
+        return coupled_pair_map(token_ids, token_ids, *self.window_of(task, structure)).numpy()
 
     def columns(self, task, digits, lengths, generator, structure=NO_STRUCTURE, whole=None):
         """Its own columns are `query_length`, the number of tokens of the query, and the ids of a coupling rule."""

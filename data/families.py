@@ -334,10 +334,10 @@ class Decoder(Family):
 
     def check_greedy(self, task, model):
         """Raise ValueError if the settings in generation_config or config change what greedy decoding writes."""
-        ends, own = (model.config.eos_token_id, model.generation_config.eos_token_id), task.end_token
-        if any(end not in (own, [own]) for end in ends):
+        ends, end_token = (model.config.eos_token_id, model.generation_config.eos_token_id), task.end_token
+        if any(end not in (end_token, [end_token]) for end in ends):
             raise ValueError(
-                f"the task ends with token {own}, but decoding stops at eos_token_id {ends[1]} "
+                f"the task ends with token {end_token}, but decoding stops at eos_token_id {ends[1]} "
                 f"(generation_config; {ends[0]} in config)"
             )
         # The model's own settings name more, for pipelines.

@@ -74,9 +74,9 @@ class Lengths:
 
     def describe_lengths(self, shortest: int, longest: int) -> str:
         """Problems of these lengths in words, such as "operands of 1 to 30 digits"."""
-        what, unit = self.sized_problems
+        problems, unit = self.sized_problems
         lengths = f"{shortest:,} to {longest:,}" if shortest < longest else f"{longest:,}"
-        return f"{what} {lengths} {unit}{'' if longest == 1 else 's'}"
+        return f"{problems} {lengths} {unit}{'' if longest == 1 else 's'}"
 
     def sample_lengths(self, generator: np.random.Generator, count: int, min_length: int, max_length: int) -> np.ndarray:
         """Operand lengths (count, operands), drawn as the paper does for training."""

@@ -137,10 +137,10 @@ def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
     """
     given = prediction.predictions
     # With eval_do_concat_batches=False, Trainer gives a list of batches.
-    batches = [own[0] if isinstance(own, tuple) else own for own in (given if isinstance(given, list) else [given])]
-    for own in batches:
-        if not isinstance(own, np.ndarray) or own.shape[1:] != (3,):
-            kind = own.shape if isinstance(own, np.ndarray) else type(own).__name__
+    batches = [batch[0] if isinstance(batch, tuple) else batch for batch in (given if isinstance(given, list) else [given])]
+    for batch in batches:
+        if not isinstance(batch, np.ndarray) or batch.shape[1:] != (3,):
+            kind = batch.shape if isinstance(batch, np.ndarray) else type(batch).__name__
             raise ValueError(
                 f"predictions must be an array (count, 3), as preprocess_logits gives them, got {kind}: pass "
                 "preprocess_logits_for_metrics=longhand.preprocess_logits(model)"

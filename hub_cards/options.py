@@ -79,7 +79,11 @@ class OneLineParser(argparse.ArgumentParser):
                 continue
             name, has_value = word.partition("=")[0], "=" in word
             is_known = name in self._option_string_actions and name not in listing
-            is_listed = re.match("--.", name) is not None and not is_known and any(each.startswith(name) for each in listing)
+            is_listed = (
+                re.match("--.", name) is not None
+                and not is_known
+                and any(listed_name.startswith(name) for listed_name in listing)
+            )
             joined.append(word)
         return joined
 
@@ -198,9 +202,9 @@ def check(options: Any) -> None:
     given = [name for name, field in declared.items() if getattr(options, name) != default_of(field)]
     for name in given:
         about = declared[name].metadata
-        for other in about.get("excludes", ()):
-            if other in given:
-                raise ValueError(f"--{name} is for {about['purpose']}: leave it out with --{other}")
+        for excluded in about.get("excludes", ()):
+            if excluded in given:
+                raise ValueError(f"--{name} is for {about['purpose']}: leave it out with --{excluded}")
         needs = about.get("needs", ())
         if not {*needs} <= {*given}:
             listed = " and ".join(f"--{needed}" for needed in needs)

@@ -176,11 +176,11 @@ def format_medians(rows: list[Row]) -> str:
     tasks = group_by(rows, itemgetter("task"))
     if len(tasks) == 1:
         return _format_medians(rows)
-    return "\n\n".join(f"{task}\n{_format_medians(own)}" for task, own in tasks.items())
+    return "\n\n".join(f"{task}\n{_format_medians(task_rows)}" for task, task_rows in tasks.items())
 
 
 def _format_medians(rows: list[Row]) -> str:
-    runs = {size: [row["exact_match"] for row in own] for size, own in group_by(rows, describe_length).items()}
+    runs = {size: [row["exact_match"] for row in size_rows] for size, size_rows in group_by(rows, describe_length).items()}
     ends = map(median_interval, runs.values())
     columns = {"size": list(runs), "median exact match": [f"{median(values):.4f}" for values in runs.values()]}
     columns["95% interval of the median"] = [f"{low:.4f} to {high:.4f}" for low, high in ends]
@@ -194,15 +194,15 @@ def format_comparison(rows: list[Row], groups: Mapping[str, str]) -> str:
         groups: the group of each model by its name; of several models, the median is shown.
     """
     tasks = group_by(rows, itemgetter("task"))
-    tables = [_format_comparison(own, groups) for own in tasks.values()]
+    tables = [_format_comparison(task_rows, groups) for task_rows in tasks.values()]
     return tables[0] if len(tables) == 1 else "\n\n".join(map("{}\n{}".format, tasks, tables))
 
 
 def _format_comparison(rows: list[Row], groups: Mapping[str, str]) -> str:
     sizes = list(group_by(rows, describe_length))
     columns = {"size": sizes}
-    for group, own in group_by(rows, lambda row: groups[row["model"]]).items():
-        values = group_by(own, describe_length)
+    for group, group_rows in group_by(rows, lambda row: groups[row["model"]]).items():
+        values = group_by(group_rows, describe_length)
         columns[group] = [
             f"{median(row['exact_match'] for row in values[size]):.4f}" if size in values else "" for size in sizes
         ]
@@ -212,8 +212,8 @@ def _format_comparison(rows: list[Row], groups: Mapping[str, str]) -> str:
 def format_places(rows: list[Row]) -> str:
     """A table of the accuracy of every output place, a line for each model and size, the last place of the answer first."""
     groups = list(group_by(rows, lambda row: (row["model"], row["task"], describe_length(row))).values())
-    firsts = [own[0] for own in groups]
-    shares = [" ".join(f"{row['accuracy']:.3f}" for row in own) for own in groups]
+    firsts = [group[0] for group in groups]
+    shares = [" ".join(f"{row['accuracy']:.3f}" for row in group) for group in groups]
     title = "accuracy of each place of the answer, the last place first"
     return align({**_column(firsts, "model"), "size": list(map(describe_length, firsts)), title: shares})
 

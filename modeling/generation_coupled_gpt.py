@@ -108,10 +108,13 @@ class GenerationPlan:
         neighbours, prompt, seen = cast(Any, (self.neighbours, self.prompt, self.seen))
         first = prompt.shape[1]
         columns = neighbours.columns[0, first:].clamp(min=0).unbind(0)
-        parts = [{name: part[:, first:].unbind(1) for name, part in each.items()} for each in seen]
+        parts = [{name: part[:, first:].unbind(1) for name, part in layer_seen.items()} for layer_seen in seen]
         return [
-            Step(columns=own, seen=[{name: part[place] for name, part in each.items()} for each in parts])
-            for place, own in enumerate(columns)
+            Step(
+                columns=step_columns,
+                seen=[{name: part[place] for name, part in layer_parts.items()} for layer_parts in parts],
+            )
+            for place, step_columns in enumerate(columns)
         ]
 
     def expand(self, batch: int, copies: int) -> None:
@@ -201,8 +204,8 @@ class CoupledGPTGenerationMixin(GenerationMixin):
                 "response too"
             )
         if own_map is not None or not self.model.are_derived(prompt, own_ids):
-            own: Any = self
-            own.warn_of_structure(["pair_map" if own_ids is None else "position_ids"])
+            model: Any = self
+            model.warn_of_structure(["pair_map" if own_ids is None else "position_ids"])
         return GenerationPlan(own_ids, own_map, is_given=True)
 
     # Each hook below overrides the method of this name in GenerationMixin.
@@ -289,8 +292,8 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             )
         super()._prepare_cache_for_generation(generation_config, model_kwargs, mode, batch_size, max_cache_length)
         cache = model_kwargs.get("cache")
-        own = given is None and type(cache) is DynamicCache and not cache.offloading
-        if own:
+        is_own = given is None and type(cache) is DynamicCache and not cache.offloading
+        if is_own:
             cache.layers = [RoomyLayer() for _ in range(self.config.num_hidden_layers)]
         # Attention maps, and a map for each head, need the keys of all pairs.
         has_window = plan is not None and self.model.position_encoding.windowed and not generation_config.output_attentions
@@ -303,19 +306,19 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             plan.neighbours = self._plan_neighbours(plan, columns)
             # Offloaded weights are fetched for a forward pass alone.
             is_offloaded = any(weights.is_meta for weights in self.model.position_encoding.parameters())
-            if own and len(plan.neighbours.relations) == 1 and not is_offloaded:
+            if is_own and len(plan.neighbours.relations) == 1 and not is_offloaded:
                 plan.seen = self.model.see_neighbours(plan.neighbours)
-            if own:
+            if is_own:
                 model_kwargs["cache"] = WindowedCache(plan.neighbours, self.config.num_hidden_layers)
         if plan is not None:
-            plan.takes_steps = (own or cache is None) and self._takes_steps(plan, generation_config)
+            plan.takes_steps = (is_own or cache is None) and self._takes_steps(plan, generation_config)
             plan.is_padded = not bool(plan.present.all())
             if plan.takes_steps and plan.seen is not None and self.model.takes_rows():
                 plan.steps = plan.split()
 
     def _takes_steps(self, plan: GenerationPlan, settings: GenerationConfig) -> bool:
         """Return whether steps of this plan may leave out the base model's forward pass, and what hooks may read."""
-        asked = [own.output_attentions or own.output_hidden_states for own in (settings, self.config)]
+        asked = [options.output_attentions or options.output_hidden_states for options in (settings, self.config)]
         is_heard = self.is_heard() or self.model.is_heard()
         return not (any(asked) or is_heard or self.training) and (plan.pair_map is None or plan.neighbours is not None)
 
@@ -364,7 +367,7 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         """Return what a step reads of the plan for the token in a column."""
         if plan.steps is not None:
             return plan.steps[column - cast(Tensor, plan.prompt).shape[1]]
-        own, ids = slice(column, column + 1), None
+        here, ids = slice(column, column + 1), None
         encoding = self.model.position_encoding
         if plan.position_ids is not None and (encoding.reads_single_ids or plan.neighbours is None):
             if column >= plan.position_ids.shape[-1]:
@@ -372,8 +375,8 @@ class CoupledGPTGenerationMixin(GenerationMixin):
                 plan.position_ids = self.model.plan_position_ids(input_ids, column + 1)
             ids = plan.position_ids[..., : column + 1]
         if plan.neighbours is not None:
-            seen = plan.seen and [{name: part[:, own] for name, part in each.items()} for each in plan.seen]
-            return Step(ids, neighbours=plan.neighbours.select(own), seen=seen)
+            seen = plan.seen and [{name: part[:, here] for name, part in layer_seen.items()} for layer_seen in plan.seen]
+            return Step(ids, neighbours=plan.neighbours.select(here), seen=seen)
         if not plan.is_padded:
             return Step(ids)
         present: Any = plan.present

@@ -164,7 +164,10 @@ class PromptFormat:
         if self.hint_step:
             hints = [[ord(hint) for hint in part[::2]] for part in parts]
             first = hints[0][0]
-            if any(own != [first + self.hint_step * place for place in range(len(own))] for own in hints):
+            if any(
+                number_hints != [first + self.hint_step * place for place in range(len(number_hints))]
+                for number_hints in hints
+            ):
                 return "the hints of every number must be the same and follow each other"
         return None
 
@@ -212,16 +215,16 @@ class PromptFormats:
     @property
     def hints_given(self) -> bool:
         """Whether the prompts of a format contain hints."""
-        return any(each.hints_given for each in self.formats)
+        return any(prompt_format.hints_given for prompt_format in self.formats)
 
     @property
     def shown(self) -> str:
         """A legal prompt of each format, for messages."""
-        return " or ".join(each.shown for each in self.formats)
+        return " or ".join(prompt_format.shown for prompt_format in self.formats)
 
     def fault(self, text: str) -> str | None:
         """As `PromptFormat.fault`."""
-        is_legal = any(each.fault(text) is None for each in self.formats)
+        is_legal = any(prompt_format.fault(text) is None for prompt_format in self.formats)
         return None if is_legal else "it is of none of the model's formats"
 
 
@@ -250,9 +253,9 @@ def _fields_of_others() -> frozenset[str]:
     from transformers import BartConfig, BertConfig, GPT2Config, GPTNeoXConfig, LlamaConfig, T5Config
 
     kinds: tuple[Any, ...] = (BartConfig, BertConfig, GPT2Config, GPTNeoXConfig, LlamaConfig, T5Config)
-    named = {name for kind in kinds for name in (*(each.name for each in fields(kind)), *kind.attribute_map)}
+    named = {name for kind in kinds for name in (*(field.name for field in fields(kind)), *kind.attribute_map)}
     changes_nothing = {"use_cache", *(name for name in named if name.endswith("_token_id"))}
-    return frozenset(named - changes_nothing - {each.name for each in fields(PreTrainedConfig)})
+    return frozenset(named - changes_nothing - {field.name for field in fields(PreTrainedConfig)})
 
 
 @strict
@@ -284,7 +287,7 @@ class TaskConfig(PreTrainedConfig):
             meant = get_close_matches(name, self.structure_fields, n=1, cutoff=0.85)
             is_asked_for = not self.is_of_file and kwargs[name] is not None
             if meant or (is_asked_for and name in _fields_of_others()):
-                meant = meant or get_close_matches(name, [each.name for each in fields(self)], n=1)
+                meant = meant or get_close_matches(name, [field.name for field in fields(self)], n=1)
                 shown = f"{meant[0]!r} is meant" if meant else "nothing would read it"
                 raise ValueError(f"{type(self).__name__} has no field {name!r}: {shown}")
         super().__post_init__(**kwargs)

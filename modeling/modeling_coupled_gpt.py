@@ -396,7 +396,7 @@ class CoupledGPTPreTrainedModel(LonghandPreTrainedModel):
         """Load a model as transformers does, see `LonghandPreTrainedModel.from_pretrained`."""
         encoding = cls._find_encoding(pretrained_model_name_or_path, kwargs)
         parts = {"self_attn": CoupledGPTAttention.stored_names, "position_encoding": encoding.stored_names}
-        renamed = {f"{part}.{stored}": f"{part}.{own}" for part, names in parts.items() for own, stored in names.items()}
+        renamed = {f"{part}.{stored}": f"{part}.{name}" for part, names in parts.items() for name, stored in names.items()}
         kwargs["key_mapping"] = {**renamed, **(kwargs.get("key_mapping") or {})}
         return super().from_pretrained(pretrained_model_name_or_path, *model_args, **kwargs)
 
@@ -538,8 +538,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
                 seen = seen.keep(kept, kept if index else None)
             else:
                 seen = seen.keep(slice(None), None)
-            own = seen.arguments(index, hidden_states.dtype)
-            hidden_states = layer(hidden_states, position_encoding=self.position_encoding, **own, **kwargs)
+            layer_arguments = seen.arguments(index, hidden_states.dtype)
+            hidden_states = layer(hidden_states, position_encoding=self.position_encoding, **layer_arguments, **kwargs)
         states = self._norm_output(hidden_states)
         return expand_rows(states, seen.rows) if isinstance(seen, DistinctRows) else states
 
@@ -721,8 +721,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         hidden_states = self._embed(input_ids, own_ids, shares_rows=False)[0]
         if same_columns is not None and seen is not None:
             rows = hidden_states.squeeze(1)
-            for layer, own in zip(cast(Any, self.layers), seen, strict=True):
-                rows = layer.step(rows, cache, same_columns, **own)
+            for layer, layer_seen in zip(cast(Any, self.layers), seen, strict=True):
+                rows = layer.step(rows, cache, same_columns, **layer_seen)
             return self._norm_output(rows).unsqueeze(1)
         if neighbours is None:
             columns = torch.arange(keys - 1, keys, device=input_ids.device)
@@ -730,9 +730,14 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             seen = [self._see_all(layer, pair_map, attention_mask, keys) for layer in range(len(self.layers))]
         elif seen is None:
             seen = self.see_neighbours(neighbours)
-        for layer, own in zip(self.layers, seen, strict=True):
+        for layer, layer_seen in zip(self.layers, seen, strict=True):
             hidden_states = layer(
-                hidden_states, position_encoding=encoding, coupled_ids=own_ids, cache=cache, neighbours=neighbours, **own
+                hidden_states,
+                position_encoding=encoding,
+                coupled_ids=own_ids,
+                cache=cache,
+                neighbours=neighbours,
+                **layer_seen,
             )
         return self._norm_output(hidden_states)
 
@@ -743,15 +748,15 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         shape = PairShape(batch, self.config.num_attention_heads, tokens, tokens)
         hidden_states, rows = self._embed(input_ids, step.position_ids, shares_rows=True)
         # A single layer has queries of the kept tokens alone.
-        own = neighbours.select(kept) if len(self.layers) == 1 else neighbours
-        seen = DistinctRows.of(FewKeys(self.position_encoding, own, True, rows), shape)
+        read = neighbours.select(kept) if len(self.layers) == 1 else neighbours
+        seen = DistinctRows.of(FewKeys(self.position_encoding, read, True, rows), shape)
         return self._apply_layers(hidden_states, seen, kept, coupled_ids=step.position_ids)
 
     def takes_rows(self) -> bool:
         """Return whether a step may give the layers one row for each example: nobody else sees what they are given."""
         layers: Any = self.layers
         parts = [(type(layer), type(layer.self_attn), type(layer.mlp)) for layer in layers]
-        is_own = all(own == (CoupledGPTDecoderLayer, CoupledGPTAttention, CoupledGPTMLP) for own in parts)
+        is_own = all(kinds == (CoupledGPTDecoderLayer, CoupledGPTAttention, CoupledGPTMLP) for kinds in parts)
         is_heard = any(
             part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part)
             for part in self.modules()
@@ -773,7 +778,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         encoding, relations = self.position_encoding, neighbours.relations
         seen = [see_few_keys(encoding, layer, relations, dtype, True) for layer in range(len(self.layers))]
         if not seen[0]["sees_none"].any():
-            seen = [{name: own for name, own in each.items() if name != "sees_none"} for each in seen]
+            seen = [{name: value for name, value in layer_seen.items() if name != "sees_none"} for layer_seen in seen]
         return seen
 
     def _norm_output(self, hidden_states: Tensor) -> Tensor:
@@ -887,8 +892,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         except ValueError:
             # Of such a row the rule derives none.
             return None
-        own = with_levels(position_ids)
-        return derived if own.shape[1:] == derived.shape[1:] and len(own) in (1, len(derived)) else None
+        given = with_levels(position_ids)
+        return derived if given.shape[1:] == derived.shape[1:] and len(given) in (1, len(derived)) else None
 
     def _find_neighbours(
         self, pair_map: Tensor | None, key_ids: Tensor | None, columns: Tensor, keys: int, attention_mask: Tensor | None

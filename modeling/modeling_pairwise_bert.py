@@ -94,7 +94,7 @@ class RelationVectors(nn.Module):
     def __init__(self, config: PairwiseBertConfig, name: str):
         super().__init__()
         self.name = name
-        self.heads = [head for head, own in enumerate(config.head_maps) if own == name]
+        self.heads = [head for head, rule in enumerate(config.head_maps) if rule == name]
         relations = config.count_relations(name)
         tables = 1 if config.share_over_heads else len(self.heads)
         self.place = config.where_relations_enter
@@ -233,8 +233,8 @@ class PairwiseBertAttention(nn.Module):
         else:
             bias = query.new_zeros(batch, heads, tokens, tokens + self.config.sink)
             for relations in every:
-                own = relations.heads
-                bias[:, own] = relations(query[:, own], key[:, own], pair_maps[relations.name]).to(bias.dtype)
+                chosen = relations.heads
+                bias[:, chosen] = relations(query[:, chosen], key[:, chosen], pair_maps[relations.name]).to(bias.dtype)
         return bias if position_bias is None else bias + as_scores(position_bias, bias.dtype)
 
 
@@ -315,7 +315,7 @@ class PairwiseBertPreTrainedModel(LonghandPreTrainedModel):
         init.normal_(module.weight, std=config.initializer_range)
         bias = torch.zeros(config.num_attention_heads, config.head_dim)
         for name in {*config.head_maps} - {NO_MAP}:
-            heads = [head for head, own in enumerate(config.head_maps) if own == name]
+            heads = [head for head, rule in enumerate(config.head_maps) if rule == name]
             bias[heads, torch.arange(len(heads)) % config.count_relations(name)] = length
         init.copy_(module.bias, bias.flatten())
 
@@ -512,15 +512,15 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         embeddings = self.embed_tokens((pairs // states_of_token).unsqueeze(0)).squeeze(0)
         embeddings = self._add_states(embeddings, pairs % states_of_token + NO_STATE)
         inputs = self.dropout(self.embedding_norm(embeddings)).unsqueeze(0)
-        own, seen = rows[: len(cases.tokens)], rows[len(cases.tokens) :].view(cases.keys.shape)
+        token_rows, key_rows = rows[: len(cases.tokens)], rows[len(cases.tokens) :].view(cases.keys.shape)
         relations = send(cases.relations, device)
-        columns = torch.where(relations == NOT_RELATED, -1, seen)
+        columns = torch.where(relations == NOT_RELATED, -1, key_rows)
         if self.config.sink:
             columns = nn.functional.pad(columns, (0, 1), value=len(pairs))
             relations = nn.functional.pad(relations, (0, 1), value=self.config.sink_relation(self.config.head_maps[0]))
         neighbours = Neighbours(columns.unsqueeze(0), relations.unsqueeze(0))
         (layer,) = self.layers
-        return layer(inputs[:, own], seen_states=inputs, neighbours=neighbours).squeeze(0)
+        return layer(inputs[:, token_rows], seen_states=inputs, neighbours=neighbours).squeeze(0)
 
     def _read_position_ids(
         self, position_ids: Tensor | None, inputs: EncoderInputs, batch: int, given: dict[str, Tensor]
@@ -573,9 +573,9 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         if unknown := [name for name in pair_map if name not in self.rules]:
             raise ValueError(f"pair_map is for the rule {unknown[0]!r}, which no head has: pair_maps are {config.pair_maps}")
         maps = {}
-        for name, own in pair_map.items():
+        for name, given in pair_map.items():
             heads = shape._replace(heads=config.head_maps.count(name))
-            maps[name] = read_pair_map(own, heads, config.sink_relation(name), f"pair_map of the rule {name!r}")
+            maps[name] = read_pair_map(given, heads, config.sink_relation(name), f"pair_map of the rule {name!r}")
         return maps
 
     def _derive_map(self, name: str, inputs: EncoderInputs, ids: Tensor | None) -> Tensor:
@@ -594,8 +594,8 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
                 raise ValueError(f"pair_maps has 'given': every call gives pair_map{also}")
             relations = coupled_pair_map(ids, ids, *window)
         elif numbers_tokens:
-            own = number_tokens(inputs.present, inputs.tokens, inputs.device) if ids is None else ids[:, 0]
-            relations = relative_relations(own, *window)
+            token_ids = number_tokens(inputs.present, inputs.tokens, inputs.device) if ids is None else ids[:, 0]
+            relations = relative_relations(token_ids, *window)
         elif inputs.input_ids is None or input_ids is None:
             raise ValueError(f"the rule {name!r} reads input_ids: with inputs_embeds, give its map as pair_map")
         elif name in PAIR_MAP_RULES:
@@ -605,8 +605,8 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         elif ids is None:
             relations = derive_pair_map(name, input_ids, virtual_indices(input_ids), *window, *uniform)
         else:
-            own = on_host(ids[:, 0]).masked_fill(input_ids >= FIRST_TEXT, 0)
-            relations = relate_ids(name, own, input_ids, *window, *uniform)
+            token_ids = on_host(ids[:, 0]).masked_fill(input_ids >= FIRST_TEXT, 0)
+            relations = relate_ids(name, token_ids, input_ids, *window, *uniform)
         return send(relations, inputs.device).long().unsqueeze(1)
 
     def _follow_rule(self, rule: PairMapRule, input_ids: Tensor, present: Tensor | None) -> Tensor:

@@ -45,8 +45,8 @@ class NotFinite(RuntimeError):
 
 def find_not_finite(weights: Mapping[str, Tensor]) -> list[str]:
     """Return the names of weights of which some are NaN or infinite. Weights that are on no device are not looked at."""
-    read = {name: own for name, own in weights.items() if own.is_floating_point() and not own.is_meta}
-    return [name for name, own in read.items() if not own.isfinite().all()]
+    read = {name: weight for name, weight in weights.items() if weight.is_floating_point() and not weight.is_meta}
+    return [name for name, weight in read.items() if not weight.isfinite().all()]
 
 
 def reduced_precision(model: nn.Module) -> str | None:
@@ -155,9 +155,10 @@ class Certified:
 
     def find_change(self, model: nn.Module) -> str | None:
         """Return what is different now; None if nothing is."""
-        now = [(each, 0 if each.is_inference() else each._version) for each in model.parameters()]
+        now = [(parameter, 0 if parameter.is_inference() else parameter._version) for parameter in model.parameters()]
         is_seen = (
-            own is seen() and version == before for (own, version), (seen, before) in zip(now, self.seen, strict=False)
+            parameter is seen() and version == before
+            for (parameter, version), (seen, before) in zip(now, self.seen, strict=False)
         )
         if len(now) == len(self.seen) and all(is_seen):
             return None
@@ -170,7 +171,7 @@ class Certified:
             is_read = certified != NOT_READ and not weights[name].is_meta
             if is_read and (certified is None or _hash_numbers(weights[name]) != certified):
                 return f"{name} is not as the certificate has it"
-        self.seen = [(ref(own), version) for own, version in now]
+        self.seen = [(ref(parameter), version) for parameter, version in now]
         return None
 
 
@@ -256,7 +257,9 @@ def read_object(source: Any, name: str, options: dict[str, Any]) -> dict[str, An
 def _says_proved(stated: dict[str, Any]) -> bool:
     """Whether a certificate says that something is proved, at least of single lengths."""
     lengths = stated.get("lengths")
-    verdicts = [one.get("verdict") for one in lengths if isinstance(one, dict)] if isinstance(lengths, list) else []
+    verdicts = (
+        [verdict.get("verdict") for verdict in lengths if isinstance(verdict, dict)] if isinstance(lengths, list) else []
+    )
     return stated.get("certified") is True or "proved" in verdicts
 
 

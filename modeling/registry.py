@@ -23,7 +23,7 @@ def check_free(kind: str, name: str, definition: Callable[..., object], holder: 
     """
     if holder is None:
         return
-    new, old = (f"{each.__module__}.{each.__qualname__}" for each in (definition, holder))
+    new, old = (f"{defined.__module__}.{defined.__qualname__}" for defined in (definition, holder))
     if new != old:
         raise ValueError(f"the {kind} {name!r} exists already, as {old}: choose another name for {new}")
 

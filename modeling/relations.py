@@ -467,7 +467,7 @@ def distinct_neighbourhoods(row_index: Tensor, queries: slice | Tensor, neighbou
         row_index: (batch, tokens) the row of every token in the layer's input.
         neighbours: the neighbours of these queries, for each row of the batch or one row for all.
     """
-    own = row_index[:, queries]
+    query_rows = row_index[:, queries]
     columns = neighbours.columns.clamp(min=0)
     examples = len(row_index)
     rows = row_index.gather(1, columns.flatten(1).expand(examples, -1)).view(examples, *columns.shape[1:])
@@ -476,13 +476,15 @@ def distinct_neighbourhoods(row_index: Tensor, queries: slice | Tensor, neighbou
     num_rows = int(row_index.max()) + 1
     code = torch.where(neighbours.columns < 0, 0, rows * relations + neighbours.relations + 1)
     code = code.flatten(0, 1).sort(dim=1, descending=True).values
-    example, index = distinct_rows([own.flatten(), *code.unbind(1)], [num_rows, *[num_rows * relations + 1] * code.shape[1]])
+    example, index = distinct_rows(
+        [query_rows.flatten(), *code.unbind(1)], [num_rows, *[num_rows * relations + 1] * code.shape[1]]
+    )
     code = code[example]
     return Neighbourhoods(
-        queries=own.flatten()[example],
+        queries=query_rows.flatten()[example],
         keys=(code - 1).clamp(min=0) // relations,
         relations=torch.where(code > 0, (code - 1) % relations, NOT_RELATED).to(torch.int32),
-        index=index.view(own.shape),
+        index=index.view(query_rows.shape),
     )
 
 

@@ -143,15 +143,15 @@ def find_labels(table: Transducer, input_ids: Tensor) -> AnswerTokens:
     Raises:
         ValueError: a row has another form.
     """
-    (own,), operands = table.passes, table.operands
+    (table_pass,), operands = table.passes, table.operands
     begun = nn.functional.pad(input_ids, (1, 0), value=BOS)
     markers = [part.expand(len(input_ids), 1) for part in table.markers(begun)]
     # `$` is not among the tokens, so `=` stands one column further to the left.
     equals, width = markers[1] - 1, (markers[1] - operands) // operands
     columns = torch.arange(input_ids.shape[1], device=input_ids.device)
-    is_label = (columns > equals) & (columns <= equals + width + own.flush)
+    is_label = (columns > equals) & (columns <= equals + width + table_pass.flush)
     expected = torch.where(is_label, GREATER, torch.where(columns > equals, PAD, input_ids))
-    if (input_ids != expected).any() or (equals + width + own.flush >= input_ids.shape[1]).any():
+    if (input_ids != expected).any() or (equals + width + table_pass.flush >= input_ids.shape[1]).any():
         raise ValueError(f"each row of input_ids must be of the form {table.form} and a '>' for each symbol to write")
     rows, columns = is_label.nonzero(as_tuple=True)
     equals, width = (part[rows].squeeze(1) for part in (equals, width))
@@ -159,7 +159,7 @@ def find_labels(table: Transducer, input_ids: Tensor) -> AnswerTokens:
     slots = [(0, start + columns), (1, start + columns - 1)]
     for relation, column, source in table.label_slots:
         read = before + column
-        place = width - 1 - read if own.direction == "ones_first" else read
+        place = width - 1 - read if table_pass.direction == "ones_first" else read
         slots.append((relation, torch.where((read >= 0) & (read < width), start + source * (width + 1) + place, -1)))
     keys = torch.stack([found for _, found in slots], dim=1)
     relations = torch.tensor([relation for relation, _ in slots], device=keys.device)
@@ -245,7 +245,7 @@ def pass_targets(name: str, input_ids: Tensor, states: Tensor, labels: Tensor, t
 def _decided_labels(table: Transducer, input_ids: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
     """Return the places of the answer tokens of a column task, and whether each one is decided, see `pass_targets`."""
     places, _, keys, _ = find_labels(table, input_ids)
-    (own,), tokens, device = table.passes, input_ids.flatten(), input_ids.device
+    (table_pass,), tokens, device = table.passes, input_ids.flatten(), input_ids.device
     symbol = torch.zeros(len(table.tokens), dtype=torch.long, device=device)
     for place, character in enumerate(table.alphabet):
         symbol[table.tokens.index(character)] = place
@@ -254,12 +254,12 @@ def _decided_labels(table: Transducer, input_ids: Tensor, states: Tensor) -> tup
     for operand in keys_read.unbind(2):
         # What is absent reads as symbol 0.
         entry = entry * len(table.alphabet) + torch.where(operand >= 0, symbol[tokens[operand]], 0)
-    write, following = (torch.tensor(part, device=device) for part in (own.write, own.next))
+    write, following = (torch.tensor(part, device=device) for part in (table_pass.write, table_pass.next))
     state = torch.arange(len(write), device=device).expand(len(places), -1)
     beyond = torch.tensor(table.states_beyond, device=device)
     inside = present.any(1, keepdim=True)
     # A window that begins before the first column shows that nothing came before it.
-    state = torch.where(inside, torch.where(present[:, :1], state, own.start), beyond[state % len(beyond)])
+    state = torch.where(inside, torch.where(present[:, :1], state, table_pass.start), beyond[state % len(beyond)])
     written = state
     for column in range(present.shape[1]):
         read = entry[:, column, None].expand_as(state)

@@ -19,18 +19,18 @@ from torch import Tensor, nn
 def find_stored_names(model: nn.Module) -> dict[str, str]:
     """Return the whole names in files of a model's parameters that have others there, by those in the model."""
     return {
-        f"{path}.{own}": f"{path}.{stored}"
+        f"{path}.{name}": f"{path}.{stored}"
         for path, module in model.named_modules()
-        for own, stored in getattr(module, "stored_names", {}).items()
-        if own in module._parameters
+        for name, stored in getattr(module, "stored_names", {}).items()
+        if name in module._parameters
     }
 
 
 def read_stored_names(module: Any, state_dict: dict[str, Tensor], prefix: str, *_: object) -> None:
     """Take what a file has for a module with `stored_names`: a hook before `load_state_dict`, by which Trainer resumes."""
-    for own, stored in module.stored_names.items():
+    for name, stored in module.stored_names.items():
         if prefix + stored in state_dict:
-            state_dict[prefix + own] = state_dict.pop(prefix + stored)
+            state_dict[prefix + name] = state_dict.pop(prefix + stored)
 
 
 def read_as_stored(model: Any) -> Any:
@@ -38,17 +38,17 @@ def read_as_stored(model: Any) -> Any:
     if not find_stored_names(model):
         return model
     view = copy.copy(model)
-    own: Any = type(model)
-    view.__class__ = _stored_class(own)
+    kind: Any = type(model)
+    view.__class__ = _stored_class(kind)
     return view
 
 
 @cache
-def _stored_class(own: Any) -> Any:
+def _stored_class(kind: Any) -> Any:
     """Return the subclass of a model's class whose `state_dict()` has the names of files."""
 
     def state_dict(self: Any, *arguments: Any, **options: Any) -> dict[str, Tensor]:
         stored = find_stored_names(self)
-        return {stored.get(name, name): weights for name, weights in own.state_dict(self, *arguments, **options).items()}
+        return {stored.get(name, name): weights for name, weights in kind.state_dict(self, *arguments, **options).items()}
 
-    return type(own.__name__, (own,), {"state_dict": state_dict, "__module__": own.__module__, "__doc__": own.__doc__})
+    return type(kind.__name__, (kind,), {"state_dict": state_dict, "__module__": kind.__module__, "__doc__": kind.__doc__})

@@ -170,9 +170,9 @@ class StructuredInterface(AttentionInterface):
     configuration keeps the name of its attention, which models compare: sparse attention does, and layers that share keys.
     """
 
-    def __init__(self, own: AttentionInterface):
+    def __init__(self, interface: AttentionInterface):
         super().__init__()
-        self._local_mapping = own._local_mapping
+        self._local_mapping = interface._local_mapping
 
     def get_interface(self, attn_implementation: str, default: Callable) -> Callable:
         """Return the function of this name, or the default for eager attention, which reads structure."""
@@ -237,10 +237,10 @@ def let_attention_read_structure(model: nn.Module) -> bool:
     kinds = {kind for module in model.modules() for kind in type(module).__mro__}
     for file in {kind.__module__ for kind in kinds}:
         names = vars(sys.modules[file])
-        own = names.get(FUNCTIONS)
-        if isinstance(own, AttentionInterface):
+        interface = names.get(FUNCTIONS)
+        if isinstance(interface, AttentionInterface):
             found = True
-            names[FUNCTIONS] = own if isinstance(own, StructuredInterface) else StructuredInterface(own)
+            names[FUNCTIONS] = interface if isinstance(interface, StructuredInterface) else StructuredInterface(interface)
     return found
 
 

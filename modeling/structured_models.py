@@ -164,9 +164,9 @@ class StructureConfig:
 
     def check_fits(self, sizes: dict[str, int], model_class: str) -> None:
         """Raise ValueError unless tables of this structure fit a model with these sizes."""
-        own = {name: getattr(self, name) for name in self.SIZES}
-        if own != sizes:
-            shown = ", ".join(f"{name} {number}" for name, number in own.items())
+        stored = {name: getattr(self, name) for name in self.SIZES}
+        if stored != sizes:
+            shown = ", ".join(f"{name} {number}" for name, number in stored.items())
             raise ValueError(
                 f"this structure is of {self.base_model or self.model_class}, {shown}, and {model_class} has "
                 f"{', '.join(str(number) for number in sizes.values())}"
@@ -242,12 +242,12 @@ class StructuredModel:
 
     def __reduce_ex__(self, protocol):
         """Return what `pickle` and `copy` make the model of again: its class is made where it is read."""
-        own: Any = super()
-        return (_new_structured, (self.own_class,), *own.__reduce_ex__(protocol)[2:])
+        parent: Any = super()
+        return (_new_structured, (self.own_class,), *parent.__reduce_ex__(protocol)[2:])
 
     def __setstate__(self, state):
-        own: Any = super()
-        own.__setstate__(state)
+        parent: Any = super()
+        parent.__setstate__(state)
         let_attention_read_structure(self)
 
     def forward(self, *arguments, **kwargs):
@@ -265,8 +265,8 @@ class StructuredModel:
             ValueError: structure has another shape, type or range, or the model cannot read it.
         """
         kwargs.update(zip(self.own_parameters, arguments, strict=False))
-        own: Any = super()
-        return own.forward(**kwargs if kwargs.get(STRUCTURE) is not None else self._with_structure(kwargs))
+        parent: Any = super()
+        return parent.forward(**kwargs if kwargs.get(STRUCTURE) is not None else self._with_structure(kwargs))
 
     def _with_structure(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of the own class's forward pass; one of them carries the given structure, if there is any."""
@@ -412,9 +412,9 @@ class StructuredModel:
         Args:
             reads_tables: whether the call does.
         """
-        own: Any = self
+        model: Any = self
         owner: Any = self.has_tables[0] if self.has_tables else self
-        if torch.compiler.is_compiling() or not own.training or not self.structure_config.relations:
+        if torch.compiler.is_compiling() or not model.training or not self.structure_config.relations:
             return
         said: set[str] = owner.__dict__.setdefault("structure_warnings", set())
         is_trained = any(weights.requires_grad for weights in owner.structure.parameters())
@@ -529,13 +529,13 @@ class StructuredModel:
         """
         if attn_implementation not in IMPLEMENTATIONS:
             raise ValueError(f"structure is read by {', '.join(IMPLEMENTATIONS)}, not by {attn_implementation!r}")
-        own: Any = super()
+        parent: Any = super()
         before = self.config._attn_implementation  # type: ignore[attr-defined]  # of the own class
-        own.set_attn_implementation(attn_implementation, *arguments, **kwargs)
+        parent.set_attn_implementation(attn_implementation, *arguments, **kwargs)
         try:
             find_attention(self)  # type: ignore[arg-type]  # of the own class
         except ValueError:
-            own.set_attn_implementation(before)
+            parent.set_attn_implementation(before)
             raise
 
     def save_structure(
@@ -621,15 +621,15 @@ class StructuredModel:
         """
         if push_to_hub and state_dict is not None:
             raise ValueError("push_to_hub pushes the model's own weights: save the state_dict, and upload the folder")
-        own: Any = super()
+        parent: Any = super()
         # transformers empties the state dict that it is given.
         tables = self._tables(state_dict, is_main_process)
-        own.save_pretrained(save_directory, is_main_process, state_dict, False, *arguments, **kwargs)
+        parent.save_pretrained(save_directory, is_main_process, state_dict, False, *arguments, **kwargs)
         if is_main_process and self._has_structure:
             self._write_structure(Path(save_directory), tables)
         if push_to_hub and is_main_process:
             hub = {name: kwargs[name] for name in ("commit_message", "private", "token", "create_pr") if name in kwargs}
-            own.push_to_hub(kwargs.get("repo_id") or Path(save_directory).name, **hub)
+            parent.push_to_hub(kwargs.get("repo_id") or Path(save_directory).name, **hub)
 
 
 def _cache_of(arguments: dict[str, Any]) -> Cache | None:
@@ -715,7 +715,7 @@ class StructuredGeneration(StructuredModel):
             ValueError: a plan has another shape, type or range, or is shorter than prompt and response; or `input_ids` and
                 `inputs_embeds` are of different prompts; or the way of decoding cannot read a plan.
         """
-        own: Any = super()
+        parent: Any = super()
         if kwargs.get(STRUCTURE) is not None:
             raise ValueError(f"generate() takes no {STRUCTURE}: give plans of prompt and response, such as pair_map")
         given: dict[str, Any] = {"pair_map": pair_map, "position_ids": position_ids, "position_bias": position_bias}
@@ -723,9 +723,9 @@ class StructuredGeneration(StructuredModel):
             given["attention_mask"] = kwargs.pop("attention_mask")
         given = {name: part for name, part in given.items() if part is not None}
         if given or self.structure_rule is not None:
-            self._check_decoding(own._prepare_generation_config(generation_config, **kwargs)[0], kwargs)
+            self._check_decoding(parent._prepare_generation_config(generation_config, **kwargs)[0], kwargs)
         if not given:
-            return own.generate(inputs, generation_config, *arguments, **kwargs)
+            return parent.generate(inputs, generation_config, *arguments, **kwargs)
         prompt, embeddings = kwargs.get("input_ids") if inputs is None else inputs, kwargs.get("inputs_embeds")
         if prompt is not None and embeddings is not None and prompt.shape[1] != embeddings.shape[1]:
             raise ValueError(
@@ -743,7 +743,7 @@ class StructuredGeneration(StructuredModel):
         limits = (kwargs.get("max_new_tokens"), kwargs.get("max_length"), settings.max_new_tokens, settings.max_length)
         if all(limit is None for limit in limits):
             kwargs["max_new_tokens"] = plan.columns - tokens
-        return own.generate(inputs, generation_config, *arguments, structure_plan=plan, **kwargs)
+        return parent.generate(inputs, generation_config, *arguments, structure_plan=plan, **kwargs)
 
     def _plan_response(self, batch: int, tokens: int, given: dict[str, Any]) -> StructurePlan:
         """Return the plan of a prompt (batch, tokens); raise ValueError for one that cannot be read, or has no response."""
@@ -780,8 +780,8 @@ class StructuredGeneration(StructuredModel):
 
     def _expand_inputs_for_generation(self, expand_size=1, is_encoder_decoder=False, input_ids=None, **kwargs):
         plan = kwargs.get("structure_plan")
-        own: Any = super()
-        input_ids, kwargs = own._expand_inputs_for_generation(expand_size, is_encoder_decoder, input_ids, **kwargs)
+        parent: Any = super()
+        input_ids, kwargs = parent._expand_inputs_for_generation(expand_size, is_encoder_decoder, input_ids, **kwargs)
         if plan is not None:
             kwargs["structure_plan"] = plan.expand(expand_size)
         return input_ids, kwargs
@@ -793,8 +793,8 @@ class StructuredGeneration(StructuredModel):
                 f"the plan has {plan.columns} columns, but prompt and response may have {max_cache_length + 1} tokens, of "
                 "which only the last needs none: plan more, or ask for fewer new tokens"
             )
-        own: Any = super()
-        own._prepare_cache_for_generation(generation_config, model_kwargs, mode, batch_size, max_cache_length)
+        parent: Any = super()
+        parent._prepare_cache_for_generation(generation_config, model_kwargs, mode, batch_size, max_cache_length)
         has_pairs = self.structure_rule is not None if plan is None else plan.attention_mask is not None
         cache = model_kwargs.get("cache")
         is_own = type(cache) is DynamicCache and not getattr(cache, "_is_user_defined", False)
@@ -804,8 +804,8 @@ class StructuredGeneration(StructuredModel):
 
     def prepare_inputs_for_generation(self, input_ids, *arguments, structure_plan=None, **kwargs):
         """Give the next tokens their part of the plan, or of what the rule says of all tokens so far."""
-        own: Any = super()
-        inputs, plan = own.prepare_inputs_for_generation(input_ids, *arguments, **kwargs), structure_plan
+        parent: Any = super()
+        inputs, plan = parent.prepare_inputs_for_generation(input_ids, *arguments, **kwargs), structure_plan
         if plan is None and self.structure_rule is None:
             return inputs
         tokens = inputs["input_ids" if inputs.get("input_ids") is not None else "inputs_embeds"]
@@ -824,12 +824,12 @@ class StructuredGeneration(StructuredModel):
         return _masked_ids(inputs, batch, columns)
 
 
-def _widened(own: Any, method: Any, further: Sequence[str]) -> Any:
+def _widened(replaced: Any, method: Any, further: Sequence[str]) -> Any:
     """Return a function that calls a method of a mixin, with the signature of the own class's method and further arguments.
 
     Trainer keeps the columns of rows that it finds in signatures, and `generate()` the arguments.
     """
-    shape = signature(own)
+    shape = signature(replaced)
     parameters = [*shape.parameters.values()]
     last = len(parameters) - (parameters[-1].kind == Parameter.VAR_KEYWORD)
     added = [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in further if name not in shape.parameters]
@@ -843,26 +843,28 @@ def _widened(own: Any, method: Any, further: Sequence[str]) -> Any:
 
 
 @cache
-def _structured_class(own: Any) -> Any:
+def _structured_class(base: Any) -> Any:
     """Return the subclass of a model's class that takes structure, of the same name."""
-    own_parameters = [each for each in signature(own.forward).parameters.values() if each.kind != Parameter.VAR_KEYWORD]
+    own_parameters = [
+        parameter for parameter in signature(base.forward).parameters.values() if parameter.kind != Parameter.VAR_KEYWORD
+    ]
     body = {
-        "own_class": own,
-        "own_parameters": tuple(each.name for each in own_parameters if each.name != "self"),
-        "__module__": own.__module__,
-        "__doc__": own.__doc__,
+        "own_class": base,
+        "own_parameters": tuple(parameter.name for parameter in own_parameters if parameter.name != "self"),
+        "__module__": base.__module__,
+        "__doc__": base.__doc__,
     }
     mixin: Any = StructuredModel
-    if issubclass(own, GenerationMixin):
+    if issubclass(base, GenerationMixin):
         mixin, name = StructuredGeneration, "prepare_inputs_for_generation"
-        body[name] = _widened(getattr(own, name), getattr(mixin, name), ["structure_plan"])
-    body["forward"] = _widened(own.forward, mixin.forward, [*PARTS, "position_ids"])
-    return type(own.__name__, (mixin, own), body)
+        body[name] = _widened(getattr(base, name), getattr(mixin, name), ["structure_plan"])
+    body["forward"] = _widened(base.forward, mixin.forward, [*PARTS, "position_ids"])
+    return type(base.__name__, (mixin, base), body)
 
 
-def _new_structured(own: Any) -> Any:
+def _new_structured(base: Any) -> Any:
     """Return a model without weights, of the subclass of a class that takes structure."""
-    kind = _structured_class(own)
+    kind = _structured_class(base)
     return kind.__new__(kind)
 
 
@@ -959,9 +961,9 @@ def _make_tables(model: PreTrainedModel, config: StructureConfig, state: dict[st
     """Return tables of zeros, or those that were saved; raise ValueError if these have other shapes."""
     structure = Structure(config, torch.promote_types(model.dtype, torch.float32), device_of_inputs(model))
     if state is not None:
-        own = {name: tuple(weights.shape) for name, weights in structure.state_dict().items()}
-        if own != (got := {name: tuple(weights.shape) for name, weights in state.items()}):
-            raise ValueError(f"{WEIGHTS_FILE} of {source} must hold {own}, got {got}")
+        shapes = {name: tuple(weights.shape) for name, weights in structure.state_dict().items()}
+        if shapes != (got := {name: tuple(weights.shape) for name, weights in state.items()}):
+            raise ValueError(f"{WEIGHTS_FILE} of {source} must hold {shapes}, got {got}")
         structure.load_state_dict(state)
     return structure
 
@@ -1030,10 +1032,10 @@ def _reach(model: PreTrainedModel) -> dict[str, Any]:
         ValueError: something that mixes tokens would not read it, or layers differ in their heads.
     """
     reached = find_attention(model)
-    if len({(each.heads, each.head_dim) for each in reached}) > 1:
+    if len({(attention.heads, attention.head_dim) for attention in reached}) > 1:
         raise ValueError(f"layers of {type(model).__name__} differ in their heads: structure is for equal layers")
-    for place, each in enumerate(reached):
-        setattr(each.module, LAYER, place)
+    for place, attention in enumerate(reached):
+        setattr(attention.module, LAYER, place)
     return {"layers": len(reached), "heads": reached[0].heads, "head_dim": reached[0].head_dim}
 
 
@@ -1128,7 +1130,7 @@ def coupled_generate(
         position_ids, padding = position_ids.squeeze(1) if rule.levels == 1 else position_ids, PAD
     if attention_mask is None:
         attention_mask = torch.ones_like(input_ids) if padding is None else (input_ids != padding).long()
-    own = type(model)
+    kind = type(model)
     if position_ids.ndim == 2:
         _check_reads_ids(model)
     if not isinstance(model, StructuredModel):
@@ -1136,8 +1138,8 @@ def coupled_generate(
     try:
         return model.generate(input_ids, attention_mask=attention_mask, position_ids=position_ids, **options)
     finally:
-        if type(model) is not own:
-            _set_class(model, own)
+        if type(model) is not kind:
+            _set_class(model, kind)
             del model.structure_config
 
 

@@ -90,8 +90,8 @@ class Transducer:
     @cached_property
     def tokens(self) -> tuple[str, ...]:
         """The vocabulary: `vocabulary.TOKENS`, then the other characters in the order of alphabet, sign and `writes`."""
-        own = dict.fromkeys(self.alphabet + self.sign + "".join(each.writes for each in self.passes))
-        return (*TOKENS, *(character for character in own if character not in TOKENS))
+        characters = dict.fromkeys(self.alphabet + self.sign + "".join(table_pass.writes for table_pass in self.passes))
+        return (*TOKENS, *(character for character in characters if character not in TOKENS))
 
     @cached_property
     def rows(self) -> tuple[list[int], list[int]]:
@@ -99,7 +99,7 @@ class Transducer:
 
         Operands have the ids 1 to n, or all 1 if no pass can tell them apart. Pass q, from 0, has (largest + 1) * 2**q.
         """
-        shared = all(each.symmetric for each in self.passes)
+        shared = all(table_pass.symmetric for table_pass in self.passes)
         operands = [1 if shared else place + 1 for place in range(self.operands)]
         return operands, [(operands[-1] + 1) * 2**place for place in range(len(self.passes))]
 
@@ -108,9 +108,13 @@ class Transducer:
 
         What is there is numbered as in `Pass.reads`. Operands of one row share a relation.
         """
-        own, (operands, passes) = self.passes[place], self.rows
-        sign = 1 if own.direction == "ones_first" else -1
-        seen = [(column, source) for column in range(own.window[0], own.window[1] + 1) for source in own.reads]
+        table_pass, (operands, passes) = self.passes[place], self.rows
+        sign = 1 if table_pass.direction == "ones_first" else -1
+        seen = [
+            (column, source)
+            for column in range(table_pass.window[0], table_pass.window[1] + 1)
+            for source in table_pass.reads
+        ]
         rows = [*operands, *passes]
         return [((sign * column, passes[place] - rows[source]), column, source) for column, source in seen]
 
@@ -143,24 +147,24 @@ class Transducer:
     @cached_property
     def states_beyond(self) -> list[int]:
         """The states before a window of an encoder's token that lies beyond the operands as a whole."""
-        (own,) = self.passes
-        now = {state for row in own.next for state in row}
+        (table_pass,) = self.passes
+        now = {state for row in table_pass.next for state in row}
         found = set(now)
-        for _ in range(own.flush - 2 + own.window[0]):
-            now = {own.next[state][0] for state in now}
+        for _ in range(table_pass.flush - 2 + table_pass.window[0]):
+            now = {table_pass.next[state][0] for state in now}
             found |= now
         return sorted(found)
 
     def sizes(self, place: int) -> list[int]:
         """How many symbols there are in each word that a pass reads."""
-        words = [self.alphabet] * self.operands + [each.writes for each in self.passes]
+        words = [self.alphabet] * self.operands + [table_pass.writes for table_pass in self.passes]
         return [len(words[source]) for source in self.passes[place].reads]
 
     def check_tables(self) -> None:
         """Raise ValueError unless the table of every pass fits what it reads and writes."""
-        for place, own in enumerate(self.passes):
-            shape = (len(own.write), prod(self.sizes(place)))
-            for table, largest in ((own.write, len(own.writes)), (own.next, shape[0])):
+        for place, table_pass in enumerate(self.passes):
+            shape = (len(table_pass.write), prod(self.sizes(place)))
+            for table, largest in ((table_pass.write, len(table_pass.writes)), (table_pass.next, shape[0])):
                 legal = len(table) == shape[0] and all(len(row) == shape[1] for row in table)
                 if not legal or min(map(min, table)) < 0 or max(map(max, table)) >= largest:
                     raise ValueError(
@@ -170,7 +174,9 @@ class Transducer:
     @property
     def _room(self) -> tuple[int, int]:
         """Ids at the first level above the top column of the operands and below the ones."""
-        flush = {name: [each.flush for each in self.passes if each.direction == name] for name in DIRECTIONS}
+        flush = {
+            name: [table_pass.flush for table_pass in self.passes if table_pass.direction == name] for name in DIRECTIONS
+        }
         above = max([*flush["ones_first"], min(1, len(flush["top_first"]))])
         return above, max(1, *flush["top_first"], 1)
 
@@ -201,11 +207,11 @@ class Transducer:
         by_column = torch.where(in_query, above + 1 + place, 0)
         by_row = torch.where(in_query & (place < width), torch.tensor(operands, device=column.device)[operand], 0)
         first = equals
-        for each, row in zip(self.passes, passes, strict=True):
-            length = width + each.flush + 1
+        for table_pass, row in zip(self.passes, passes, strict=True):
+            length = width + table_pass.flush + 1
             step = column - first  # 0 is the token that begins the pass
             inside = (step >= 0) & (step < length)
-            ids = above + width + 1 - step if each.direction == "ones_first" else above + step
+            ids = above + width + 1 - step if table_pass.direction == "ones_first" else above + step
             by_column, by_row = torch.where(inside, ids, by_column), torch.where(inside, row, by_row)
             first = first + length
         return Plan(torch.stack([by_column, by_row], dim=1), (first - equals).max())
@@ -231,7 +237,7 @@ class Transducer:
     @property
     def response(self) -> str:
         """Regular expression of the beginnings of a response."""
-        rows = [f"[{re.escape(each.writes)}]*" for each in self.passes]
+        rows = [f"[{re.escape(table_pass.writes)}]*" for table_pass in self.passes]
         return rows[0] + "".join(f"(?:>{row}" for row in rows[1:]) + ")?" * (len(rows) - 1)
 
     @property
@@ -267,8 +273,8 @@ def read_transducer(table: Mapping[str, Any]) -> Transducer:
         passes = given.pop("passes")
         operands, sign = given.get("operands", 1), given.get("sign", "")
         read = []
-        for place, each in enumerate(passes):
-            values = {"reads": range(operands), "flush": 0, "start": 0, **each}
+        for place, stated in enumerate(passes):
+            values = {"reads": range(operands), "flush": 0, "start": 0, **stated}
             values |= {"window": tuple(values["window"]), "reads": tuple(values["reads"])}
             read.append(Pass(**values))
             _check_pass(read[-1], place, operands)
@@ -296,20 +302,30 @@ def check_characters_of(transducer: Transducer) -> None:
         raise ValueError(f"answer must be 'all', 'last' or 'joined', got {transducer.answer!r}")
 
 
-def _check_pass(own: Pass, place: int, operands: int) -> None:
+def _check_pass(table_pass: Pass, place: int, operands: int) -> None:
     """Raise ValueError unless what a pass reads exists and its numbers are legal, see `Transducer.check_tables`."""
     name = f"transducer: pass {place + 1}"
-    if own.direction not in DIRECTIONS:
-        raise ValueError(f"{name} must have a direction of {' or '.join(DIRECTIONS)}, got {own.direction!r}")
-    if not own.reads or min(own.reads) < 0 or max(own.reads) >= operands + place:
-        raise ValueError(f"{name} must read operands or earlier passes, 0 to {operands + place - 1}, got {own.reads}")
-    if len(set(own.reads)) < len(own.reads) or (own.symmetric and not own.sees_operands_alike(operands)):
+    if table_pass.direction not in DIRECTIONS:
+        raise ValueError(f"{name} must have a direction of {' or '.join(DIRECTIONS)}, got {table_pass.direction!r}")
+    if not table_pass.reads or min(table_pass.reads) < 0 or max(table_pass.reads) >= operands + place:
+        raise ValueError(f"{name} must read operands or earlier passes, 0 to {operands + place - 1}, got {table_pass.reads}")
+    if len(set(table_pass.reads)) < len(table_pass.reads) or (
+        table_pass.symmetric and not table_pass.sees_operands_alike(operands)
+    ):
         raise ValueError(
-            f"{name} must read a word once, and all operands or none if it is symmetric, got symmetric {own.symmetric} and "
-            f"reads {own.reads}"
+            f"{name} must read a word once, and all operands or none if it is symmetric, "
+            f"got symmetric {table_pass.symmetric} and reads {table_pass.reads}"
         )
-    if own.flush < 0 or not 0 <= own.start < len(own.write) or len(own.window) != 2 or own.window[0] > own.window[1]:
-        raise ValueError(f"{name} has flush {own.flush}, start {own.start} and window {own.window}, which are not legal")
+    if (
+        table_pass.flush < 0
+        or not 0 <= table_pass.start < len(table_pass.write)
+        or len(table_pass.window) != 2
+        or table_pass.window[0] > table_pass.window[1]
+    ):
+        raise ValueError(
+            f"{name} has flush {table_pass.flush}, start {table_pass.start} and window {table_pass.window}, "
+            "which are not legal"
+        )
 
 
 def table_of(transducer: Transducer | None) -> dict[str, object] | None:
@@ -318,8 +334,8 @@ def table_of(transducer: Transducer | None) -> dict[str, object] | None:
         return None
     values = {name: getattr(transducer, name) for name in ("alphabet", "operands", "sign", "answer")}
     passes = []
-    for own in transducer.passes:
-        fields_of_pass = {**vars(own), "window": list(own.window), "reads": list(own.reads)}
+    for table_pass in transducer.passes:
+        fields_of_pass = {**vars(table_pass), "window": list(table_pass.window), "reads": list(table_pass.reads)}
         if fields_of_pass["reads"] == list(range(transducer.operands)):
             del fields_of_pass["reads"]
         passes.append(fields_of_pass)

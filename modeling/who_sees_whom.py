@@ -165,8 +165,11 @@ class DistinctRows(NamedTuple):
         return DistinctRows(few, neighbourhoods.index, neighbourhoods)
 
     def arguments(self, layer: int, dtype: torch.dtype) -> dict[str, Any]:
-        own: Any = self.neighbourhoods
-        return {"neighbourhoods": own, **see_few_keys(self.few.encoding, layer, own.relations, dtype, self.few.may_hide_all)}
+        neighbourhoods: Any = self.neighbourhoods
+        return {
+            "neighbourhoods": neighbourhoods,
+            **see_few_keys(self.few.encoding, layer, neighbourhoods.relations, dtype, self.few.may_hide_all),
+        }
 
 
 def count_keys(visible_keys: Tensor, may_hide_all: bool) -> dict[str, Tensor]:
@@ -189,7 +192,7 @@ def relation_bias(encoding: PositionEncoding, layer: int, pair_map: Tensor, is_g
         bias = encoding.bias(read.squeeze(1), layer)
         bias = None if bias is None else bias.permute(0, 3, 1, 2)
     else:
-        by_head: list[Any] = [encoding.bias(own, layer) for own in read.unbind(1)]
+        by_head: list[Any] = [encoding.bias(head_map, layer) for head_map in read.unbind(1)]
         bias = torch.stack([biases[..., head] for head, biases in enumerate(by_head)], dim=1)
     return bias.masked_fill(pair_map < 0, 0.0) if is_given and bias is not None else bias
 

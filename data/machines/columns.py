@@ -225,7 +225,7 @@ class Columns(NamedTuple):
                 raise TooMany(f"there are more than {MOST_NEIGHBOURHOODS:,} pairs of a state and a column")
         end, waits = len(states) + 1, (ABSENT,) * len(self._with_written(edges[0][2]))
         source, target, words = zip((0, 0, waits), (end, -1, waits), *edges, strict=True)
-        goes_to, table = np.array(target), np.array([self._with_written(own) for own in words])
+        goes_to, table = np.array(target), np.array([self._with_written(word) for word in words])
         return Graph(np.array(source), np.where(goes_to < 0, end, goes_to), table, end, self.rows).trimmed()
 
     def _with_written(self, labels: tuple[int, ...]) -> tuple[int, ...]:

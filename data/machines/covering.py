@@ -273,10 +273,10 @@ def join_neighbourhoods(batches: Iterable[NeighbourhoodBatch]) -> list[Neighbour
     for batch in batches:
         groups.setdefault(batch.relations.tobytes(), []).append(batch)
     joined = []
-    for own in groups.values():
-        columns = zip(*((batch.tokens, batch.keys, batch.right) for batch in own), strict=True)
+    for group in groups.values():
+        columns = zip(*((batch.tokens, batch.keys, batch.right) for batch in group), strict=True)
         tokens, keys, right = map(np.concatenate, columns)
-        joined.append(replace(own[0], tokens=tokens, keys=keys, right=right))
+        joined.append(replace(group[0], tokens=tokens, keys=keys, right=right))
     return joined
 
 
@@ -402,8 +402,8 @@ def hide_labels(
         for slot in (slot for slot, is_known in zip(others, known, strict=True) if not is_known):
             states[states[:, slot] != NO_STATE, slot] = unknown
         right = np.where(decided | (states[:, 1:] != unknown).all(axis=1), labels[:, 0], unknown)
-        for own in (np.full_like(right, unknown), right):
-            parts.append(np.column_stack([keys, own, states[:, 1:], right]))
+        for token_states in (np.full_like(right, unknown), right):
+            parts.append(np.column_stack([keys, token_states, states[:, 1:], right]))
     table = np.concatenate(parts)
     _, first = np.unique(number_rows(table), return_index=True)
     keys, states, right = np.split(table[first], [slots, 2 * slots], axis=1)

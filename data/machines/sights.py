@@ -79,7 +79,7 @@ def find_neighbourhoods(
     low, high = min(0, *(column for column, _ in sees)), max(1, *(column for column, _ in sees))
     by_source = np.argsort(source, kind="stable")
     first = np.searchsorted(source[by_source], np.arange(target.max() + 2))
-    shown = {column: [own for place, own in sees if place == column] for column in range(low, high + 1)}
+    shown = {column: [seen_word for place, seen_word in sees if place == column] for column in range(low, high + 1)}
     shown[0], shown[1] = [*shown[0], word], [*shown[1], word]
     paths, codes = np.zeros((1, 0), dtype=np.int64), np.zeros(1, dtype=np.int64)
     # Edges of a shortest path from the beginning of all runs, in the direction of the search, through the window so far.
@@ -116,10 +116,10 @@ def find_neighbourhoods(
         sizes = least
         paths = np.concatenate([paths[parent[example]], edges[example, None]], axis=1)
     tokens, right = labels[paths[:, -low], word], labels[paths[:, 1 - low], word]
-    keys = np.stack([labels[paths[:, column - low], own] for column, own in sees], axis=1)
-    own = number_rows(np.concatenate([tokens[:, None], keys], axis=1))
-    distinct, where, count = np.unique(own, return_inverse=True, return_counts=True)
-    if len(distinct) < len(own):
+    keys = np.stack([labels[paths[:, column - low], seen_word] for column, seen_word in sees], axis=1)
+    numbers = number_rows(np.concatenate([tokens[:, None], keys], axis=1))
+    distinct, where, count = np.unique(numbers, return_inverse=True, return_counts=True)
+    if len(distinct) < len(numbers):
         chosen = np.flatnonzero(where == np.argmax(count > 1))[:2]
         raise Conflict([*paths[chosen][:, turn]], right[chosen])
     return WordNeighbourhoods(tokens, keys, right, paths[:, turn], sizes)
@@ -205,8 +205,8 @@ def slots_of(query: Ids, keys: Mapping[int, Ids], columns: range, window: Window
     # A row whose ids are the same everywhere is one token.
     places = [(column, row) for column in columns for row, ids in keys.items() if column == HERE or ids(HERE) != ids(NEXT)]
     seen = [keys[row](at + sign * column) for column, row in places]
-    own, others = (torch.tensor(ids).T.unsqueeze(0) for ids in ([query(at)], seen))
-    relations = coupled_pair_map(own, others, window, windowed=True)[0, 0].tolist()
+    query_ids, key_ids = (torch.tensor(ids).T.unsqueeze(0) for ids in ([query(at)], seen))
+    relations = coupled_pair_map(query_ids, key_ids, window, windowed=True)[0, 0].tolist()
     return [Slot(*place, relation) for place, relation in zip(places, relations, strict=True) if relation >= 0]
 
 
@@ -219,9 +219,13 @@ def sights_of(graph: Graph, window: Window) -> list[Sight]:
     rows, sights = graph.rows, []
     # Farther than any window shows.
     far = 1 + max(abs(entry) for entry in np.ravel(np.array(window, dtype=object)) if isinstance(entry, int))
-    for own in rows.written:
-        before, mine, query = dict(enumerate(rows.ids[:own])), {own: rows.ids[own]}, rows.ids[own]
-        sign = -1 if own in rows.backward else 1
+    for written_row in rows.written:
+        before, mine, query = (
+            dict(enumerate(rows.ids[:written_row])),
+            {written_row: rows.ids[written_row]},
+            rows.ids[written_row],
+        )
+        sign = -1 if written_row in rows.backward else 1
         inside, begin = (
             slots_of(query, before, range(-far, far + 1), window, at, sign)
             + slots_of(query, mine, range(-far, HERE + 1), window, at, sign)
@@ -234,7 +238,7 @@ def sights_of(graph: Graph, window: Window) -> list[Sight]:
         for slots, begins in [(inside, None)] if inside == begin else [(begin, True), (inside, False)]:
             slots.sort()
             sees, relations = [(slot.column, slot.row) for slot in slots], [slot.relation for slot in slots]
-            sights.append(Sight(graph, own + rows.passes, sees, relations, unordered, sign < 0, begins))
+            sights.append(Sight(graph, written_row + rows.passes, sees, relations, unordered, sign < 0, begins))
     return sights
 
 

@@ -80,18 +80,18 @@ def find_narrowest(
         place: of the pass in the table. The passes before it have their windows.
         unseeing: `unseeing_tokens` of the passes before.
     """
-    own = table.passes[place]
+    searched = table.passes[place]
     # A token of a pass that reads some operands alone would see the others too if all of them had one id.
-    symmetries = [True] if own.sees_operands_alike(table.operands) else []
+    symmetries = [True] if searched.sees_operands_alike(table.operands) else []
     if table.operands > 1:
         symmetries.append(False)
     conflict = None
     for window in windows:
         for symmetric in symmetries:
-            chosen = replace(own, window=window, symmetric=symmetric)
+            chosen = replace(searched, window=window, symmetric=symmetric)
             try:
                 # The other passes may not have been searched yet: operands have ids of their own, or not, for this one.
-                others = [replace(each, symmetric=symmetric) for each in _with_pass(table, place, chosen).passes]
+                others = [replace(table_pass, symmetric=symmetric) for table_pass in _with_pass(table, place, chosen).passes]
                 listed = sight_of(replace(table, passes=tuple(others)), graph, place).find()
                 check_unseeing(listed, unseeing)
             except Conflict as error:
@@ -103,9 +103,9 @@ def find_narrowest(
     return Narrowest(None, None, conflict, None)
 
 
-def _with_pass(table: Transducer, place: int, own: Pass) -> Transducer:
+def _with_pass(table: Transducer, place: int, table_pass: Pass) -> Transducer:
     """The table with another pass at a place."""
-    return replace(table, passes=(*table.passes[:place], own, *table.passes[place + 1 :]))
+    return replace(table, passes=(*table.passes[:place], table_pass, *table.passes[place + 1 :]))
 
 
 def unseeing_tokens(listed: WordNeighbourhoods) -> dict[int, tuple[int, np.ndarray]]:
@@ -130,7 +130,7 @@ def _explain(name: str, table: Transducer, graph: Graph, place: int, tried: Narr
     """
     if tried.conflict is None:
         return f"{name!r} has too many neighbourhoods: {tried.too_many}"
-    ones_first = any(own.direction == "ones_first" for own in table.passes)
+    ones_first = any(table_pass.direction == "ones_first" for table_pass in table.passes)
     problems = []
     for path, right in zip(tried.conflict.paths, tried.conflict.tokens, strict=True):
         digits, _ = graph.problems(path[None], ones_first)[0]
@@ -156,9 +156,9 @@ def guessed_passes(table: Transducer) -> list[int]:
     Raises:
         ValueError: one of them writes more symbols than there are columns.
     """
-    if len({own.direction for own in table.passes}) < 2:
+    if len({table_pass.direction for table_pass in table.passes}) < 2:
         return []
-    guessed = [place for place, own in enumerate(table.passes) if own.direction == "top_first"]
+    guessed = [place for place, table_pass in enumerate(table.passes) if table_pass.direction == "top_first"]
     if flushing := [place + 1 for place in guessed if table.passes[place].flush]:
         raise ValueError(f"pass {flushing[0]} reads from the top and others from the ones: its flush must be 0")
     return guessed
@@ -186,11 +186,11 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
         TooMany: as `Columns.graph`.
     """
     passes, operands, guessed = table.passes, table.operands, guessed_passes(table)
-    most, count = max(own.flush for own in passes), len(passes)
+    most, count = max(table_pass.flush for table_pass in passes), len(passes)
     begins = [EQUALS, *[GREATER] * (count - 1)]
     follows = [*begins[1:], end_token]
     sizes = [table.sizes(place) for place in range(count)]
-    tokens = [[table.tokens.index(symbol) for symbol in own.writes] for own in passes]
+    tokens = [[table.tokens.index(symbol) for symbol in table_pass.writes] for table_pass in passes]
     shown = [table.tokens.index(symbol) for symbol in table.alphabet]
 
     def column(
@@ -199,18 +199,18 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
         """Labels and next state of a column of the operands, or of the one that is so many beyond them, from 1."""
         words = list(symbols[:operands]) if symbols else [0] * operands
         seen, written, following = [], [], []
-        for place, own in enumerate(passes):
-            entry, state = entry_of([words[source] for source in own.reads], sizes[place]), states[place]
+        for place, table_pass in enumerate(passes):
+            entry, state = entry_of([words[source] for source in table_pass.reads], sizes[place]), states[place]
             if place in guessed and symbols is not None:
                 state = symbols[operands + guessed.index(place)]
-                if own.next[state][entry] != states[place]:
+                if table_pass.next[state][entry] != states[place]:
                     return None
-            writes, last = beyond <= own.flush, beyond == own.flush + 1
-            words.append(own.write[state][entry] if writes else 0)
+            writes, last = beyond <= table_pass.flush, beyond == table_pass.flush + 1
+            words.append(table_pass.write[state][entry] if writes else 0)
             token = tokens[place][words[-1]] if writes else ABSENT
             seen.append(begins[place] if place in guessed and last else token)
             written.append(seen[-1] if place in guessed or not last else follows[place])
-            following.append(own.next[state][entry] if writes and place not in guessed else state)
+            following.append(table_pass.next[state][entry] if writes and place not in guessed else state)
         places = symbols[:operands] if symbols else [ABSENT] * operands
         read = [shown[place] if place != ABSENT else ABSENT for place in places]
         return (*read, *seen, *written, *places), ColumnState(beyond, tuple(following))
@@ -228,7 +228,7 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
         behind = column(most + 1, state.passes, None)
         return behind and behind[0]
 
-    counts = [range(len(own.write)) for own in passes]
+    counts = [range(len(table_pass.write)) for table_pass in passes]
     symbols = [range(len(table.alphabet))] * operands + [counts[place] for place in guessed]
     if (inputs := prod(map(len, symbols))) > MOST_NEIGHBOURHOODS:
         raise TooMany(f"a column holds one of {inputs:,} inputs, more than {MOST_NEIGHBOURHOODS:,}")
@@ -246,7 +246,7 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
 def rows_of(table: Transducer) -> Rows:
     """Where the tokens of a table's problems stand, as the coupling rule `columns` draws it."""
     operands, passes = table.rows
-    sign = -1 if any(own.direction == "ones_first" for own in table.passes) else 1
+    sign = -1 if any(table_pass.direction == "ones_first" for table_pass in table.passes) else 1
     words = len(operands) + 2 * len(passes)
     return Rows(
         [by_column(sign, row) for row in (*operands, *passes)],
@@ -265,7 +265,7 @@ def sight_of(table: Transducer, graph: Graph, place: int) -> Sight:
 def columns_needed(table: Transducer, listed: WordNeighbourhoods) -> np.ndarray:
     """(count,) columns of a shortest problem that shows each neighbourhood."""
     # A run has an edge before the columns of a problem, an edge for each column that is flushed, and one behind all.
-    return listed.sizes - 2 - max(own.flush for own in table.passes)
+    return listed.sizes - 2 - max(table_pass.flush for table_pass in table.passes)
 
 
 def words_over(alphabet: str, digits: np.ndarray) -> list[list[str]]:

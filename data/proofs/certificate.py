@@ -328,12 +328,12 @@ def hash_weights(model: PreTrainedModel) -> str:
     """SHA-256 of all weights, of the configuration that gives them their meaning, and of the token that ends decoding."""
     # A certificate compares the task itself.
     names = type(model.config).__annotations__.keys() - {"task"}
-    own = {name: getattr(model.config, name) for name in names if hasattr(model.config, name)}
-    own = {name: value for name, value in own.items() if value is not None or name not in LATER}
-    own = {name: value for name, value in own.items() if not model.config.is_unset(name, value)}
+    settings = {name: getattr(model.config, name) for name in names if hasattr(model.config, name)}
+    settings = {name: value for name, value in settings.items() if value is not None or name not in LATER}
+    settings = {name: value for name, value in settings.items() if not model.config.is_unset(name, value)}
     if model.can_generate():
-        own["generation_eos_token_id"] = model.generation_config.eos_token_id
-    digest = hashlib.sha256(json.dumps(own, sort_keys=True, default=str).encode())
+        settings["generation_eos_token_id"] = model.generation_config.eos_token_id
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
     for name, tensor in sorted(read_as_stored(model).state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())

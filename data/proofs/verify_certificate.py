@@ -103,8 +103,8 @@ LOADED = (
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "bf57dc6b36e5c22afa2372e065af7901136e9656816d61e3e8ea330ea591e5ce",
-    "pairwise_bert": "153aa3ddc67ea616acc49f84bd2674f22a0ab902522bb9194278df22326ad307",
+    "coupled_gpt": "12f1125b9396b27fb13ed7f4ede19228ca60dbbe0a88a289b04e323516da6ecd",
+    "pairwise_bert": "31bdefc234ccd61164e534a6031cc6fe5bb8e295fd3026c061e8573d4eb800b4",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it, or that these import. Where a program is
@@ -151,8 +151,8 @@ def check_folder(folder: Path) -> tuple[dict[str, bytes], Json, list[str]]:
         require(known, f"{name} is not known here: it may change how answers are written")
     check_words("config.json", config.get("task"))
     require(isinstance(config.get("auto_map", {}), dict), "config.json: auto_map is no mapping")
-    own = imported_by("modeling_pairwise_bert.py" if encoder else "modeling_coupled_gpt.py", files)
-    for name in sorted(name for name in files if name.endswith(".py") and name not in own):
+    imported = imported_by("modeling_pairwise_bert.py" if encoder else "modeling_coupled_gpt.py", files)
+    for name in sorted(name for name in files if name.endswith(".py") and name not in imported):
         require(not is_library(name.removesuffix(".py")), f"{name} has the name of a library, and may be run in its place")
     for key, place in (config.get("auto_map") or {}).items():
         known = isinstance(place, str) and f"{place.partition('.')[0]}.py" in files
@@ -194,7 +194,7 @@ def imported_by(first: str, files: dict[str, bytes]) -> list[str]:
     names = [first]
     for name in names:  # It grows.
         found = re.findall(rb"^\s*from \.(\w+) import", files.get(name, b""), re.MULTILINE)
-        names += sorted({f"{other.decode()}.py" for other in found} - {*names})
+        names += sorted({f"{module.decode()}.py" for module in found} - {*names})
     return names
 
 
@@ -740,7 +740,7 @@ class Task(NamedTuple):
         limits = {"tokens": 2**31 - 1 if self.encoder else MOST_TOKENS}
         if self.table:
             count = self.table["operands"]
-            flushed = [own["flush"] + 1 for own in self.table["passes"]]
+            flushed = [table_pass["flush"] + 1 for table_pass in self.table["passes"]]
             size = count + len(flushed), count + sum(flushed) + (-1 if self.encoder else 1)
         if not self.encoder:
             entries = [entry for relation in self.window for entry in relation if isinstance(entry, int)]
@@ -777,11 +777,8 @@ def pairs_of(table: Json | None) -> tuple[np.ndarray, np.ndarray]:
 
 def vocabulary_of(table: Json) -> list[str]:
     """All tokens of a task that has a table."""
-    return [
-        *dict.fromkeys(
-            [*TOKENS[:-1], *table["alphabet"], *table["sign"], *"".join(own["writes"] for own in table["passes"])]
-        )
-    ]
+    written = "".join(table_pass["writes"] for table_pass in table["passes"])
+    return [*dict.fromkeys([*TOKENS[:-1], *table["alphabet"], *table["sign"], *written])]
 
 
 class Columns(NamedTuple):
@@ -926,13 +923,13 @@ def relate(query: tuple[int, ...], key: tuple[int, ...], window: Window) -> int 
     if not any(key):
         return len(window)
     levels: list[int | str] = []
-    for own, other in zip(query, key, strict=True):
-        if own and other:
-            levels.append(own - other)
-        elif own:
+    for query_id, key_id in zip(query, key, strict=True):
+        if query_id and key_id:
+            levels.append(query_id - key_id)
+        elif query_id:
             levels.append(QUERY)
         else:
-            levels.append(KEY if other else NEITHER)
+            levels.append(KEY if key_id else NEITHER)
     pair = tuple(levels)
     return window.index(pair) if pair in window else None
 
@@ -1039,44 +1036,44 @@ def cases_of(columns: Columns, window: Window) -> Iterator[Case]:
     seen = []
     # Relations are differences, so one column stands for all of a row; but what begins a row, in column -1, may have ids of
     # its own, so it is asked apart.
-    for own, column in product(range(count - columns.passes, count), (-1, reach)):
+    for written_row, column in product(range(count - columns.passes, count), (-1, reach)):
         # Of its own row a token sees what stands before it; later rows are not written yet.
-        before = range(0, reach + 1) if own in columns.backward else range(-reach, 1)
+        before = range(0, reach + 1) if written_row in columns.backward else range(-reach, 1)
         keys = []
-        for row in range(own + 1):
+        for row in range(written_row + 1):
             is_one_token = columns.rows[row](0) == columns.rows[row](1)
-            for offset in before if row == own else range(-reach, reach + 1):
-                relation = relate(columns.rows[own](column), columns.rows[row](column + offset), window)
+            for offset in before if row == written_row else range(-reach, reach + 1):
+                relation = relate(columns.rows[written_row](column), columns.rows[row](column + offset), window)
                 # A row of one token is seen once, whatever the column.
                 if relation is not None and (offset == 0 or not is_one_token):
                     keys.append((row, offset, relation))
-        seen.append((own, column, keys))
+        seen.append((written_row, column, keys))
     lows = [min([0, *(key[1] for _, _, keys in seen for key in keys if key[0] == row)]) for row in range(count)]
     high = max([1, *(key[1] for _, _, keys in seen for key in keys)])
-    lows += [-1 if own in columns.backward else 1 for own in range(count - columns.passes, count)]
+    lows += [-1 if row in columns.backward else 1 for row in range(count - columns.passes, count)]
     for tokens in windows(columns, lows, high):
-        for own, column, keys in seen:
-            written = tokens[own + columns.passes, -1 if own in columns.backward else 1]
-            begun = np.isin(tokens[own, 0], [begin[own] for begin in columns.starts.values()])
-            some = (tokens[own, 0] != ABSENT) & (written != ABSENT) & (begun == (column < 0))
-            if some.any():
-                shown = (see(relation, tokens[row, offset][some]) for row, offset, relation in keys)
-                yield tokens[own, 0][some], written[some], *shown
+        for written_row, column, keys in seen:
+            written = tokens[written_row + columns.passes, -1 if written_row in columns.backward else 1]
+            begun = np.isin(tokens[written_row, 0], [begin[written_row] for begin in columns.starts.values()])
+            present = (tokens[written_row, 0] != ABSENT) & (written != ABSENT) & (begun == (column < 0))
+            if present.any():
+                shown = (see(relation, tokens[row, offset][present]) for row, offset, relation in keys)
+                yield tokens[written_row, 0][present], written[present], *shown
 
 
 def keys_are_alone(columns: Columns, window: Window) -> bool:
     """Lemma 2, for several layers: whether tokens of operands see nothing but `$`."""
     operands = columns.rows[: -columns.passes]
     places = range(-9, 10)
-    return all(relate(own(0), key(place), window) is None for own, key, place in product(operands, operands, places))
+    return all(relate(query(0), key(place), window) is None for query, key, place in product(operands, operands, places))
 
 
 def list_cases(task: Task) -> Iterator[Case]:
     """Lemma 2: all cases of a task. Relations of a task made of several are those of its parts, one after another."""
     before = 0
     for part in task.parts:
-        for own, right, *keys in list_cases(part._replace(described=task.described)):
-            yield own, right, *(np.where(key > 0, key + RELATED * before, 0) for key in keys)
+        for token, right, *keys in list_cases(part._replace(described=task.described)):
+            yield token, right, *(np.where(key > 0, key + RELATED * before, 0) for key in keys)
         before += len(part.window)
     for case in task.cases(task) if task.cases else ():
         if isinstance(case, Columns):
@@ -1431,8 +1428,12 @@ class Layer:
     def __init__(self, weights: dict[str, np.ndarray], config: Json, number: int, arithmetic: Arithmetic, states: Value):
         self.name = f"{number}."
         self.heads = config["num_attention_heads"]
-        own = {name.removeprefix(self.name): weight for name, weight in weights.items() if name.startswith(self.name)}
-        self.linear = linear = {name: linear_of(own, name) for name, weight in own.items() if weight.ndim == 2}
+        layer_weights = {
+            name.removeprefix(self.name): weight for name, weight in weights.items() if name.startswith(self.name)
+        }
+        self.linear = linear = {
+            name: linear_of(layer_weights, name) for name, weight in layer_weights.items() if weight.ndim == 2
+        }
         up = linear["up_proj"]
         gate = linear.get("gate_proj")
         down = linear["down_proj"]
@@ -1449,7 +1450,7 @@ class Layer:
         ]
         self.tables = [[part.reshape(len(part), self.heads, -1) for part in pair] for pair in tables]
         biases = weights.get("model.position_encoding.relation_bias")
-        self.bias = self.score_relations(own["self_attn.relations.0"] if biases is None else biases[number])
+        self.bias = self.score_relations(layer_weights["self_attn.relations.0"] if biases is None else biases[number])
 
     def score_relations(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Lemma 13: what relations add to scores, (tokens, relations, heads), and its radius.
@@ -1468,11 +1469,13 @@ class Layer:
         size = scores(np.abs(query) + radius, np.abs(vectors))
         return scores(query, vectors), scores(radius, np.abs(vectors)) + gamma(query.shape[-1] + 6) * size + TINY
 
-    def apply(self, arithmetic: Arithmetic, own: Value, tokens: np.ndarray, keys: np.ndarray, finely: bool) -> Value:
+    def apply(
+        self, arithmetic: Arithmetic, token_states: Value, tokens: np.ndarray, keys: np.ndarray, finely: bool
+    ) -> Value:
         """The states (inputs, width) that the layer makes of others.
 
         Args:
-            own: states (inputs, width) of the tokens (inputs,).
+            token_states: states (inputs, width) of the tokens (inputs,).
             keys: the keys that they see, (inputs, keys), as in `list_neighbourhoods`.
             finely: whether radii behind attention and MLP are tightened.
         """
@@ -1486,7 +1489,7 @@ class Layer:
         finish = arithmetic.tighten if finely else lambda value: value
         output = finish(arithmetic.product(read, self.linear["self_attn.o_proj"]))
         output = arithmetic.norm(output, f"{self.name}attention_norms.output")
-        state = arithmetic.norm(arithmetic.add(own, output), f"{self.name}attention_norm")
+        state = arithmetic.norm(arithmetic.add(token_states, output), f"{self.name}attention_norm")
         output = finish(arithmetic.mlp(arithmetic.norm(state, f"{self.name}mlp_norms.input"), *self.mlp))
         output = arithmetic.norm(output, f"{self.name}mlp_norms.output")
         return arithmetic.norm(arithmetic.add(state, output), f"{self.name}mlp_norm")
@@ -1509,7 +1512,7 @@ class Network:
         # The first layer reads of a token a state that depends on the token and its label alone.
         arithmetic = Arithmetic(weights, self.eps)
         states = arithmetic.tighten(self.embed(arithmetic, config.get("transducer")))
-        self.own = states
+        self.first_states = states
         self.layers = [Layer(weights, config, 0, arithmetic, states)]
         self.proved = arithmetic.proved.all()
         for number in range(1, config["num_hidden_layers"]):
@@ -1518,8 +1521,8 @@ class Network:
             begin = weights["model.position_encoding.relation_bias"].shape[1]
             arithmetic = Arithmetic(weights, self.eps)
             keys = np.full((len(tokens), 1), RELATED * begin + BEGIN)
-            own = arithmetic.given(states.exact, states.radius)
-            states = arithmetic.tighten(self.layers[-1].apply(arithmetic, own, tokens, keys, finely=True))
+            token_states = arithmetic.given(states.exact, states.radius)
+            states = arithmetic.tighten(self.layers[-1].apply(arithmetic, token_states, tokens, keys, finely=True))
             self.layers.append(Layer(weights, config, number, arithmetic, states))
             self.proved &= arithmetic.proved.all()
 
@@ -1546,21 +1549,21 @@ class Network:
         keys = rows[:, 2:]
         arithmetic = Arithmetic(self.weights, self.eps)
         arithmetic.proved &= self.proved
-        state = arithmetic.given(self.own.exact[tokens], self.own.radius[tokens])
+        state = arithmetic.given(self.first_states.exact[tokens], self.first_states.radius[tokens])
         for layer in self.layers:
             state = layer.apply(arithmetic, state, tokens, keys, finely=effort == 2)
         last = arithmetic.norm(state, "model.norm")
         logits = arithmetic.product(last, self.head)
-        each = np.eye(len(self.head.weight))
+        one_hot = np.eye(len(self.head.weight))
         place = right[:, None].astype(int)
         leads = np.take_along_axis(logits.exact, place, 1) - logits.exact
         if effort:
-            bounds = arithmetic.error(logits, each[right][:, None] - each)
+            bounds = arithmetic.error(logits, one_hot[right][:, None] - one_hot)
         else:
             apart = np.linalg.norm(self.head.weight[:, None] - self.head.weight, axis=-1)
             bounds = apart[right] * last.length[:, None] + logits.defect + np.take_along_axis(logits.defect, place, 1)
         bounds[~arithmetic.proved] = np.inf
-        leads[each[right] == 1] = np.inf
+        leads[one_hot[right] == 1] = np.inf
         return leads, bounds
 
 
@@ -1654,8 +1657,8 @@ def verify(folder: Path) -> None:
         "bound": Check(lambda value: largest <= 1.01 * value, f"at least {largest:.6g}"),
     }
     compare("certificate.json", {name: certificate[name] for name in stated}, stated)
-    own = imported_by(f"modeling_{config['model_type']}.py", files)
-    idle = sorted(name for name in files if name.endswith(".py") and name not in own)
+    imported = imported_by(f"modeling_{config['model_type']}.py", files)
+    idle = sorted(name for name in files if name.endswith(".py") and name not in imported)
     code = "and code" if any(name.endswith(".py") for name in files) else "(the code is that of an installed longhand)"
     if task.table:
         named = f"compared with {task.operation} as this file writes it"
@@ -1876,9 +1879,9 @@ def running_sums(task: "Task") -> Iterator[Columns]:
         begin = EQUALS if addition is Addition.OF_NOTHING else NEXT
         lasts = (False, True) if addition is Addition.OF_MORE else (False,)
         starts = {RunningSum(0, 0, 0, addition, last): (before, ABSENT, ABSENT, begin) for last in lasts}
-        own = of_nothing if addition is Addition.OF_NOTHING else by_column(-1, 2)
+        written_ids = of_nothing if addition is Addition.OF_NOTHING else by_column(-1, 2)
         # The running sum before, the number, `=`, and the running sum.
-        rows = (by_column(-1, 1), by_column(-1, 1), by_column(-1, 0), own)
+        rows = (by_column(-1, 1), by_column(-1, 1), by_column(-1, 0), written_ids)
         yield Columns(rows, 1, starts, symbols[addition], step, end, holds)
 
 
@@ -1975,8 +1978,8 @@ def partial_products(task: "Task") -> Iterator[Columns]:
     starts = {}
     for (sums_before, sign), last in product(enumerate((ABSENT, EQUALS, NEXT)), (False, True)):
         begin = Where.BEGIN_SHIFTED if sums_before else Where.BEGIN
-        own = NEXT if sums_before else EQUALS
-        starts[ShiftedSum(0, begin, sums_before, last)] = (sign, ABSENT, ABSENT if last else PLUS, ABSENT, own)
+        first_token = NEXT if sums_before else EQUALS
+        starts[ShiftedSum(0, begin, sums_before, last)] = (sign, ABSENT, ABSENT if last else PLUS, ABSENT, first_token)
     symbols = [
         *product(digits, [0], [Where.BELOW]),
         *product(digits, digits, [Where.IN]),
@@ -2140,10 +2143,10 @@ def of_table(task: "Task") -> Iterator[Columns]:
     passes = table["passes"]
     operands = table["operands"]
     guessed = from_the_top(table)
-    most = max(own["flush"] for own in passes)
+    most = max(table_pass["flush"] for table_pass in passes)
     number = {text: place for place, text in enumerate(task.vocabulary)}
     digits = [number[symbol] for symbol in table["alphabet"]]
-    written_as = [[number[symbol] for symbol in own["writes"]] for own in passes]
+    written_as = [[number[symbol] for symbol in table_pass["writes"]] for table_pass in passes]
     sizes = [len(digits)] * operands + [len(symbols) for symbols in written_as]
     begins = [EQUALS, *[NEXT] * (len(passes) - 1)]
     follows = [*[NEXT] * (len(passes) - 1), task.end]
@@ -2164,19 +2167,19 @@ def of_table(task: "Task") -> Iterator[Columns]:
             tokens = [digits[symbol] for symbol in read]
         states = [*state.passes]
         written = []
-        for place, own in enumerate(passes):
+        for place, table_pass in enumerate(passes):
             entry = 0
-            for source in own.get("reads", range(operands)):
+            for source in table_pass.get("reads", range(operands)):
                 entry = entry * sizes[source] + read[source]
             if place in guessed and symbols is not None:
                 states[place] = symbols[operands + guessed.index(place)]
-                if own["next"][states[place]][entry] != state.passes[place]:
+                if table_pass["next"][states[place]][entry] != state.passes[place]:
                     return None
-            if beyond <= own["flush"]:
-                symbol = own["write"][states[place]][entry]
+            if beyond <= table_pass["flush"]:
+                symbol = table_pass["write"][states[place]][entry]
                 token = follow = written_as[place][symbol]
                 if place not in guessed:
-                    states[place] = own["next"][state.passes[place]][entry]
+                    states[place] = table_pass["next"][state.passes[place]][entry]
             else:
                 symbol = 0
                 token = ABSENT
@@ -2202,10 +2205,10 @@ def of_table(task: "Task") -> Iterator[Columns]:
     # In the column before the ones stands what begins a pass from the ones, and what follows a pass from the top.
     signs = [ABSENT if place in guessed else begin for place, begin in enumerate(begins)]
     signs += [follow if place in guessed else ABSENT for place, follow in enumerate(follows)]
-    states = [[*range(len(own["write"]))] if place in guessed else [own["start"]] for place, own in enumerate(passes)]
+    states = states_before(table)
     starts = {Walk(-1, behind): (*[ABSENT] * operands, *signs) for behind in product(*states)}
     symbols = product(*[range(len(digits))] * operands, *(states[place] for place in guessed))
-    ones_first = any(own["direction"] == "ones_first" for own in passes)
+    ones_first = any(table_pass["direction"] == "ones_first" for table_pass in passes)
     rows = tuple(by_column(-1 if ones_first else 1, row) for row in rows_of(table))
     backward = tuple(operands + place for place in guessed)
     yield Columns(rows, len(passes), starts, [None, *symbols], step, end, holds, backward)
@@ -2213,8 +2216,18 @@ def of_table(task: "Task") -> Iterator[Columns]:
 
 def from_the_top(table: Json) -> list[int]:
     """The passes that read from the top, if there are others."""
-    directions = [own["direction"] for own in table["passes"]]
-    return [place for place, own in enumerate(directions) if own == "top_first"] if len({*directions}) > 1 else []
+    directions = [table_pass["direction"] for table_pass in table["passes"]]
+    if len({*directions}) == 1:
+        return []
+    return [place for place, direction in enumerate(directions) if direction == "top_first"]
+
+
+def states_before(table: Json) -> list[list[int]]:
+    """The states of each pass in which a run may begin: its first one, or any one if it is guessed."""
+    states = [[table_pass["start"]] for table_pass in table["passes"]]
+    for place in from_the_top(table):
+        states[place] = [*range(len(table["passes"][place]["write"]))]
+    return states
 
 
 LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"  # digits of numbers in bases up to 36
@@ -2345,30 +2358,31 @@ def check_operation(task: "Task") -> None:
     compare("certificate.json, task", task.described, {"task": task.name, "separate_eos": is_flag, **options})
     operation = write(task)
     table = task.table
-    own = task.table["passes"][0]
+    table_pass = task.table["passes"][0]
     found = {name: table[name] for name in ("operands", "sign", "alphabet", "answer")}
-    found |= {name: own[name] for name in ("writes", "direction", "flush")}
-    found |= {"number of passes": len(table["passes"]), "reads": own.get("reads", [*range(table["operands"])])}
+    found |= {name: table_pass[name] for name in ("writes", "direction", "flush")}
+    found |= {"number of passes": len(table["passes"]), "reads": table_pass.get("reads", [*range(table["operands"])])}
     expected = {name: getattr(operation, name) for name in found if name in Operation._fields}
     expected |= {"number of passes": 1, "reads": [*range(operation.operands)]}
     compare(f"transducer, which is not that of {task.operation}", found, expected)
     # States are mere numbers in a table. Each that a run reaches stands for one value.
-    values = {own["start"]: operation.start}
-    waiting = [own["start"]]
+    values = {table_pass["start"]: operation.start}
+    waiting = [table_pass["start"]]
     for state in waiting:  # It grows.
         for entry, symbols in enumerate(product(range(len(operation.alphabet)), repeat=operation.operands)):
             written, value = operation.step(values[state], symbols)
-            following = own["next"][state][entry]
+            following = table_pass["next"][state][entry]
             if following not in values:
                 values[following] = value
                 waiting.append(following)
-            right = (own["write"][state][entry], values[following]) == (written, value)
+            right = (table_pass["write"][state][entry], values[following]) == (written, value)
             require(right, f"the table's entry for the state {state} and {symbols} does not hold in {task.operation}")
 
 
 def rows_of(table: Json) -> list[int]:
     """Ids of the rows of operands and passes. No two pairs of a pass and what it reads differ alike."""
-    operands = [1 if all(own["symmetric"] for own in table["passes"]) else place + 1 for place in range(table["operands"])]
+    is_shared = all(table_pass["symmetric"] for table_pass in table["passes"])
+    operands = [1 if is_shared else place + 1 for place in range(table["operands"])]
     return operands + [(operands[-1] + 1) * 2**place for place in range(len(table["passes"]))]
 
 
@@ -2398,11 +2412,11 @@ def boards(task: "Task") -> Iterator[Case]:
         ]
         answer = [EQUALS, *np.where(mines, MINE, count).reshape(height * width, -1), task.end]
         for place, following in enumerate([*cells, (1, height + 1)]):
-            own = (*following, 1)
-            text.append((own, answer[place]))
+            token_ids = (*following, 1)
+            text.append((token_ids, answer[place]))
             keys = []
             for ids, token in text:
-                relation = relate(own, ids, task.window)
+                relation = relate(token_ids, ids, task.window)
                 if relation is not None:
                     keys.append(see(relation, token))
             yield answer[place], answer[place + 1], *keys
@@ -2498,13 +2512,13 @@ def labels(task: "Task") -> Iterator[Case]:
     # Without a column below, no digits are seen there, and the carry is always 0.
     decided = all_agree([named[FIRST, -1], named[SECOND, -1]], named[CARRY, 0])
     here, below = (1, 0) if times else (0, 1)
-    own = Seen(here, named[SECOND, 0], named[LABEL, 0])
+    itself = Seen(here, named[SECOND, 0], named[LABEL, 0])
     others = [Seen(below, named[SECOND, -1], named[LABEL, -1])]
     if times:
         others.append(Seen(2, named[FIRST, 0], ABSENT))
     else:
         others += [Seen(here, named[FIRST, 0], ABSENT), Seen(below, named[FIRST, -1], ABSENT)]
-    yield from cases_of_labels(task, decided, own, *others)
+    yield from cases_of_labels(task, decided, itself, *others)
 
 
 def words_in_view(columns: Columns, lows: list[int], high: int, row: int) -> dict[tuple[int, int], np.ndarray]:
@@ -2522,12 +2536,12 @@ def all_agree(seen: list[np.ndarray], values: np.ndarray) -> np.ndarray:
     return different[group] == 1
 
 
-def cases_of_labels(task: "Task", decided: object, own: Seen, *others: Seen) -> Iterator[Case]:
+def cases_of_labels(task: "Task", decided: object, itself: Seen, *others: Seen) -> Iterator[Case]:
     """Theorem 2: cases in which the labels that a token sees are known or not, and its own too, if it is right by then.
 
     Args:
         decided: whether the tokens that are seen decide the label. If all labels of others are known, they decide it.
-        own: the token itself.
+        itself: the token itself.
         others: the keys that it sees.
     """
     unknown = len(task.labels) - 1
@@ -2536,13 +2550,13 @@ def cases_of_labels(task: "Task", decided: object, own: Seen, *others: Seen) -> 
         for is_known, other in zip(known, others, strict=True):
             shown.append(np.where(is_known | (other.label == ABSENT), other.label, unknown))
         all_known = sum(label == unknown for label in shown) == 0
-        right = np.where(decided | all_known, own.label, unknown)
+        right = np.where(decided | all_known, itself.label, unknown)
         seen = []
         for other, label in zip(others, shown, strict=True):
             seen.append(see(other.relation, number_of(task, other.token, label)))
         for state in (np.full_like(right, unknown), right):
-            token = number_of(task, own.token, state)
-            yield token, right, see(own.relation, token), *seen
+            token = number_of(task, itself.token, state)
+            yield token, right, see(itself.relation, token), *seen
 
 
 def labels_of_table(task: "Task") -> Iterator[Case]:
@@ -2554,24 +2568,24 @@ def labels_of_table(task: "Task") -> Iterator[Case]:
     Right next is the label if all runs give it in which the token sees the same, else `>`, not known yet. With the label
     before known there is one, or `=`: that no two cases are alike and differ there is checked.
     """
-    (own,) = task.table["passes"]
+    (table_pass,) = task.table["passes"]
     count = task.table["operands"]
-    low, high = own["window"]
+    low, high = table_pass["window"]
     (columns,) = of_table(task)
     # An operand's column k of the window is k - 1 of the token's own.
     named = words_in_view(columns, [low - 1] * count + [-1, 0], max(0, high - 1), count)
     # `=`, in the column before the first one, has no label.
     named = {name: tokens[named[count, 0] != EQUALS] for name, tokens in named.items()}
     label_of = np.full(len(task.vocabulary), ABSENT)
-    label_of[[task.vocabulary.index(symbol) for symbol in own["writes"]]] = range(len(own["writes"]))
+    label_of[[task.vocabulary.index(symbol) for symbol in table_pass["writes"]]] = range(len(table_pass["writes"]))
     label = label_of[named[count, 0]]
     label_before = label_of[named[count, -1]]
-    step = 1 if own["symmetric"] else count
+    step = 1 if table_pass["symmetric"] else count
     places = product(range(low, high + 1), range(count))
     read = []
     for offset, row in places:
         # Rows whose order does not matter have one relation for each column.
-        relation = 2 + (offset - low) * step + (0 if own["symmetric"] else row)
+        relation = 2 + (offset - low) * step + (0 if table_pass["symmetric"] else row)
         read.append(Seen(relation, named[row, offset - 1], ABSENT))
     shown = np.sort([see(key.relation, key.token) for key in read], axis=0)
     decided = all_agree([label_before == ABSENT, *shown], label)
@@ -2846,10 +2860,14 @@ def find_task(described: Json, table: Json | None = None, encoder: bool = False)
             check_operation(task)
             check_reach(task)
             return task
-        own = table["passes"][0]
-        known = len(table["passes"]) == 1 and own.get("reads", [*range(table["operands"])]) == [*range(table["operands"])]
+        table_pass = table["passes"][0]
+        known = len(table["passes"]) == 1 and table_pass.get("reads", [*range(table["operands"])]) == [
+            *range(table["operands"])
+        ]
         require(known, "transducer: an encoder makes one pass over all operands")
-        relations = 2 + (own["window"][1] - own["window"][0] + 1) * (1 if own["symmetric"] else table["operands"])
+        relations = 2 + (table_pass["window"][1] - table_pass["window"][0] + 1) * (
+            1 if table_pass["symmetric"] else table["operands"]
+        )
         window = tuple((relation,) for relation in range(relations))
         task = task._replace(cases=labels_of_table, window=window, relation_range=[-100, 100], encoder=True)
         check_operation(task)
@@ -2870,29 +2888,32 @@ def window_of(table: Json) -> tuple[tuple[int, int], ...]:
     between_operands = table["sign"]
     legal = operands == [0] or (len(between_operands) == 1 and between_operands not in table["alphabet"] + "$=>")
     require(legal, f"transducer: sign {between_operands!r} is no character of its own")
-    for symbols in (table["alphabet"], *(own.get("writes") for own in table["passes"] if is_object(own))):
+    for symbols in (
+        table["alphabet"],
+        *(table_pass.get("writes") for table_pass in table["passes"] if is_object(table_pass)),
+    ):
         own_characters = isinstance(symbols, str) and 0 < len(symbols) == len({*symbols})
         legal = own_characters and not {*symbols} & {*"$=>", *between_operands}
         require(legal, f"transducer: {symbols!r} are no symbols of their own, different from each other and from $, = and >")
     rows = rows_of(table)
     sizes = [len(table["alphabet"])] * len(operands)
     window = []
-    for place, own in enumerate(table["passes"], len(operands)):
-        compare(f"transducer: pass {place - len(operands) + 1}", own, PASS, idle={"reads": is_any})
-        reads = own.get("reads", operands)
-        states = len(own["write"])
-        legal = own["start"] < states
+    for place, table_pass in enumerate(table["passes"], len(operands)):
+        compare(f"transducer: pass {place - len(operands) + 1}", table_pass, PASS, idle={"reads": is_any})
+        reads = table_pass.get("reads", operands)
+        states = len(table_pass["write"])
+        legal = table_pass["start"] < states
         legal &= {*reads} <= {*range(place)} and len({*reads}) == len(reads)
-        legal &= not own["symmetric"] or len({*operands} & {*reads}) in (0, len(operands))
-        for name, count in {"write": len(own["writes"]), "next": states}.items():
-            entries = np.array(own[name])
+        legal &= not table_pass["symmetric"] or len({*operands} & {*reads}) in (0, len(operands))
+        for name, count in {"write": len(table_pass["writes"]), "next": states}.items():
+            entries = np.array(table_pass[name])
             legal &= entries.shape == (states, math.prod(sizes[source] for source in reads)) and entries.dtype == int
             legal &= 0 <= entries.min() <= entries.max() < count
         require(legal, f"transducer: pass {place - len(operands) + 1} is none that is known here")
-        offsets = range(own["window"][0], own["window"][1] + 1)
-        sign = DIRECTIONS[own["direction"]]
+        offsets = range(table_pass["window"][0], table_pass["window"][1] + 1)
+        sign = DIRECTIONS[table_pass["direction"]]
         window += [(sign * offset, rows[place] - rows[source]) for offset, source in product(offsets, reads)]
-        sizes.append(len(own["writes"]))
+        sizes.append(len(table_pass["writes"]))
     flushing = [place for place in from_the_top(table) if table["passes"][place]["flush"]]
     require(not flushing, "transducer: of passes in both directions, those from the top must have the flush 0")
     return tuple(dict.fromkeys(window))

@@ -170,9 +170,9 @@ class ProblemSearch(ABC):
 
     def ask_wrong(self, digits: np.ndarray, leads: np.ndarray) -> Worst | None:
         """Ask the model the problems that seem to be wrong, the lowest leads first; return the first that is wrong."""
-        for one, lead in zip(digits[leads <= 0], leads[leads <= 0], strict=True):
-            if said := self.ask(one):
-                return self._found(one, lead, said)
+        for problem, lead in zip(digits[leads <= 0], leads[leads <= 0], strict=True):
+            if said := self.ask(problem):
+                return self._found(problem, lead, said)
         return None
 
     def _found(self, digits: np.ndarray, lead: float, said: tuple[str, str] | None) -> Worst:

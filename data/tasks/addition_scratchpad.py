@@ -78,15 +78,15 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
         """One number of operands and one longest length; with `partially_uniform` all or no problems have equal lengths."""
         longest, operands = self.size(lengths)
         drawn = np.tile(lengths, (count, 1))
-        own = drawn[:, :operands]
+        operand_lengths = drawn[:, :operands]
         if self.length_sampling == "uniform":
-            own[:] = _lengths_up_to(generator, own.shape, min_length, longest)
-        elif own.min() < longest:
+            operand_lengths[:] = _lengths_up_to(generator, operand_lengths.shape, min_length, longest)
+        elif operand_lengths.min() < longest:
             # The share of a group with equal lengths depends on the longest trained length: a batch has all or none.
             equal = np.arange(count)
             while len(equal):
-                own[equal] = _lengths_up_to(generator, (len(equal), operands), min_length, longest)
-                equal = equal[own[equal].min(axis=1) == longest]
+                operand_lengths[equal] = _lengths_up_to(generator, (len(equal), operands), min_length, longest)
+                equal = equal[operand_lengths[equal].min(axis=1) == longest]
         return drawn
 
     def problem_keys(self, digits, lengths):

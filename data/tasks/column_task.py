@@ -252,15 +252,15 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
             turn = slice(None, None, 1 if direction == "ones_first" else -1)
             return np.concatenate([row[:, :width][:, turn], row[:, width:]], axis=1)
 
-        for place, own in enumerate(self.transducer.passes):
-            inputs = np.zeros((len(digits), width + own.flush), dtype=np.int64)
-            for source, size in zip(own.reads, self.transducer.sizes(place), strict=True):
+        for place, table_pass in enumerate(self.transducer.passes):
+            inputs = np.zeros((len(digits), width + table_pass.flush), dtype=np.int64)
+            for source, size in zip(table_pass.reads, self.transducer.sizes(place), strict=True):
                 inputs *= size
-                shown = turned(rows[source], own.direction)[:, : width + own.flush]
+                shown = turned(rows[source], table_pass.direction)[:, : width + table_pass.flush]
                 inputs[:, : shown.shape[1]] += shown
-            written.append(run_pass(np.array(own.write), np.array(own.next), own.start, inputs))
+            written.append(run_pass(np.array(table_pass.write), np.array(table_pass.next), table_pass.start, inputs))
             # Later passes read by column: ones first, what was flushed last.
-            rows.append(turned(written[-1], own.direction))
+            rows.append(turned(written[-1], table_pass.direction))
         return written
 
     def format(self, digits, lengths):
@@ -272,8 +272,8 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
             query += [symbols[digits[:, operand, ::-1]], self.tokens.index(self.sign) if self.sign else EQUALS]
         query[-1] = EQUALS
         response: list[int | np.ndarray] = []
-        for own, written in zip(self.transducer.passes, self.solve(digits), strict=True):
-            response += [numbers[[self.tokens.index(symbol) for symbol in own.writes]][written], GREATER]
+        for table_pass, written in zip(self.transducer.passes, self.solve(digits), strict=True):
+            response += [numbers[[self.tokens.index(symbol) for symbol in table_pass.writes]][written], GREATER]
         return lay_out([*query, *response[:-1], self.end_token], query_parts=len(query))
 
     def answer_to(self, question: str) -> str:
@@ -288,7 +288,9 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         places = [[self.alphabet.index(symbol) for symbol in reversed(word)] for word in padded]
         written = self.solve(np.array([places], dtype=np.uint8))
         passes = zip(self.transducer.passes, written, strict=True)
-        return self.reader.read(">".join("".join(own.writes[place] for place in row[0]) for own, row in passes))
+        return self.reader.read(
+            ">".join("".join(table_pass.writes[place] for place in row[0]) for table_pass, row in passes)
+        )
 
     def check_worked_examples(self):
         for question, answer in self.worked_examples.items():
@@ -361,13 +363,13 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
     def describe_windows(self) -> list[str]:
         """As `Task.describe_windows`."""
         lines = []
-        for number, own in enumerate(self.transducer.passes, 1):
-            low, high = own.window
-            keys = (high - low + 1) * len(own.reads)
-            alike = ", operands not told apart" if own.symmetric and self.operands > 1 else ""
+        for number, table_pass in enumerate(self.transducer.passes, 1):
+            low, high = table_pass.window
+            keys = (high - low + 1) * len(table_pass.reads)
+            alike = ", operands not told apart" if table_pass.symmetric and self.operands > 1 else ""
             lines.append(
-                f"pass {number}: {len(own.write):,} states, {own.direction.replace('_', ' ')}; a token sees {keys} keys in "
-                f"columns {low} to {high}{alike}"
+                f"pass {number}: {len(table_pass.write):,} states, {table_pass.direction.replace('_', ' ')}; "
+                f"a token sees {keys} keys in columns {low} to {high}{alike}"
             )
         return lines
 
@@ -392,15 +394,15 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
     @property
     def ones_come_first(self) -> bool:  # type: ignore[override]
         """Whether runs are walked from the ones on, see `guessed_passes`."""
-        return any(own.direction == "ones_first" for own in self.transducer.passes)
+        return any(table_pass.direction == "ones_first" for table_pass in self.transducer.passes)
 
     def vary(self, generator, digits, max_length):
         """Extend half of the problems by random columns behind those that are read, if all passes read in one direction."""
         width = max(max_length, digits.shape[2])
         if generator.random() < 0.5 or guessed_passes(self.transducer):
             return digits
-        count, operands, own = digits.shape
-        drawn = generator.integers(0, len(self.alphabet), size=(count, operands, width - own), dtype=np.uint8)
+        count, operands, given_width = digits.shape
+        drawn = generator.integers(0, len(self.alphabet), size=(count, operands, width - given_width), dtype=np.uint8)
         return np.concatenate([digits, drawn] if self.ones_come_first else [drawn, digits], axis=2)
 
     def drawn_lengths(self, digits, lengths):
@@ -450,19 +452,21 @@ def tables_of(task: ColumnTask) -> Transducer:
     Raises:
         ValueError: a field of the task is not legal, or a step has no finite table.
     """
-    own = _passes_of(task)
+    task_passes = _passes_of(task)
     passes = []
-    for each in own:
-        reads = tuple(range(task.operands)) if each.reads is None else each.reads
-        writes = task.alphabet if each.writes is None else each.writes
-        passes.append(Pass(writes, each.direction, each.flush, 0, each.window or (1, 1), False, [[0]], [[0]], reads))
+    for task_pass in task_passes:
+        reads = tuple(range(task.operands)) if task_pass.reads is None else task_pass.reads
+        writes = task.alphabet if task_pass.writes is None else task_pass.writes
+        passes.append(
+            Pass(writes, task_pass.direction, task_pass.flush, 0, task_pass.window or (1, 1), False, [[0]], [[0]], reads)
+        )
     # All fields are checked before a step is asked.
     fields = table_of(Transducer(task.alphabet, task.operands, task.sign, task.answer, tuple(passes))) or {}
     table = read_transducer(fields)
     holds = None if task.passes else task.holds
-    for place, each in enumerate(own):
+    for place, task_pass in enumerate(task_passes):
         symbols = len(passes[place].writes)
-        write, following = tabulate(task.name, each.step, each.start, symbols, table.sizes(place), holds)
+        write, following = tabulate(task.name, task_pass.step, task_pass.start, symbols, table.sizes(place), holds)
         passes[place] = replace(table.passes[place], window=(1, 1), symmetric=True, write=write, next=following)
     return replace(table, passes=tuple(passes))
 
@@ -472,7 +476,7 @@ def _transducer(task: ColumnTask) -> tuple[Transducer, Graph]:
     """The table of a task, with the least windows that suffice, and its runs, with the ids that follow from the windows."""
     table = tables_of(task)
     graph = runs_of(table, task.end_token)
-    table = with_windows(task.name, table, graph, [each.window for each in _passes_of(task)])
+    table = with_windows(task.name, table, graph, [task_pass.window for task_pass in _passes_of(task)])
     return table, replace(graph, rows=rows_of(table))
 
 
@@ -496,15 +500,15 @@ def column_passes(table: Transducer) -> tuple[ColumnPass, ...]:
     """The passes of a table, as a task makes them."""
     return tuple(
         ColumnPass(
-            step_of(own.write, own.next, table.sizes(place)),
-            own.writes,
-            own.start,
-            own.flush,
-            own.direction,
-            own.reads,
-            own.window,
+            step_of(table_pass.write, table_pass.next, table.sizes(place)),
+            table_pass.writes,
+            table_pass.start,
+            table_pass.flush,
+            table_pass.direction,
+            table_pass.reads,
+            table_pass.window,
         )
-        for place, own in enumerate(table.passes)
+        for place, table_pass in enumerate(table.passes)
     )
 
 

@@ -53,8 +53,8 @@ class TaskOfTasks(Task):
 
     def _make(self, member: type[Any]) -> Any:
         """The task of a class, with the fields that it has too."""
-        own = {option.name: getattr(self, option.name) for option in fields(self)}
-        return member(**{option.name: own[option.name] for option in fields(member) if option.name in own})
+        values = {option.name: getattr(self, option.name) for option in fields(self)}
+        return member(**{option.name: values[option.name] for option in fields(member) if option.name in values})
 
     def choose_tasks(self, generator, count, split):
         # Subclasses of members draw problems for practice, so validation and test have none of them.

@@ -164,12 +164,12 @@ class EncoderMultiplicationGrid(EncoderTask):
         places = Places(first_length=2)
         row, column = np.where(has_sum, 1, 0), np.where(has_carry, 1, 2)
         is_sum = cases.tokens.numpy() == FIELD_PAD
-        own = np.where(is_sum, places.sum_digit(row, column), places.carry(row, column))
+        token_place = np.where(is_sum, places.sum_digit(row, column), places.carry(row, column))
         examples = self.write(np.zeros((len(every), 2, 2), dtype=np.uint8), 2, 2)
         states, labels = np.where(examples.labels == IGNORED, NO_STATE, NOT_KNOWN), np.full_like(examples.labels, IGNORED)
         heads = places.head_of_column(column), places.head_of_row(row)
         examples.tokens[every, heads[0]], examples.tokens[every, heads[1]] = cases.keys[:, 1:3].numpy().T
-        states[every, own], labels[every, own] = cases.states, covered.right
+        states[every, token_place], labels[every, token_place] = cases.states, covered.right
         above, right = places.sum_digit(row - 1, column - 1), places.carry(row, column + 1)
         states[has_sum, above[has_sum]] = cases.key_states[:, 3][has_sum]
         states[has_carry, right[has_carry]] = cases.key_states[:, 4][has_carry]
@@ -199,8 +199,8 @@ class EncoderMultiplicationGrid(EncoderTask):
             total, nothing = a * b + s + c, np.full(len(a), ABSENT)
             no_sum, no_carry = first_row or place == 2, place == 0
             for token, label in ((MINUS, total // 10), (FIELD_PAD, total % 10)):
-                own, sum_digit, carry = (np.full(len(a), each) for each in (token, FIELD_PAD, MINUS))
-                keys = [own, a, b, nothing if no_sum else sum_digit, nothing if no_carry else carry]
+                tokens, sum_digit, carry = (np.full(len(a), constant) for constant in (token, FIELD_PAD, MINUS))
+                keys = [tokens, a, b, nothing if no_sum else sum_digit, nothing if no_carry else carry]
                 none = np.full(len(a), NO_STATE)
                 labels = [label, none, none, none if no_sum else s, none if no_carry else c]
                 parts.append(np.stack([keys, labels]))

@@ -525,7 +525,9 @@ def _runs(operator: int, ids: tuple[Ids, Ids]) -> Graph:
 def to_letters(text: str) -> str:
     """Text of any characters as the letters of the vocabulary, one for each character: models read nothing from them."""
     letters = ENCODER_TOKENS[FIRST_TEXT:]
-    return "".join(one if one in letters else letters[ord(one) % len(letters)] for one in text.lower())
+    return "".join(
+        character if character in letters else letters[ord(character) % len(letters)] for character in text.lower()
+    )
 
 
 def write_field(digits: np.ndarray, width: int, pad: int) -> np.ndarray:

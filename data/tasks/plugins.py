@@ -201,13 +201,13 @@ def _imported_names(text: str, package: str) -> list[str]:
     names = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            names |= {each.name for each in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             with suppress(ImportError):
                 base = resolve_name("." * node.level + (node.module or ""), package)
-                names |= {base, *(f"{base}.{each.name}" for each in node.names)}
-    parts = (name.split(".") for name in names)
-    return sorted({".".join(own[: end + 1]) for own in parts for end in range(len(own))})
+                names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+    paths = (name.split(".") for name in names)
+    return sorted({".".join(path[: end + 1]) for path in paths for end in range(len(path))})
 
 
 def _file_of(name: str) -> str | None:

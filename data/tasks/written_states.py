@@ -53,22 +53,26 @@ def _passes(task: ColumnTask) -> tuple[ColumnPass, ...]:
     passes: list[ColumnPass] = []
     # Where each word of the task, an operand or what a pass writes, stands among the words of the new task.
     words = list(range(table.operands))
-    for place, own in enumerate(table.passes):
-        reads = tuple(words[source] for source in own.reads)
-        step = step_of(own.write, own.next, table.sizes(place))
-        if len(own.write) == 1:
-            passes.append(ColumnPass(step, own.writes, own.start, own.flush, own.direction, reads))
+    for place, table_pass in enumerate(table.passes):
+        reads = tuple(words[source] for source in table_pass.reads)
+        step = step_of(table_pass.write, table_pass.next, table.sizes(place))
+        if len(table_pass.write) == 1:
+            passes.append(
+                ColumnPass(step, table_pass.writes, table_pass.start, table_pass.flush, table_pass.direction, reads)
+            )
         else:
-            pairs = pairs_of(own.write, own.next)
+            pairs = pairs_of(table_pass.write, table_pass.next)
             if len(pairs) > MOST_SYMBOLS:
                 raise ValueError(
                     f"pass {place + 1} of {task.name!r} has {len(pairs):,} pairs of a symbol and a state, more than the "
                     f"{MOST_SYMBOLS} symbols that may be written"
                 )
-            symbols = _symbols(len(pairs), table.alphabet + table.sign + own.writes)
-            passes.append(ColumnPass(_pairs_of(step, pairs), symbols, own.start, own.flush, own.direction, reads))
+            symbols = _symbols(len(pairs), table.alphabet + table.sign + table_pass.writes)
+            passes.append(
+                ColumnPass(_pairs_of(step, pairs), symbols, table_pass.start, table_pass.flush, table_pass.direction, reads)
+            )
             first = (table.operands + len(passes) - 1,)
-            passes.append(ColumnPass(_first_of(pairs), own.writes, 0, own.flush, own.direction, first))
+            passes.append(ColumnPass(_first_of(pairs), table_pass.writes, 0, table_pass.flush, table_pass.direction, first))
         words.append(table.operands + len(passes) - 1)
     return tuple(passes)
 

@@ -71,9 +71,9 @@ def fitting_certificate(folder: Path, weights: str, task: Task) -> dict[str, obj
         raise ValueError(f"{file} is not of these files ({', '.join(differences)}): {advice}")
     if certificate["weights"] != weights:
         raise ValueError(f"{file} is not of this model, its weights or configuration differ: {advice}")
-    stated, own = certificate["task"], task.for_evaluation.describe()
-    if changed := [name for name in {**stated, **own} if not same_json(stated.get(name), own.get(name))]:
-        listed = ", ".join(f"{name} was {reprlib.repr(stated.get(name))}, is {own.get(name)!r}" for name in changed)
+    stated, described = certificate["task"], task.for_evaluation.describe()
+    if changed := [name for name in {**stated, **described} if not same_json(stated.get(name), described.get(name))]:
+        listed = ", ".join(f"{name} was {reprlib.repr(stated.get(name))}, is {described.get(name)!r}" for name in changed)
         raise ValueError(f"{file} is of another task or format ({listed}): {advice}")
     if is_certified(certificate):
         check_covered(folder, task)
@@ -187,8 +187,8 @@ def check_certifiable(checkpoint: Checkpoint) -> None:
             f"config.json of {checkpoint.name} changes what the model returns, and generate() may stop with an error: "
             f"remove {', '.join(changed)}"
         )
-    own = type(model.config)()
-    tokens = {name: getattr(own, name, None) for name in ("bos_token_id", "pad_token_id")}
+    defaults = type(model.config)()
+    tokens = {name: getattr(defaults, name, None) for name in ("bos_token_id", "pad_token_id")}
     if changed := [f"{name} {written[name]}" for name, token in tokens.items() if written.get(name, token) != token]:
         raise ValueError(
             f"config.json of {checkpoint.name} names other tokens than the task's, and may hide digits: {', '.join(changed)}"

@@ -230,13 +230,13 @@ def changed_code(
         config: the model's configuration.
     """
     plugins = named_plugins(recipe)
-    own = {name: PLUGINS[name].code for name in plugins if name in PLUGINS}
+    expected = {name: PLUGINS[name].code for name in plugins if name in PLUGINS}
     if getattr(config, "transducer", None):
         # Nothing reads the plugin of a task that travels as a table: it must be the one that the recipe names.
         kept = {name: (folder / name).read_bytes() for name in plugins if (folder / name).is_file()}
-        own |= {name: code for name, code in kept.items() if hashlib.sha256(code).hexdigest() == plugins[name]}
+        expected |= {name: code for name, code in kept.items() if hashlib.sha256(code).hexdigest() == plugins[name]}
     with tempfile.TemporaryDirectory() as place:
         # Saving makes a configuration name the code.
         save_code(copy.deepcopy(config), task, Path(place))
-        own |= {file.name: file.read_bytes() for file in Path(place).glob("*.py")}
-    return [path for path in paths if (folder / path).read_bytes() != own.get(Path(path).name)]
+        expected |= {file.name: file.read_bytes() for file in Path(place).glob("*.py")}
+    return [path for path in paths if (folder / path).read_bytes() != expected.get(Path(path).name)]

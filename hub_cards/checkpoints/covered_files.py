@@ -149,7 +149,7 @@ def imported_files(first: str, code: Mapping[str, bytes]) -> set[str]:
         if name not in found:
             found.add(name)
             text = code.get(name, b"").decode(errors="replace")
-            waiting += [f"{other}.py" for other in re.findall(r"^\s*from \.(\w+) import", text, re.MULTILINE)]
+            waiting += [f"{module}.py" for module in re.findall(r"^\s*from \.(\w+) import", text, re.MULTILINE)]
     return found
 
 
@@ -162,14 +162,14 @@ def _check_tokenizer(folder: Path, task: Task) -> None:
     settings = read_object(folder / "tokenizer_config.json")
     with tempfile.TemporaryDirectory() as place:
         task.family.tokenizer(task).save_pretrained(place)
-        own = read_object(Path(place, "tokenizer_config.json"))
-    for name in sorted({*own, *settings} - IGNORED_OF_TOKENIZERS):
+        expected = read_object(Path(place, "tokenizer_config.json"))
+    for name in sorted({*expected, *settings} - IGNORED_OF_TOKENIZERS):
         value = settings.get(name)
         if name == "model_max_length":
             legal = isinstance(value, int | float) and MOST_TOKENS <= value < math.inf
         elif name == "tokenizer_class":
             legal = value in TOKENIZER_CLASSES
         else:
-            legal = name in own and name in settings and type(value) is type(own[name]) and value == own[name]
+            legal = name in expected and name in settings and type(value) is type(expected[name]) and value == expected[name]
         if not legal:
-            raise ValueError(f"tokenizer_config.json: {name} must be {own.get(name)!r}, got {value!r:.80}")
+            raise ValueError(f"tokenizer_config.json: {name} must be {expected.get(name)!r}, got {value!r:.80}")

@@ -36,7 +36,7 @@ def ranges(lengths: Iterable[int]) -> str:
             groups[-1].append(length)
         else:
             groups.append([length])
-    return ", ".join(f"{own[0]} to {own[-1]}" if len(own) > 1 else str(own[0]) for own in groups)
+    return ", ".join(f"{group[0]} to {group[-1]}" if len(group) > 1 else str(group[0]) for group in groups)
 
 
 def describe_verdict(verdict: LengthVerdict) -> str:
@@ -81,19 +81,19 @@ def read_verdicts(stated: Sequence[Mapping[str, Any]]) -> list[LengthVerdict]:
         TypeError, ValueError: they are no verdicts of different lengths.
     """
     verdicts = [LengthVerdict(**values) for values in stated]
-    for one in verdicts:
-        check_integer("length", one.length, 1)
+    for verdict in verdicts:
+        check_integer("length", verdict.length, 1)
         for name in ("cases", "open", "boxes", "bound"):
-            check_integer(name, getattr(one, name), 0)
-        numbers = [number for number in (one.lead, one.budget, one.seconds) if number is not None]
+            check_integer(name, getattr(verdict, name), 0)
+        numbers = [number for number in (verdict.lead, verdict.budget, verdict.seconds) if number is not None]
         if any(isinstance(number, bool) or not isinstance(number, int | float) for number in numbers):
             raise ValueError(f"lead, budget and seconds must be numbers, got {numbers}")
-        if not isinstance(one.taken_over, bool):
-            raise ValueError(f"taken_over must be true or false, got {one.taken_over!r}")
-        texts = [text for text in (one.problem, one.answer, one.right) if text is not None]
-        if one.verdict not in VERDICTS or not all(isinstance(text, str) for text in texts):
-            raise ValueError(f"verdict {one.verdict!r} with {texts} is none of {', '.join(VERDICTS)} with texts")
-    if len({one.length for one in verdicts}) < len(verdicts):
+        if not isinstance(verdict.taken_over, bool):
+            raise ValueError(f"taken_over must be true or false, got {verdict.taken_over!r}")
+        texts = [text for text in (verdict.problem, verdict.answer, verdict.right) if text is not None]
+        if verdict.verdict not in VERDICTS or not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"verdict {verdict.verdict!r} with {texts} is none of {', '.join(VERDICTS)} with texts")
+    if len({verdict.length for verdict in verdicts}) < len(verdicts):
         raise ValueError("a length stands twice")
     return verdicts
 
@@ -145,13 +145,18 @@ def certify_lengths(
     prover = LengthProver(checkpoint.model, checkpoint.task)
     files = hash_files(folder) if folder is not None else None
     asked, known = list(dict.fromkeys(lengths)), known_verdicts(file, checkpoint.weights, checkpoint.task.describe())
-    found = {one.length: replace(one, taken_over=one.taken_over or not trust) for one in known}
-    settled = [one.length for one in found.values() if trust and is_settled(one, budget) and one.length in asked]
+    found = {verdict.length: replace(verdict, taken_over=verdict.taken_over or not trust) for verdict in known}
+    settled = [
+        verdict.length for verdict in found.values() if trust and is_settled(verdict, budget) and verdict.length in asked
+    ]
     for length in settled:
         found[length] = replace(found[length], taken_over=False)
         print(f"{checkpoint.name}, {length:4}  {describe_verdict(found[length])} ({file} says so)", flush=True)
     if known and not trust:
-        print(f"{file} holds verdicts of {ranges(one.length for one in known)}: --trust takes them over", file=sys.stderr)
+        print(
+            f"{file} holds verdicts of {ranges(verdict.length for verdict in known)}: --trust takes them over",
+            file=sys.stderr,
+        )
 
     def write() -> LengthsCertificate:
         certificate = conclude(checkpoint, [found[length] for length in sorted(found)], files)
@@ -185,8 +190,8 @@ def prove_all(prover: LengthProver, lengths: Sequence[int], budget: float | None
         with ProcessPoolExecutor(jobs, mp_context=context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             waiting = [pool.submit(_prove_forked, length, budget) for length in sorted(lengths, reverse=True)]
             try:
-                for one in as_completed(waiting):
-                    yield one.result()
+                for future in as_completed(waiting):
+                    yield future.result()
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
     finally:
@@ -210,32 +215,32 @@ def conclude(
         asked: what was asked of the lengths that are taken over as proved.
     """
     task, model = checkpoint.task, checkpoint.model
-    found = [one for one in verdicts if not one.taken_over]
-    by_verdict = {name: [one.length for one in found if one.verdict == name] for name in VERDICTS}
+    found = [verdict for verdict in verdicts if not verdict.taken_over]
+    by_verdict = {name: [verdict.length for verdict in found if verdict.verdict == name] for name in VERDICTS}
     proved, dtype = by_verdict["proved"], str(model.dtype).removeprefix("torch.")
     described = ", ".join(f"{name} {value}" for name, value in task.describe().items())
-    what, unit = task.sized_problems
+    problems, unit = task.sized_problems
     words = read_words("lengths")
     statement = "Nothing is proved."
     if proved:
         (stated,) = words["statement"]
-        statement = stated.format(what=what, lengths=ranges(proved), unit=unit, dtype=dtype, task=described)
+        statement = stated.format(what=problems, lengths=ranges(proved), unit=unit, dtype=dtype, task=described)
     for name in ("refuted", "open"):
         if by_verdict[name]:
             statement += f" {name.capitalize()}: {ranges(by_verdict[name])}."
     if proved:
         statement = " ".join([statement, *words["not verified"]])
-    if taken_over := [one.length for one in verdicts if one.taken_over and one.verdict == "proved"]:
+    if taken_over := [verdict.length for verdict in verdicts if verdict.taken_over and verdict.verdict == "proved"]:
         (stated,) = words["taken over"]
         statement += " " + stated.format(lengths=ranges(taken_over), unit=unit)
         statement += f" {asked}" if asked else ""
-    wrong = [one for one in found if one.verdict == "refuted"]
+    wrong = [verdict for verdict in found if verdict.verdict == "refuted"]
     return LengthsCertificate(
         statement=statement,
         proof=[step.format(dtype=dtype) for step in words["proof"]] if proved else [],
         task=task.describe(),
-        cases=sum(one.cases for one in found),
-        failures=[Failure(str(one.problem), str(one.right), str(one.answer), None) for one in wrong],
+        cases=sum(verdict.cases for verdict in found),
+        failures=[Failure(str(verdict.problem), str(verdict.right), str(verdict.answer), None) for verdict in wrong],
         weights=hash_weights(model),
         files=files,
         lengths=[asdict(verdict) for verdict in verdicts],
@@ -265,24 +270,24 @@ def prove_again(stated: Row, checkpoint: Checkpoint) -> Row:
     for name, value in expected.items():
         if not same_json(stated.get(name), value):
             raise ValueError(f"field {name}: it does not follow from the verdicts of single lengths")
-    if other := [one.length for one in verdicts if one.bound != BOUND]:
+    if other := [verdict.length for verdict in verdicts if verdict.bound != BOUND]:
         raise ValueError(f"field lengths: another version of the bound found the verdicts of the lengths {ranges(other)}")
-    longest = max((one.length for one in verdicts), default=1)
+    longest = max((verdict.length for verdict in verdicts), default=1)
     try:
         check_lengths(model, task, [task.operand_lengths(longest)])
     except ValueError as error:
         raise ValueError(f"length {longest}: the model cannot take it ({one_line(error)})") from error
-    proved = [one.length for one in verdicts if one.verdict == "proved"]
+    proved = [verdict.length for verdict in verdicts if verdict.verdict == "proved"]
     seconds = ASKED_SECONDS / max(1, len(proved))
     for length in proved:
         if wrong := find_wrong(model, task, task.operand_lengths(length), seconds, ASKED_PROBLEMS):
             said = f"{wrong.problem} is answered by {wrong.answer}, right is {wrong.right}"
             raise ValueError(f"length {length}: it is called proved, but {said}")
-    again = {one.length for one in _proved_in_time(prover, verdicts)}
-    own = [replace(one, taken_over=one.length not in again) for one in verdicts]
+    again = {verdict.length for verdict in _proved_in_time(prover, verdicts)}
+    answered_for = [replace(verdict, taken_over=verdict.length not in again) for verdict in verdicts]
     (asked,) = read_words("lengths")["asked"]
     asked = asked.format(problems=ASKED_PROBLEMS, seconds=seconds)
-    return asdict(conclude(checkpoint, own, stated["files"], asked))
+    return asdict(conclude(checkpoint, answered_for, stated["files"], asked))
 
 
 def _proved_in_time(prover: LengthProver, verdicts: Sequence[LengthVerdict]) -> Iterator[LengthVerdict]:
@@ -293,15 +298,17 @@ def _proved_in_time(prover: LengthProver, verdicts: Sequence[LengthVerdict]) -> 
     """
     until = time.perf_counter() + AGAIN_SECONDS
     # A certificate may name its lengths in any order. A long one would take all seconds.
-    for one in sorted(verdicts, key=attrgetter("length")):
+    for verdict in sorted(verdicts, key=attrgetter("length")):
         left = until - time.perf_counter()
         if left <= 0:
             return
-        if one.verdict == "open":
+        if verdict.verdict == "open":
             continue
-        found = prover.verdict(one.length, left)
+        found = prover.verdict(verdict.length, left)
         if found.verdict == "open" and time.perf_counter() >= until:
             return
-        if found.verdict != one.verdict:
-            raise ValueError(f"length {one.length}: it is called {one.verdict}, but a new proof finds it {found.verdict}")
-        yield one
+        if found.verdict != verdict.verdict:
+            raise ValueError(
+                f"length {verdict.length}: it is called {verdict.verdict}, but a new proof finds it {found.verdict}"
+            )
+        yield verdict

@@ -232,8 +232,8 @@ def complete_checkpoint(last: Checkpoint, best: Checkpoint | None) -> Checkpoint
             spare = "the last checkpoint has the same weights"
         elif is_certified(certificate):
             spare = "the last checkpoint is certified"
-    for name, (weights, own) in measured.items():
-        if any(row.get("weights") != weights for row in own):
+    for name, (weights, named_rows) in measured.items():
+        if any(row.get("weights") != weights for row in named_rows):
             raise ValueError(
                 f"{file} is of another checkpoint: {name} has other weights or another configuration; remove the file, or "
                 "take that of a new evaluation"
@@ -350,13 +350,13 @@ def _snapshot(source: str, revision: str | None, patterns: list[str]) -> Path:
     try:
         return Path(snapshot_download(source, revision=revision, allow_patterns=patterns, ignore_patterns=elsewhere))
     except (HFValidationError, HTTPError, OSError) as error:
-        if any(isinstance(one, RevisionNotFoundError) for one in (error, error.__cause__)):
+        if any(isinstance(raised, RevisionNotFoundError) for raised in (error, error.__cause__)):
             raise ValueError(f"--revision {revision}: the repository {source} has no such branch, tag or commit") from error
         close = get_close_matches(source, list_zoo(), n=3)
         meant = f"did you mean {' or '.join(close)} of {command_of('eval')} --list? " if close else ""
         if source in list_recipes():
             meant = f"it is a recipe, train it first: {command_of('train')} {source}. "
-        answers = [getattr(one, "response", None) for one in (error, error.__cause__)]
+        answers = [getattr(raised, "response", None) for raised in (error, error.__cause__)]
         answered = any(answer is not None and answer.status_code < 500 for answer in answers)
         missing = answered or isinstance(error, HFValidationError)
         fault = "neither a folder nor a repository" if missing else "no folder, and the Hub cannot be reached"
@@ -388,10 +388,10 @@ def _load_model(source: str, folder: Path, config: PreTrainedConfig, task: Task)
         with _loading(source, file.name), safe_open(file, "pt"):
             pass
     with _loading(source, "config.json, generation_config.json or the .safetensors files"):
-        own = model_class.config_class
-        if not isinstance(config, own):
+        config_class = model_class.config_class
+        if not isinstance(config, config_class):
             raise ValueError(
-                f"it is a {config.model_type!r} model, but the task {task.name!r} is for {own.model_type!r} ones"
+                f"it is a {config.model_type!r} model, but the task {task.name!r} is for {config_class.model_type!r} ones"
             )
         named, described = getattr(config, "task", None) or {}, task.describe()
         if different := [name for name, value in named.items() if name not in described or described[name] != value]:
@@ -421,16 +421,18 @@ def _load_tokenizer(source: str, folder: Path, task: Task) -> PreTrainedTokenize
     Raises:
         ValueError: it is damaged, or does not read and write texts as the task's own does.
     """
-    own = task.family.tokenizer(task)
+    expected = task.family.tokenizer(task)
     if not (folder / "tokenizer.json").exists():
-        return own
-    characters = {token for token in own.get_vocab() if len(token) == 1}
+        return expected
+    characters = {token for token in expected.get_vocab() if len(token) == 1}
     text = "".join(sorted(characters))
     with _loading(source, "tokenizer.json or tokenizer_config.json"):
         tokenizer = AutoTokenizer.from_pretrained(folder)
-        legal = [own, *task.family.older_tokenizers(task)]
+        legal = [expected, *task.family.older_tokenizers(task)]
         found = tokenizer(text).input_ids, _rules(tokenizer, characters)
-        if found not in [(each(text).input_ids, _rules(each, characters)) for each in legal]:
+        if found not in [
+            (legal_tokenizer(text).input_ids, _rules(legal_tokenizer, characters)) for legal_tokenizer in legal
+        ]:
             raise ValueError(
                 f"it does not read and write as the task {task.name!r} does: without tokenizer.json and "
                 "tokenizer_config.json, the task's own tokenizer is used"

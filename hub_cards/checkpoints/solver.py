@@ -162,13 +162,13 @@ def mixed_accuracies(checkpoint: Checkpoint) -> list[str]:
     except ValueError:
         return []
     parts = {part.name: part for part in checkpoint.task.parts}
-    own = [row for row in rows if row["task"] in parts and row.get("weights") == checkpoint.weights and MIXED in row]
+    mixed_rows = [row for row in rows if row["task"] in parts and row.get("weights") == checkpoint.weights and MIXED in row]
     # The smallest size and the largest one tell enough.
     return [
         f"of {row['num_samples']:,} problems of mixed lengths, {parts[row['task']].describe_lengths(1, row['length'])}, "
         f"{100 * row[MIXED]:.1f} % were right"
-        for row in own
-        if row in (own[0], own[-1])
+        for row in mixed_rows
+        if row in (mixed_rows[0], mixed_rows[-1])
     ]
 
 

@@ -102,13 +102,13 @@ def seed_groups(checkpoints: Sequence[Checkpoint]) -> dict[str, str]:
     for checkpoint in checkpoints:
         known = {name: value for name, value in checkpoint.recipe.items() if name not in OF_ONE_RUN}
         # Without a recipe, nothing says that two checkpoints are alike.
-        what = json.dumps(known, sort_keys=True, default=str) if known else checkpoint.name
-        alike.setdefault(f"{what} {is_best(checkpoint.folder)}", []).append(checkpoint)
+        key = json.dumps(known, sort_keys=True, default=str) if known else checkpoint.name
+        alike.setdefault(f"{key} {is_best(checkpoint.folder)}", []).append(checkpoint)
     groups: dict[str, str] = {}
     taken: set[str] = set()
-    for own in alike.values():
-        names = [checkpoint.name for checkpoint in own]
-        shared = re.sub(r"[-_. ]?(seed)?[-_. ]?\d+$", "", names[0]) or own[0].recipe.get("recipe", names[0])
+    for members in alike.values():
+        names = [checkpoint.name for checkpoint in members]
+        shared = re.sub(r"[-_. ]?(seed)?[-_. ]?\d+$", "", names[0]) or members[0].recipe.get("recipe", names[0])
         title = names[0] if len(names) == 1 else f"{shared} (median of {len(names)})"
         title = title if title not in taken else ", ".join(names)
         taken.add(title)
@@ -293,12 +293,12 @@ def write_attention(checkpoints: list[Checkpoint], lengths: Lengths, num_samples
         shares = shares_of_deciding(maps, decides)
         rows += [{**described, **row, **share} for row, share in zip(attention_rows(asked, batch), shares, strict=True)]
         names = getattr(checkpoint.model.config, "tokens", task.family.tokens)
-        own = [{**described, **row, **of_answer} for row in attention_map_rows(maps, batch, names)]
+        map_rows = [{**described, **row, **of_answer} for row in attention_map_rows(maps, batch, names)]
         part = f"-{task.name}" if len(lengths) > 1 else ""
-        for draw, what in ((plot_attention, ""), (plot_attention_of_response, "-response")):
-            draw(own, file := folder / f"attention-{file_name(checkpoint.name)}{part}{what}.png")
+        for draw, suffix in ((plot_attention, ""), (plot_attention_of_response, "-response")):
+            draw(map_rows, file := folder / f"attention-{file_name(checkpoint.name)}{part}{suffix}.png")
             print(f"wrote {file}")
-        drawn += own
+        drawn += map_rows
     write_results(drawn, folder / ATTENTION_MAPS_FILE)
     columns = ["layer", "head", *ATTENTION_KINDS]
     if all("sigma" in row for row in rows):
@@ -321,7 +321,7 @@ def shares_of_deciding(maps: torch.Tensor, decides: np.ndarray | None) -> list[d
         return [{}] * len(heads)
     labelled = torch.from_numpy(decides.any(1))
     keys = torch.from_numpy(decides)[labelled]
-    return [{"sigma": float((own[labelled, : keys.shape[1]] * keys).sum(1).mean())} for own in heads]
+    return [{"sigma": float((head[labelled, : keys.shape[1]] * keys).sum(1).mean())} for head in heads]
 
 
 def mean_attention(checkpoint: Checkpoint, batch: Batch) -> torch.Tensor:
@@ -375,8 +375,8 @@ def attention_rows(maps: torch.Tensor, batch: Batch) -> list[Row]:
     rows = []
     for layer, heads in enumerate(maps, 1):
         # A sink is a key behind the tokens.
-        for head, own in enumerate(heads[..., :tokens], 1):
-            shares = {name: float((own * kind).sum(1).mean()) for name, kind in kinds.items()}
+        for head, head_map in enumerate(heads[..., :tokens], 1):
+            shares = {name: float((head_map * kind).sum(1).mean()) for name, kind in kinds.items()}
             rows.append({"layer": layer, "head": head, **shares, "others": max(0.0, 1 - sum(shares.values()))})
     return rows
 
@@ -401,9 +401,14 @@ def attention_map_rows(maps: torch.Tensor, batch: Batch, names: Sequence[str]) -
     ids = batch["position_ids"][0].T.tolist() if "position_ids" in batch else None
     common = {"tokens": texts, "ids": ids, "response": response.tolist()}
     return [
-        {"layer": layer, "head": head, **common, "weights": [[round(value, 5) for value in row] for row in own.tolist()]}
+        {
+            "layer": layer,
+            "head": head,
+            **common,
+            "weights": [[round(value, 5) for value in row] for row in head_map.tolist()],
+        }
         for layer, heads in enumerate(maps, 1)
-        for head, own in enumerate(heads, 1)
+        for head, head_map in enumerate(heads, 1)
     ]
 
 

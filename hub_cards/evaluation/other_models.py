@@ -67,11 +67,11 @@ def load_language_model(
         ValueError: one of them is missing or cannot be loaded; the message says which.
     """
     loaded = []
-    for what, loader in (("tokenizer", AutoTokenizer), ("causal language model", AutoModelForCausalLM)):
+    for kind, loader in (("tokenizer", AutoTokenizer), ("causal language model", AutoModelForCausalLM)):
         try:
             loaded.append(loader.from_pretrained(source, revision=revision, trust_remote_code=trust_remote_code))
         except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-            missing = f"{source} has no {what} that transformers loads"
+            missing = f"{source} has no {kind} that transformers loads"
             raise ValueError(f"--worst asks a model by its text: {missing}: {one_line(error)}") from error
     tokenizer, model = loaded
     # In a folder without files of a tokenizer, transformers makes one that knows no character.

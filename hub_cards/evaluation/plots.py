@@ -114,7 +114,7 @@ def merge_equal(lines: Iterable[Line]) -> list[Line]:
     groups: dict[tuple, list[Line]] = {}
     for line in lines:
         groups.setdefault((tuple(line.x), tuple(line.y)), []).append(line)
-    return [own[0]._replace(label=",\n".join(line.label for line in own)) for own in groups.values()]
+    return [group[0]._replace(label=",\n".join(line.label for line in group)) for group in groups.values()]
 
 
 NOT_FITTED = "not fitted"
@@ -234,7 +234,7 @@ def _wilson_line(label: str, rows: list[Row]) -> Line:
 def median_line(label: str, rows: list[Row]) -> Line:
     """Median exact match of several runs against length, with its interval by bootstrap over the runs."""
     lengths = group_by(sorted(rows, key=itemgetter("length")), itemgetter("length"))
-    runs = [[row["exact_match"] for row in own] for own in lengths.values()]
+    runs = [[row["exact_match"] for row in length_rows] for length_rows in lengths.values()]
     bounds = [median_interval(values) for values in runs]
     medians = [median(values) for values in runs]
     return Line(label, list(lengths), medians, [low for low, _ in bounds], [high for _, high in bounds])
@@ -315,19 +315,19 @@ def plot_results(
         return
     tasks = group_by(rows, itemgetter("task"))
     models = group_by(sorted(name_parts(rows), key=itemgetter("length")), itemgetter("model"))
-    lines, behind = [_wilson_line(label, own) for label, own in models.items()], []
+    lines, behind = [_wilson_line(label, model_rows) for label, model_rows in models.items()], []
     if groups and len(groups) > len(set(groups.values())):
         behind = lines
         several = group_by(rows, lambda row: (row["task"], groups[row["model"]]))
         only = len(set(groups.values())) == 1
         all_of_one = f"median of {len(groups)} checkpoints (grey: each)"
         lines = []
-        for (named, group), own in several.items():
+        for (named, group), group_rows in several.items():
             label = all_of_one if only else group
-            lines.append(median_line(f"{named}: {label}" if len(tasks) > 1 else label, own))
+            lines.append(median_line(f"{named}: {label}" if len(tasks) > 1 else label, group_rows))
     if task.name == "addition" and len({model.removesuffix("/best") for model in models}) == 1:
         lines += [line for line in [ordinary_line()] if line is not None]
-    name = task.equal_size_name() if all(length == other for length, other in pairs) else task.size_names[0]
+    name = task.equal_size_name() if all(first == second for first, second in pairs) else task.size_names[0]
     plot_lines(lines, file, trained_lengths, name, ", ".join(tasks), behind)
 
 
@@ -448,8 +448,8 @@ def _named_tokens(row: Row) -> list[str]:
     """Tokens, `#` for those that differ among problems, with their position ids, or their places if there are no ids."""
     if row["ids"] is None:
         return [f"{token} {place}" for place, token in enumerate(row["tokens"], 1)]
-    ids = [" " + ",".join(map(str, own)) if any(own) else "" for own in row["ids"]]
-    return [token + own for token, own in zip(row["tokens"], ids, strict=True)]
+    ids = [" " + ",".join(map(str, token_ids)) if any(token_ids) else "" for token_ids in row["ids"]]
+    return [token + token_ids for token, token_ids in zip(row["tokens"], ids, strict=True)]
 
 
 def _draw_attention(axes: Axes, row: Row, most: int) -> AxesImage:
@@ -486,11 +486,11 @@ def plot_position_maps(rows: list[Row], file: Path) -> None:
     layers = max(row["layer"] for row in rows)
     figure, panels = new_figure(0.5 + len(panels_of) * (0.7 + 0.28 * layers), len(panels_of), 1)
     for (model, rule), axes in zip(panels_of, panels[:, 0], strict=True):
-        own = panels_of[model, rule]
-        norms, low = np.array([row["norms"] for row in own]), own[0]["first_relation"]
-        edges = (low - 0.5, low + norms.shape[1] - 0.5, len(own) + 0.5, 0.5)
+        panel_rows = panels_of[model, rule]
+        norms, low = np.array([row["norms"] for row in panel_rows]), panel_rows[0]["first_relation"]
+        edges = (low - 0.5, low + norms.shape[1] - 0.5, len(panel_rows) + 0.5, 0.5)
         image = axes.imshow(norms, vmin=0, cmap="Blues", aspect="auto", interpolation="none", extent=edges)
-        axes.set_yticks([row["layer"] for row in own])
+        axes.set_yticks([row["layer"] for row in panel_rows])
         axes.xaxis.set_major_locator(MaxNLocator(15, integer=True))
         axes.set(title=f"{model}, pair map {rule}", ylabel="layer")
         figure.colorbar(image, ax=axes, label="norm")

@@ -333,7 +333,7 @@ def unfit(config: dict[str, Any]) -> str:
         legal["coupling"] = config.get("coupling"), rules
     for name, (value, values) in legal.items():
         # To Python, 1 is True, and to a file it is not.
-        if not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in values):
+        if not any(value == allowed and isinstance(value, bool) == isinstance(allowed, bool) for allowed in values):
             wanted = " or ".join(map(say, values))
             return f"it has a setting that this page does not run, {WORDS[name]}: {say(value)} instead of {wanted}"
     return ""

@@ -218,13 +218,13 @@ def eval_results(checkpoint: Checkpoint) -> list[EvalResult]:
 def _size_tables(rows: list[Row], task: Task) -> Iterator[tuple[str, dict[str, list[str]]]]:
     """For each part of the task that was measured, its name and the columns of a table with a line for each size."""
     for part in task.parts:
-        if own := sorted(
+        if part_rows := sorted(
             (row for row in rows if row["task"] == part.name), key=lambda row: (row["length"], row["length_b"])
         ):
-            columns = {_size_name(own, part): list(map(describe_length, own)), **accuracy_columns(own)}
-            if any("worst_tried" in row for row in own):
-                columns["worst problem"] = [plain(_worst_found(row)) for row in own]
-            yield part.name, {**columns, "problems": [f"{row['num_samples']:,}" for row in own]}
+            columns = {_size_name(part_rows, part): list(map(describe_length, part_rows)), **accuracy_columns(part_rows)}
+            if any("worst_tried" in row for row in part_rows):
+                columns["worst problem"] = [plain(_worst_found(row)) for row in part_rows]
+            yield part.name, {**columns, "problems": [f"{row['num_samples']:,}" for row in part_rows]}
 
 
 def _rows_are_alike(columns: dict[str, list[str]]) -> bool:

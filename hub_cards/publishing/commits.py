@@ -182,7 +182,7 @@ def _check_ours(repository: Repository, main: Any) -> None:
     """
     name, tag = repository.name, kind_tag(repository.kind)
     tags = (main.card_data.get("tags") if main.card_data else None) or []
-    if kinds := [other for other in TYPES if kind_tag(other) in tags and other != repository.kind]:
+    if kinds := [kind for kind in TYPES if kind_tag(kind) in tags and kind != repository.kind]:
         raise CannotPush(f"{name} is a {kinds[0]} of longhand: choose another name for the {repository.kind}")
     if tag not in tags:
         foreign = [file.rfilename for file in main.siblings or () if file.rfilename not in INITIAL_FILES]

@@ -138,12 +138,12 @@ class GeneratedDataset:
         """
         made: dict[str, MadeFile] = {}
         for (name, split), group in groupby(files, lambda file: (file.configuration, file.split)):
-            own = list(group)
-            first, end = own[0].first, own[-1].end
+            split_files = list(group)
+            first, end = split_files[0].first, split_files[-1].end
             with TemporaryDirectory(dir=place) as cache:
                 rows = self.load(name, rows={split: (first, end)}, cache_dir=cache, num_proc=num_proc)[split]
                 rows = rows.select_columns(list(in_order_of_reading(rows.features)))
-                for file in own:
+                for file in split_files:
                     part = rows.select(range(file.first - first, file.end - first))
                     (place / file.path).parent.mkdir(parents=True, exist_ok=True)
                     part.to_parquet(place / file.path)
@@ -216,7 +216,7 @@ def render_dataset_card(
     first = tasks[default]
     given = "".join(f", {name}={value!r}" for name, value in {**arguments, "seed": dataset.seed}.items())
     split, count = next(iter(counts.items()))
-    rules = [f"`{rule}`" for rule in (family_card(own).rule_on_card(own) for own in tasks.values()) if rule is not None]
+    rules = [f"`{rule}`" for rule in (family_card(task).rule_on_card(task) for task in tasks.values()) if rule is not None]
     return render(
         "dataset_card.md",
         _metadata(dataset, features, sizes, in_memory),
@@ -232,7 +232,7 @@ def render_dataset_card(
         tasks=tasks,
         format_fields=format_fields,
         # A column is of one type in all configurations that have it.
-        columns={column: kind for own in features.values() for column, kind in own.items()},
+        columns={column: kind for kinds in features.values() for column, kind in kinds.items()},
         meanings=COLUMNS,
         split=split,
         is_coupled="position-coupling" in family_card(first).ideas(first),
@@ -275,16 +275,16 @@ def _metadata(
     )
     infos = DatasetInfosDict()
     for name in dataset.configurations:
-        own = {
+        split_paths = {
             split: [file.path for file in dataset.files() if (file.configuration, file.split) == (name, split)]
             for split in counts
         }
-        stored = {split: sum(in_memory.get(path, 0) for path in paths) for split, paths in own.items()}
+        stored = {split: sum(in_memory.get(path, 0) for path in paths) for split, paths in split_paths.items()}
         splits = SplitDict({split: SplitInfo(split, stored[split], count) for split, count in counts.items()})
         infos[name] = DatasetInfo(
             features=features[name],
             splits=splits,
-            download_size=sum(sizes.get(path, 0) for paths in own.values() for path in paths),
+            download_size=sum(sizes.get(path, 0) for paths in split_paths.values() for path in paths),
             dataset_size=sum(stored.values()),
         )
     infos.to_dataset_card_data(data)
@@ -390,19 +390,21 @@ def dataset_publication(
     shards = [] if num_shards is None and shard is None else divide(files, num_shards or 0)
     if shard is not None:
         check_integer("shard", shard, 0, len(shards) - 1)
-        own, name = shards[shard], f"{name}, shard {shard} of {num_shards}"
+        shard_files, name = shards[shard], f"{name}, shard {shard} of {num_shards}"
 
         def make_shard(place: Path, repository: Repository | None) -> Files:
             waiting = _waiting_files(dataset, repository)
-            missing = [] if all(file.path in waiting for file in own) else own
+            missing = [] if all(file.path in waiting for file in shard_files) else shard_files
             made = dataset.make(missing, place, num_proc)
-            return {f"{WAITING}{own.in_memory}/{path}": own.file for path, own in made.items()}
+            return {f"{WAITING}{made_file.in_memory}/{path}": made_file.file for path, made_file in made.items()}
 
-        return Publication(repo_id, "dataset", name, (), make_shard, shard_branch(dataset), _outline_of(own))
+        return Publication(repo_id, "dataset", name, (), make_shard, shard_branch(dataset), _outline_of(shard_files))
 
     def make_files(place: Path, repository: Repository | None) -> Files:
         waiting = _waiting_files(dataset, repository) if shards else {}
-        lacking = [index for index, own in enumerate(shards) if any(file.path not in waiting for file in own)]
+        lacking = [
+            index for index, shard_files in enumerate(shards) if any(file.path not in waiting for file in shard_files)
+        ]
         if lacking and repository is not None:
             named = ", ".join(map(str, lacking[:20])) + (", ..." if len(lacking) > 20 else "")
             raise CannotPush(
@@ -412,8 +414,8 @@ def dataset_publication(
             )
         made = {} if shards else dataset.make(files, place, num_proc)
         card = _card_of(dataset, repo_id, {**made, **waiting}).encode()
-        copied = {path: own.copy for path, own in waiting.items()}
-        written = {path: own.file for path, own in made.items()}
+        copied = {path: waiting_file.copy for path, waiting_file in waiting.items()}
+        written = {path: made_file.file for path, made_file in made.items()}
         return {**written, **copied, **dataset.tokenizer_files(), CARD_FILE: card}
 
     def others() -> dict[str, str | bytes]:

@@ -158,10 +158,10 @@ def describe_response(task: Any) -> str:
     """What the response of a column task holds, for a reader of its raw text."""
     passes = task.transducer.passes
     parts = []
-    for place, own in enumerate(passes):
-        order = "the ones first" if own.direction == "ones_first" else "in the order of reading"
+    for place, table_pass in enumerate(passes):
+        order = "the ones first" if table_pass.direction == "ones_first" else "in the order of reading"
         word = "behind the question" if place == 0 else "behind a `>`"
-        more = f" and {own.flush} more" if own.flush else ""
+        more = f" and {table_pass.flush} more" if table_pass.flush else ""
         parts.append(f"{word} a symbol for each column{more}, {order}")
     answer = "the last symbol is the answer" if task.answer == "last" else "the last word is the answer"
     states = "; the words before the last one are states of the machine, one symbol each" if len(passes) > 1 else ""

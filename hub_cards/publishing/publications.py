@@ -235,8 +235,8 @@ def _check_private(files: Mapping[str, Path | bytes], folder: Path) -> None:
             text = content.decode() if isinstance(content, bytes) else content.read_text(encoding="utf-8", errors="replace")
             if found := private.search(text):
                 line = text.count("\n", 0, found.start()) + 1
-                what = "a token" if found["token"] else f"the path {found[0]}"
-                raise ValueError(f"{path}, line {line}, holds {what} and would be published: remove it")
+                held = "a token" if found["token"] else f"the path {found[0]}"
+                raise ValueError(f"{path}, line {line}, holds {held} and would be published: remove it")
 
 
 def metric_publication(repo_id: str) -> Publication:
@@ -245,12 +245,12 @@ def metric_publication(repo_id: str) -> Publication:
     Raises:
         ValueError: the repository's name is not legal, has a dot, or is the name of another file of the metric.
     """
-    own, given = f"{METRIC_FOLDER.name}.py", f"{repo_id.partition('/')[2]}.py"
+    metric_file, given = f"{METRIC_FOLDER.name}.py", f"{repo_id.partition('/')[2]}.py"
     files: dict[str, Any] = {file.name: file for pattern in METRIC_FILES for file in METRIC_FOLDER.glob(pattern)}
-    if (given in files and given != own) or given.count(".") > 1:
+    if (given in files and given != metric_file) or given.count(".") > 1:
         raise ValueError(f"no file of the metric can be {given}: name it otherwise, for instance {METRIC_FOLDER.name}")
     card = files[CARD_FILE].read_text(encoding="utf-8").replace(f"hub_cards/metrics/{METRIC_FOLDER.name}", repo_id)
-    files[given] = files.pop(own)
+    files[given] = files.pop(metric_file)
     files[CARD_FILE] = card.encode()
     return Publication(repo_id, "metric", METRIC_FOLDER.name, METRIC_FILES, lambda *_: files)
 

@@ -230,18 +230,18 @@ def own_subject(asked: Asked, source: Source) -> Subject | None:
     Raises:
         ValueError: the task disagrees with the examples that are given.
     """
-    own = None if asked.task else _own_column_task(source.arguments, source.plugins)
-    if own is None:
+    task_name = None if asked.task else _own_column_task(source.arguments, source.plugins)
+    if task_name is None:
         return None
     from longhand.hub_cards.training.found_task import test_by_examples
 
-    kind, states = find_task(own), asked.write_states
+    kind, states = find_task(task_name), asked.write_states
     test_by_examples(kind, asked.learning)
     if states is None and issubclass(kind, ColumnTask):
         from longhand.data.tasks.written_states import own_layout
 
         states = own_layout(kind).states
-    subject = Subject(own, own, source.description, source.facts)
+    subject = Subject(task_name, task_name, source.description, source.facts)
     return subject.with_states() if states else subject
 
 
@@ -276,9 +276,9 @@ def _read_values(asked: Asked, source: Source, subject: Subject) -> GivenArgumen
         ValueError: as `read_arguments`.
     """
     task = find_task(subject.task)
-    model, own = model_arguments(task()), task.family.training_arguments
+    model, family_arguments = model_arguments(task()), task.family.training_arguments
     title = f"{subject.run}: {subject.description or 'a recipe without description'}"
-    kinds = (task, DataArguments, model, *filter(None, [own]), RunArguments, Publishing)
+    kinds = (task, DataArguments, model, *filter(None, [family_arguments]), RunArguments, Publishing)
     kinds += (Learning,) if issubclass(task, ColumnTask) else ()
     parser = Parser(kinds, usage=argparse.SUPPRESS, description=title)
     parser._optionals.title = f"format of the task {task.name}"
@@ -350,7 +350,7 @@ def _learning(chosen: argparse.Namespace) -> Learning:
         of = OF_ONE.get(option.name, ("function", "examples"))
         needed = "function" if learning.function else "examples" if learning.examples else None
         if value != option.default and needed not in of:
-            raise ValueError(f"--{option.name} needs {' or '.join(f'--{one}' for one in of)}")
+            raise ValueError(f"--{option.name} needs {' or '.join(f'--{option_name}' for option_name in of)}")
     if learning.base != 10 and (learning.alphabet or learning.domain):
         raise ValueError("--base is for numbers, and --alphabet and --domain are for texts: give one of them")
     return learning
@@ -387,9 +387,9 @@ def _own_column_task(recipe: Recipe, plugins: list[Plugin]) -> str | None:
     if kind is None or not issubclass(kind, ColumnTask):
         return None
     modules = [f"{PACKAGE}.{Path(plugin.name).stem}" for plugin in plugins]
-    own = [own for own in TASKS if TASKS.module_of(own) in modules and issubclass(TASKS[own], ColumnTask)]
+    defined = [task for task in TASKS if TASKS.module_of(task) in modules and issubclass(TASKS[task], ColumnTask)]
     prefix = next((prefix for prefix in (SETTLING, STATES) if name.startswith(prefix)), "")
-    return prefix + own[0] if len(own) == 1 else None
+    return prefix + defined[0] if len(defined) == 1 else None
 
 
 def _words(recipe: Recipe) -> list[str]:
@@ -399,7 +399,7 @@ def _words(recipe: Recipe) -> list[str]:
         values = value if isinstance(value, list) else [value]
         if not isinstance(name, str) or not values or None in values:
             raise ValueError(f"{name} must have a value, got {value!r}")
-        words += [f"--{name}", *(json.dumps(one) if isinstance(one, dict) else str(one) for one in values)]
+        words += [f"--{name}", *(json.dumps(item) if isinstance(item, dict) else str(item) for item in values)]
     return words
 
 
@@ -472,8 +472,8 @@ def parse_run(arguments: list[str]) -> Run:
     plugins = {"plugin": {plugin.name: plugin.sha256 for plugin in given.plugins}} if given.plugins else {}
     learned = {"learned": given.facts} if given.facts else {}
     described = {"recipe": given.name, "description": given.description, **plugins, **learned, **task.describe()}
-    own = {**vars(data), **(vars(positions) if positions else {}), **vars(model)}
-    recipe = json.loads(json.dumps({**described, **own, **recorded}))
+    chosen = {**vars(data), **(vars(positions) if positions else {}), **vars(model)}
+    recipe = json.loads(json.dumps({**described, **chosen, **recorded}))
     place = make(Publishing, values) if values["push_to_hub"] else None
     return Run(
         name=given.name,

@@ -40,7 +40,7 @@ def fit_encoding(name: str, task: DecoderTask, values: Mapping[str, Any]) -> dic
     coupling = values["coupling"] or task.coupling
     if encoding.reads_token_distances and coupling != SEQUENTIAL:
         if SEQUENTIAL not in legal_rules(task):
-            others = [other for other, kind in POSITION_ENCODINGS.items() if not kind.reads_token_distances]
+            others = [encoding_name for encoding_name, kind in POSITION_ENCODINGS.items() if not kind.reads_token_distances]
             raise ValueError(
                 f"--encoding {name} reads distances in tokens, and ids of the column task {task.name!r} are columns alone: "
                 f"choose one of {', '.join(others)}"

@@ -268,7 +268,7 @@ class Parser(OneLineParser, HfArgumentParser):
         super().__init__((), allow_abbrev=False, add_help=False, formatter_class=_Formatter, **options)
         for kind in kinds:
             inherited = TrainingArguments.__dataclass_fields__
-            self.fields |= {one.name: one for one in fields(kind) if inherited.get(one.name) is not one}
+            self.fields |= {field.name: field for field in fields(kind) if inherited.get(field.name) is not field}
             self._add_dataclass_arguments(cast(Any, kind))
         for action in self._actions:
             if action.type is string_to_bool:

@@ -125,8 +125,8 @@ def read_function(text: str) -> tuple[Callable[..., object], str, str]:
             sys.path.append(folder)
         load_plugin(path)
         module = sys.modules[f"{PACKAGE}.{path.stem}"]
-        own = [name for name, value in vars(module).items() if _is_function_of(module, value)]
-        public = [each for each in own if not each.startswith("_")]
+        functions = [name for name, value in vars(module).items() if _is_function_of(module, value)]
+        public = [name for name in functions if not name.startswith("_")]
         if not name and len(public) != 1:
             held = ", ".join(public) or "none"
             raise ValueError(f"--function {file}: the file must hold one function, and holds {held}: name one, FILE.py:NAME")
@@ -172,7 +172,7 @@ def told_of(function: Callable[..., object], source: str) -> dict[str, str]:
         if code is None or value.__name__ in texts:  # type: ignore[attr-defined]
             continue
         texts[value.__name__] = inspect.getsource(value).rstrip()  # type: ignore[arg-type, attr-defined]
-        for name in dict.fromkeys(name for each in nested_codes(code) for name in each.co_names):
+        for name in dict.fromkeys(name for nested in nested_codes(code) for name in nested.co_names):
             held = vars(module).get(name)
             if inspect.isfunction(held) and held.__module__ == module.__name__:
                 waiting.append(held)

@@ -63,7 +63,7 @@ def give_up(folder: Path, seeds: Sequence[GivenUp]) -> None:
     The states go first: a run that is cut off between the two trains the seed once more, and gives it up again.
     """
     remove_checkpoints(folder)
-    write_results([vars(one) for one in seeds], folder / RESTARTS_FILE)
+    write_results([vars(seed) for seed in seeds], folder / RESTARTS_FILE)
 
 
 def claim_folder(run: Run) -> Path | None:

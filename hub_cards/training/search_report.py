@@ -88,7 +88,9 @@ def describe_rest(model: PreTrainedModel, task: Task, longest: int) -> list[str]
             lines.append(f"{part.name}: every prediction is right, the smallest lead is {check.margin:.3g}")
             continue
         lines.append(f"{part.name}: {check.wrong:,} of {check.predictions:,} predictions are wrong:")
-        lines += [f"  {one.problem}: {one.right!r} is right, not {one.instead!r}" for one in check.failures[:3]]
+        lines += [
+            f"  {failure.problem}: {failure.right!r} is right, not {failure.instead!r}" for failure in check.failures[:3]
+        ]
         needed = part.columns_needed
         if needed is not None and len(needed) == len(wrong):
             most = int(needed[wrong].max())

@@ -332,8 +332,10 @@ class UntilCertified(TrainerCallback):
                 f"step {state.global_step:6d}  wrong predictions {check.wrong:,} of {check.predictions:,}, "
                 f"smallest margin {check.margin:.3f}{ratio}"
             )
-            for part, own in check.parts.items():
-                tqdm.write(f"{'':13}{part:24}  {own.wrong:,} of {own.predictions:,}, margin {own.margin:.3f}")
+            for part, part_check in check.parts.items():
+                tqdm.write(
+                    f"{'':13}{part:24}  {part_check.wrong:,} of {part_check.predictions:,}, margin {part_check.margin:.3f}"
+                )
         if self.reached(check) or given_up(state, args):
             control.should_training_stop = True
 
@@ -364,7 +366,7 @@ def following(run: Run, seeds: Sequence[GivenUp]) -> Run:
     """
     training = copy(run.training)
     training.seed = (training.seed + len(seeds)) % (LARGEST_SEED + 1)
-    training.max_steps -= sum(one.steps for one in seeds)
+    training.max_steps -= sum(seed.steps for seed in seeds)
     return replace(run, training=training)
 
 

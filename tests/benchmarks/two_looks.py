@@ -57,7 +57,7 @@ def coordinates(most: int):
 def first_look(column: Column, cases: Cases) -> Tensor:
     """(cases, vocabulary) what the first look leaves of leads at least: component by component, or to first order."""
     query, computed = column.query, column.query._compute(cases)
-    left = torch.full((len(cases.own), len(query.layer.head)), torch.inf, dtype=torch.float64)
+    left = torch.full((len(cases.query_token), len(query.layer.head)), torch.inf, dtype=torch.float64)
     for right in cases.right.unique().tolist():
         rows = (cases.right == right).nonzero().squeeze(1)
         lead, reach, rounding = query._by_components(computed, rows, right)
@@ -84,7 +84,7 @@ def second_look(column: Column, case: Cases, rivals: Tensor, copies: int = 1) ->
 def hardest(column: Column, cases: Cases, count: int) -> Cases:
     """The cases of which the first look leaves least, component by component."""
     query, computed = column.query, column.query._compute(cases)
-    least = torch.full((len(cases.own),), torch.inf, dtype=torch.float64)
+    least = torch.full((len(cases.query_token),), torch.inf, dtype=torch.float64)
     for right in cases.right.unique().tolist():
         rows = (cases.right == right).nonzero().squeeze(1)
         lead, reach, rounding = query._by_components(computed, rows, right)
@@ -123,7 +123,7 @@ def compare(column: Column, cases: Cases) -> Compared:
 
 def time_looks(column: Column, cases: Cases) -> tuple[float, float, float]:
     """Seconds of a processor for a case: of the first look, of the second, and of the second where cases came together."""
-    count, case = len(cases.own), cases.take(torch.tensor([0]))
+    count, case = len(cases.query_token), cases.take(torch.tensor([0]))
     rival = (case.right + 1) % len(column.query.layer.head)
     first = timed(lambda: column._left(cases, column.query.bounds(cases, nearest=True), count)) / count
     alone = timed(lambda: second_look(column, case, rival))
@@ -179,7 +179,7 @@ if __name__ == "__main__":
             columns = []
             for at in torch.linspace(-1, layout.columns - 1, options.columns).round().int().tolist():
                 column = Column(prover, runs, layout, tables, at, math.inf)
-                rows = torch.randint(len(column.cases.own), (DRAWN,), generator=generator)
+                rows = torch.randint(len(column.cases.query_token), (DRAWN,), generator=generator)
                 columns.append((column, column.cases.take(rows)))
             for row in measure(columns, options.cases):
                 results.append({"length": length} | row)

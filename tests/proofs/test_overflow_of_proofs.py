@@ -75,7 +75,7 @@ class Subject:
 def closed_by(column):
     """The cases that the first look closes, and those that boxes close."""
     boxes = []
-    for row in range(len(column.cases.own)):
+    for row in range(len(column.cases.query_token)):
         case = column.cases.take(torch.tensor([row]))
         far = far_boxes_of(column.query, case)
         boxes.append(far is not None and closed_by_boxes(far, case))
@@ -83,7 +83,7 @@ def closed_by(column):
 
 
 def closed_at_first(column):
-    closed = torch.ones(len(column.cases.own), dtype=torch.bool)
+    closed = torch.ones(len(column.cases.query_token), dtype=torch.bool)
     bounds = column.query.bounds(column.cases, nearest=False)
     closed[bounds.case[~(column._left(column.cases, bounds, 64)[0] > 0)]] = False
     return closed

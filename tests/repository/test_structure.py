@@ -225,3 +225,20 @@ def test_a_class_has_its_name_alone():
                     places.setdefault(node.name, []).append(file)
     twice = {name: files for name, files in places.items() if len(files) > 1}
     assert not twice, twice
+
+
+VAGUE_NAMES = {"own", "each", "what", "one"}
+# Rooms whose loops are not named yet.
+UNNAMED_ROOMS = ("data/learning/", "hub_cards/research/")
+
+
+def loop_names(file: str) -> list[tuple[int, str]]:
+    """The names that loops and comprehensions of a file give to the elements of what they go through, with their lines."""
+    targets = [node.target for node in ast.walk(tree(file)) if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension)]
+    return [(name.lineno, name.id) for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if not file.startswith(UNNAMED_ROOMS)])
+def test_a_loop_names_what_it_goes_through(file):
+    vague = [f"line {line}: {name}" for line, name in loop_names(file) if name in VAGUE_NAMES]
+    assert not vague, f"{file}: take the singular of the list: {', '.join(vague)}"

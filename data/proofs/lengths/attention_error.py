@@ -152,12 +152,12 @@ class Cases(NamedTuple):
     """Cases of one place of the text, the query.
 
     Attributes:
-        own: (cases,) which of its tokens the query holds.
+        query_token: (cases,) which of its tokens the query holds.
         held: (cases, seen) which of its tokens each seen place holds, the query's own among them; -1 where it is open.
         right: (cases,) the token of the vocabulary that is right next.
     """
 
-    own: Tensor
+    query_token: Tensor
     held: Tensor
     right: Tensor
 
@@ -246,7 +246,7 @@ class AttendedLayer:
         levels = torch.zeros(1, places, dtype=torch.long) if ids is None else ids
         every = torch.cat([tokens.flatten()[None], levels.repeat_interleave(count, dim=1)])
         rows, where = every.unique(dim=1, return_inverse=True)
-        parts = [self._rows(rows[0, some], rows[1:, some]) for some in torch.arange(rows.shape[1]).split(ROWS_AT_ONCE)]
+        parts = [self._rows(rows[0, chunk], rows[1:, chunk]) for chunk in torch.arange(rows.shape[1]).split(ROWS_AT_ONCE)]
         found = []
         for field in range(4):
             pair = tuple(
@@ -262,8 +262,8 @@ class AttendedLayer:
         state = arithmetic.leaf(exact, torch.zeros_like(exact))
         if self.config.position_encoding == "learned":
             encoding = self.model.model.position_encoding
-            for level, own in enumerate(ids):
-                table = self.weights[f"model.position_encoding.tables.{level % encoding.num_tables}.weight"][own]
+            for level, level_ids in enumerate(ids):
+                table = self.weights[f"model.position_encoding.tables.{level % encoding.num_tables}.weight"][level_ids]
                 state = arithmetic.add(state, arithmetic.leaf(table, torch.zeros_like(table)))
         normed = state
         if self.input_norm is not None:
@@ -298,10 +298,10 @@ class AttendedLayer:
         exact, radius = [], []
         # The model finds angles, cosines and sines in float32, even if its weights are more precise.
         angles = Arithmetic(UNIT[torch.float32])
-        for values, radii, own in zip(*(part.chunk(len(ids), dim=-1) for part in x), ids, strict=True):
+        for values, radii, level_ids in zip(*(part.chunk(len(ids), dim=-1) for part in x), ids, strict=True):
             half = values.shape[-1] // 2
             exponent = torch.arange(half, dtype=torch.float64) / half
-            angle = own.double()[:, None, None] * self.config.rotary_base**-exponent
+            angle = level_ids.double()[:, None, None] * self.config.rotary_base**-exponent
             # An exponent below 1 is off by its rounding, and a power by as much times the logarithm of its base.
             roundings = 2 * FUNCTION + 4 + max(16.0, abs(math.log(self.config.rotary_base)))
             off = angle * angles.gamma(roundings) + FUNCTION * angles.unit
@@ -353,7 +353,7 @@ class Here:
     """The centres of some cases.
 
     Attributes:
-        own: (cases,) which of its tokens the query holds.
+        query_token: (cases,) which of its tokens the query holds.
         is_open: (cases, open) 1 where the case leaves a place open, else 0.
         held: (cases, always) which of its tokens each place holds that every case holds.
         below: (cases, heads) the sums of weights.
@@ -363,7 +363,7 @@ class Here:
         rounding: (cases, hidden) how far all other rounding moves the sum of residual and attention.
     """
 
-    own: Tensor
+    query_token: Tensor
     is_open: Tensor
     held: Tensor
     below: Tensor
@@ -376,17 +376,17 @@ class Here:
         return Here(*(getattr(self, part.name)[rows] for part in fields(self)))
 
 
-def by_query(own: Tensor) -> Iterator[tuple[int, Tensor]]:
+def by_query(query_tokens: Tensor) -> Iterator[tuple[int, Tensor]]:
     """The tokens that queries (cases,) hold, each with its cases."""
-    for query in own.unique().tolist():
-        yield query, (own == query).nonzero().squeeze(1)
+    for query in query_tokens.unique().tolist():
+        yield query, (query_tokens == query).nonzero().squeeze(1)
 
 
-def total_of_open(table: Tensor, own: Tensor, is_open: Tensor) -> Tensor:
+def total_of_open(table: Tensor, query_tokens: Tensor, is_open: Tensor) -> Tensor:
     """Sums over the open places of a table (queries, heads, open, ...), as (cases, heads, ...); see `Here`."""
     flat = table.transpose(1, 2).flatten(2)
-    found = flat.new_empty(len(own), flat.shape[2])
-    for query, rows in by_query(own):
+    found = flat.new_empty(len(query_tokens), flat.shape[2])
+    for query, rows in by_query(query_tokens):
         found[rows] = is_open[rows] @ flat[query]
     return found.unflatten(1, (table.shape[1], -1))
 
@@ -543,8 +543,8 @@ class QueryPlace:
         layer = self.layer
         output = self._centres(cases)[1]
         queries = self.weight.shape[0]
-        count = output.new_zeros(queries).index_add(0, cases.own, output.new_ones(len(output)))
-        total = output.new_zeros(queries, *output.shape[1:]).index_add(0, cases.own, output)
+        count = output.new_zeros(queries).index_add(0, cases.query_token, output.new_ones(len(output)))
+        total = output.new_zeros(queries, *output.shape[1:]).index_add(0, cases.query_token, output)
         self.reference = total / count.clamp(min=1)[:, None, None]
         inner = layer.inner * layer.read.weight
         by_component = torch.einsum("jdhe,khe->hjdk", self.value, layer.by_head)
@@ -567,18 +567,18 @@ class QueryPlace:
 
     def _centres(self, cases: Cases) -> tuple[Tensor, Tensor, Tensor]:
         """Sums of weights (cases, heads), outputs (cases, heads, width) and which places are open (cases, open)."""
-        own = cases.own
-        below, above = self.mean_weight.sum(2)[own], self.mean_product.sum(2)[own]
+        query_tokens = cases.query_token
+        below, above = self.mean_weight.sum(2)[query_tokens], self.mean_product.sum(2)[query_tokens]
         for place in self.always.tolist():
-            weight = self.weight[own, :, place, cases.held[:, place]]
+            weight = self.weight[query_tokens, :, place, cases.held[:, place]]
             below = below + weight
             above = above + weight.unsqueeze(-1) * self.value[place, cases.held[:, place]]
         held = cases.held[:, self.open]
         case, place = (held >= 0).nonzero(as_tuple=True)
         if len(case):
             token = held[case, place]
-            below = below.index_add(0, case, self.apart[own[case], :, place, token])
-            above = above.index_add(0, case, self.product_apart[own[case], :, place, token])
+            below = below.index_add(0, case, self.apart[query_tokens[case], :, place, token])
+            above = above.index_add(0, case, self.product_apart[query_tokens[case], :, place, token])
         return below, above / below.unsqueeze(-1), (held < 0).double()
 
     def bounds(self, cases: Cases, nearest: bool) -> Bounds:
@@ -714,17 +714,17 @@ class QueryPlace:
             The centres; the sums a of residual and attention there, (cases, hidden); whether the conditions of both looks
             hold, (cases,); and whether that of Lemma 14 holds, which the first look needs besides, (cases,).
         """
-        layer, own = self.layer, cases.own
+        layer, query_tokens = self.layer, cases.query_token
         below, output, is_open = self._centres(cases)
-        state, state_radius = (part[own] for part in self.states)
+        state, state_radius = (part[query_tokens] for part in self.states)
         a = state + output.flatten(1) @ layer.output.T
-        size = self.size(own)
-        rounding = self.output_rounding[own].flatten(1) @ layer.output.abs().T + state_radius
+        size = self.size(query_tokens)
+        rounding = self.output_rounding[query_tokens].flatten(1) @ layer.output.abs().T + state_radius
         rounding = rounding + layer.gamma(layer.output.shape[1] + 8) * size + TINY
-        off, held = self.off[own], cases.held[:, self.always]
-        share = total_of_open(self.share.unsqueeze(-1), own, is_open).squeeze(-1) / below + 2 * off
+        off, held = self.off[query_tokens], cases.held[:, self.always]
+        share = total_of_open(self.share.unsqueeze(-1), query_tokens, is_open).squeeze(-1) / below + 2 * off
         here = Here(
-            own=own,
+            query_token=query_tokens,
             is_open=is_open,
             held=held,
             below=below,
@@ -734,13 +734,13 @@ class QueryPlace:
             rounding=rounding,
         )
         # Outputs are means of values, so their size is that of `size`.
-        proved = self.proved[own] & (size.amax(1) <= LARGEST) & (below >= LEAST_WEIGHTS).all(1)
+        proved = self.proved[query_tokens] & (size.amax(1) <= LARGEST) & (below >= LEAST_WEIGHTS).all(1)
         return here, a, proved, (share < 0.9).all(1)
 
-    def size(self, own: Tensor) -> Tensor:
+    def size(self, query_tokens: Tensor) -> Tensor:
         """The sums of absolute terms of residual and attention, or more, (cases, hidden)."""
-        state, state_radius = (part[own] for part in self.states)
-        largest = (self.largest + self.output_rounding[own]).flatten(1)
+        state, state_radius = (part[query_tokens] for part in self.states)
+        largest = (self.largest + self.output_rounding[query_tokens]).flatten(1)
         return state.abs() + state_radius + largest @ self.layer.output.abs().T
 
     def _norm(self, norm: Norm, a: Tensor, here: Here, place: int) -> tuple[Normed, Tensor]:
@@ -774,12 +774,12 @@ class QueryPlace:
         p, p_radius = sums[:, :units], radius[:, :units]
         exact, slopes = ACTIVATIONS[layer.config.hidden_act](p)
         if layer.config.hidden_act == "relu":
-            own, bent, moved = torch.zeros_like(p), (p_radius - p.abs()).clamp(min=0), p_radius
+            activation_rounding, bent, moved = torch.zeros_like(p), (p_radius - p.abs()).clamp(min=0), p_radius
         else:
-            own = 3 * FUNCTION * layer.unit * (p.abs() + p_radius)
+            activation_rounding = 3 * FUNCTION * layer.unit * (p.abs() + p_radius)
             bent = half_curvature(p.abs() - p_radius, layer.config.hidden_act) * p_radius.square()
-            moved = torch.minimum(slopes.abs() * p_radius + bent, STEEPEST * p_radius) + own
-        rounded = own + slopes.abs() * rounding[:, :units]
+            moved = torch.minimum(slopes.abs() * p_radius + bent, STEEPEST * p_radius) + activation_rounding
+        rounded = activation_rounding + slopes.abs() * rounding[:, :units]
         if len(layer.inner) == units:
             return Hidden(exact, slopes, bent, rounded, exact.abs() + moved)
         g, g_radius = sums[:, units:], radius[:, units:]
@@ -790,7 +790,7 @@ class QueryPlace:
 
     def along(self, here: Here) -> Tensor:
         """What the outputs add to the components of a beyond the reference, (cases, heads, hidden)."""
-        return torch.einsum("che,khe->chk", here.output - self.reference[here.own], self.layer.by_head)
+        return torch.einsum("che,khe->chk", here.output - self.reference[here.query_token], self.layer.by_head)
 
     def reach_by_tables(self, tables: tuple[Tensor, ...], along: Tensor, here: Here, far: bool = True) -> Tensor:
         """The most (cases, rows) that open tokens, and rounding of scores, do to sums of a's components.
@@ -802,18 +802,18 @@ class QueryPlace:
         """
         found = self.rounding_of_scores(tables, along, here).sum(1)
         if far:
-            far_along = along * total_of_open(self.share.unsqueeze(-1), here.own, here.is_open)
-            every = total_of_open(tables[0], here.own, here.is_open) + far_along
+            far_along = along * total_of_open(self.share.unsqueeze(-1), here.query_token, here.is_open)
+            every = total_of_open(tables[0], here.query_token, here.is_open) + far_along
             found = found + (((1 + here.stretch) / here.below).unsqueeze(-1) * every).sum(1)
         return found
 
     def rounding_of_scores(self, tables: tuple[Tensor, ...], along: Tensor, here: Here) -> Tensor:
         """The most (cases, heads, rows) that rounding of scores does; arguments of `reach_by_tables`."""
         _, whole, held = tables
-        by_scores = whole[here.own]
+        by_scores = whole[here.query_token]
         for place in range(held.shape[2]):
-            by_scores = by_scores + held[here.own, :, place, here.held[:, place]]
-        weights = (self.open_weight.amax(3).sum(2)[here.own] + here.below).unsqueeze(-1)
+            by_scores = by_scores + held[here.query_token, :, place, here.held[:, place]]
+        weights = (self.open_weight.amax(3).sum(2)[here.query_token] + here.below).unsqueeze(-1)
         factor = (1 + here.stretch) / here.below * here.off
         return factor.unsqueeze(-1) * (by_scores + along * weights)
 
@@ -827,7 +827,7 @@ class QueryPlace:
         mean = (by_head * here.output).sum(-1)[:, :, None, None]
         found = torch.einsum("che,jdhe->chjd", by_head, self.value[self.open]) - mean
         held = torch.einsum("che,jdhe->chjd", by_head, self.value[self.always]) - mean
-        for query, rows in by_query(here.own):
+        for query, rows in by_query(here.query_token):
             found[rows] = found[rows] * self.open_weight[query]
             held[rows] = held[rows] * self.weight[query][:, self.always]
         chosen = held.gather(3, here.held[:, None, :, None].expand(-1, held.shape[1], -1, 1))

@@ -192,7 +192,7 @@ def extreme_sums(query: QueryPlace, case: Cases, here: Here) -> tuple[Tensor, Te
     They are sums of positive numbers: found as a difference from 1 the smallest could be negative, and no bound, where
     nearly all weight is that of few tokens.
     """
-    weight, held = query.weight[int(here.own[0])], case.held[0]
+    weight, held = query.weight[int(here.query_token[0])], case.held[0]
     chosen = weight.gather(2, held.clamp(min=0)[None, :, None].expand(len(weight), -1, 1)).squeeze(2)
     lowest, highest = (torch.where(held < 0, every, chosen).sum(1) for every in (weight.amin(2), weight.amax(2)))
     return (1 - MARGIN) * lowest / here.below[0], (1 + MARGIN) * highest / here.below[0]
@@ -212,8 +212,8 @@ class FarBoxes:
         self.query, self.layer, self.a = query, query.layer, a
         self.parts = len(query.layer.inner) // query.layer.units
         self.least_sum, self.most_sum = least_sum, most_sum
-        layer, own = self.layer, int(here.own[0])
-        weight, below = query.open_weight[own], here.below[0, :, None, None]
+        layer, query_token = self.layer, int(here.query_token[0])
+        weight, below = query.open_weight[query_token], here.below[0, :, None, None]
         is_open = here.is_open[0, :, None]
         share = (weight - weight.mean(2, keepdim=True)) / below * is_open  # (heads, open, tokens)
         largest = 1 / (self.least_sum * (1 - here.off[0]))
@@ -419,9 +419,9 @@ class FarBoxes:
         layer, units = self.layer, self.layer.units
         p, p_reach = sums.exact[:, :units], sums.reach[:, :units]
         ((value, slope, bend), off), ((flat, rise), flat_off) = fit(p, p_reach, layer.config.hidden_act)
-        own = 3 * FUNCTION * layer.unit * (p.abs() + p_reach) * (layer.config.hidden_act != "relu")
+        activation_rounding = 3 * FUNCTION * layer.unit * (p.abs() + p_reach) * (layer.config.hidden_act != "relu")
         if self.parts == 1:
-            found = Units(value, slope, bend, None, off, None, p.abs() + p_reach, own)
+            found = Units(value, slope, bend, None, off, None, p.abs() + p_reach, activation_rounding)
         else:
             g, g_reach = sums.exact[:, units:], sums.reach[:, units:]
             hidden_size = (p.abs() + p_reach) * (g.abs() + g_reach)
@@ -433,7 +433,7 @@ class FarBoxes:
                 off=g.abs() * off + g_reach * flat_off,
                 flat_off=flat_off,
                 size=hidden_size,
-                rounding=(g.abs() + g_reach) * own + layer.unit * hidden_size,
+                rounding=(g.abs() + g_reach) * activation_rounding + layer.unit * hidden_size,
             )
         of_sums = (found.derivatives.abs() * sums.rounding).unflatten(1, (-1, units)).sum(1)
         return found._replace(rounding=found.rounding + of_sums)
@@ -903,7 +903,7 @@ class Curvature(NamedTuple):
 
     def add(self, more: "Curvature") -> "Curvature":
         """This and another part."""
-        return Curvature(*(part + other for part, other in zip(self, more, strict=True)))
+        return Curvature(*(part + added for part, added in zip(self, more, strict=True)))
 
     def bent(self, wide: Tensor) -> Tensor:
         """(boxes, rivals) at most what all parts take, where coordinates are at most so wide (Lemma 21)."""

@@ -219,17 +219,17 @@ class LengthProver:
         for column in tqdm(columns, desc=f"length {length}", disable=None, leave=False, delay=1):
             if time.perf_counter() > until:
                 cases = list_cases(runs, layout, column)
-                total = total.add(Found(cases=len(cases.own), open=len(cases.own)))
+                total = total.add(Found(cases=len(cases.query_token), open=len(cases.query_token)))
                 continue
             found, cases = Column(self, runs, layout, tables, column, until).look()
             if found.wrong:
                 return total.add(found)
             total = total.add(replace(found, open=0, lead=math.inf))
-            if len(cases.own):
+            if len(cases.query_token):
                 left.append((column, cases, found.lead))
         for column, cases, lead in tqdm(left, desc=f"length {length}, boxes", disable=None, leave=False, delay=1):
             if time.perf_counter() > until:
-                total = total.add(Found(open=len(cases.own), lead=lead))
+                total = total.add(Found(open=len(cases.query_token), lead=lead))
                 continue
             most = FEW_BOXES if total.open else MOST_BOXES
             looking = Column(self, runs, layout, tables, column, until, more := further_columns(runs, layout, column))
@@ -290,8 +290,8 @@ class LengthProver:
                 texts[:, layout.response + 1 + column] = torch.from_numpy(following)
         texts[:, -1] = torch.from_numpy(graph.labels[problems[:, -1], runs.following])
         said = []
-        for some in texts.split(16):
-            logits = self.model(some.to(self.model.device), use_cache=False).logits
+        for batch in texts.split(16):
+            logits = self.model(batch.to(self.model.device), use_cache=False).logits
             said.append(logits[:, layout.response : -1].argmax(-1).cpu())
         wrong = (torch.cat(said) != texts[:, layout.response + 1 :]).any(1)
         for row in wrong.nonzero().squeeze(1).tolist():
@@ -384,11 +384,11 @@ def list_cases(runs: TextRuns, layout: Layout, own_column: int, more: int = 0, m
             right = np.zeros_like(right)
         if len(held) > most:
             raise ValueError(f"there are more than {most:,} cases at one token of the response")
-        own = held[:, (held >= 0).any(axis=0)]
-        distinct = np.unique(np.column_stack([own, vertices, right]), axis=0, return_index=True)[1]
+        held_somewhere = held[:, (held >= 0).any(axis=0)]
+        distinct = np.unique(np.column_stack([held_somewhere, vertices, right]), axis=0, return_index=True)[1]
         held, vertices, right = held[distinct], vertices[distinct], right[distinct]
-    own = held[:, (held >= 0).any(axis=0)]
-    distinct = np.unique(np.column_stack([own, right]), axis=0, return_index=True)[1]
+    held_somewhere = held[:, (held >= 0).any(axis=0)]
+    distinct = np.unique(np.column_stack([held_somewhere, right]), axis=0, return_index=True)[1]
     tokens = torch.from_numpy(held[distinct])
     return Cases(tokens[:, own_place], tokens, torch.from_numpy(right[distinct]))
 
@@ -478,7 +478,9 @@ class Column:
     def occurs(self, cases: Cases) -> Tensor:
         """(cases,) whether a problem has the symbols of a case: whether there is a path where no token costs anything."""
         nothing = torch.zeros((), dtype=torch.float64)
-        return self.least(cases, nothing.expand(len(cases.own), len(self.query.open), self.query.weight.shape[3])) == 0
+        return (
+            self.least(cases, nothing.expand(len(cases.query_token), len(self.query.open), self.query.weight.shape[3])) == 0
+        )
 
     def worst_runs(self, cases: Cases, effects: Tensor) -> np.ndarray:
         """(cases, columns + 2) the edges of the problems that `least` finds; every case has one."""
@@ -490,20 +492,20 @@ class Column:
             costs.append(torch.full_like(cost, math.inf).scatter_reduce(1, target.expand_as(through), through, "amin"))
         vertex = torch.full((len(effects),), self.runs.graph.end)
         edges = []
-        for (source, target, step), before, own in zip(
+        for (source, target, step), before, layer in zip(
             reversed(steps), reversed(costs[:-1]), reversed(self.layout.layers), strict=True
         ):
             through = (before[:, source] + step).masked_fill(target != vertex[:, None], math.inf)
             best = through.argmin(1)
-            edges.append(own[best.numpy()])
+            edges.append(layer[best.numpy()])
             vertex = source[best]
         return np.stack(edges[::-1], axis=1)
 
     def look(self) -> tuple[Found, Cases]:
         """Bound all cases, and ask the model the worst problems of those that are not closed. Return these cases too."""
         cases, worst, problems = self._close(self.cases)
-        wrong = self._ask(problems) if len(cases.own) else None
-        return Found(len(self.cases.own), len(cases.own), worst, wrong), cases
+        wrong = self._ask(problems) if len(cases.query_token) else None
+        return Found(len(self.cases.query_token), len(cases.query_token), worst, wrong), cases
 
     def _close(self, cases: Cases) -> tuple[Cases, float, np.ndarray]:
         """Bound cases.
@@ -515,7 +517,7 @@ class Column:
         tokens = self.query.weight.shape[3] * max(1, len(self.query.open)) * self.prover.layer.heads
         at_once = max(16, min(CASES_AT_ONCE, NUMBERS_AT_ONCE // (4 * tokens)))
         lowest, kept, leads, runs = math.inf, [], [], []
-        for rows in torch.arange(len(cases.own)).split(at_once):
+        for rows in torch.arange(len(cases.query_token)).split(at_once):
             if time.perf_counter() > self.until:
                 kept.append(rows)
                 continue
@@ -560,9 +562,9 @@ class Column:
             most: boxes of a case; see `MOST_BOXES`.
         """
         total = Found()
-        for row in range(len(cases.own)):
+        for row in range(len(cases.query_token)):
             if time.perf_counter() > self.until:
-                return total.add(Found(open=len(cases.own) - row))
+                return total.add(Found(open=len(cases.query_token) - row))
             found = self._look_at_case(cases.take(torch.tensor([row])), FEW_BOXES if total.open else most)
             total = total.add(found)
             if total.wrong:
@@ -583,17 +585,17 @@ class Column:
             if looked >= most or time.perf_counter() > self.until:
                 return Found(open=1, lead=lowest, boxes=looked)
             last = torch.arange(max(0, len(waiting.low) - BOXES_AT_ONCE), len(waiting.low))
-            boxes, own = waiting.take(last), pairs[last]
+            boxes, box_pairs = waiting.take(last), pairs[last]
             waiting, pairs = waiting.take(torch.arange(int(last[0]))), pairs[: last[0]]
             occurs = far.occurs(boxes).nonzero().squeeze(1)
-            boxes, own = boxes.take(occurs), own[occurs]
+            boxes, box_pairs = boxes.take(occurs), box_pairs[occurs]
             looked += len(occurs)
             if not len(occurs):
                 continue
-            asked = own.any(0).nonzero().squeeze(1)
+            asked = box_pairs.any(0).nonzero().squeeze(1)
             found = far.look(boxes, int(case.right[0]), rivals[asked], partial(self._least_of_case, case))
-            failed = torch.zeros_like(own)
-            failed[:, asked] = own[:, asked] & ~(found.left > 0) & found.occurs.unsqueeze(1)
+            failed = torch.zeros_like(box_pairs)
+            failed[:, asked] = box_pairs[:, asked] & ~(found.left > 0) & found.occurs.unsqueeze(1)
             box, rival = failed[:, asked].nonzero(as_tuple=True)
             if not len(box):
                 continue
@@ -613,7 +615,7 @@ class Column:
         flat = effects.flatten(0, 1)
         edges = max(len(step[0]) for step in self.steps)
         at_once = max(16, NUMBERS_AT_ONCE // edges)
-        parts = [self.least(case.take(torch.zeros(len(some), dtype=torch.long)), some) for some in flat.split(at_once)]
+        parts = [self.least(case.take(torch.zeros(len(chunk), dtype=torch.long)), chunk) for chunk in flat.split(at_once)]
         return torch.cat(parts).unflatten(0, effects.shape[:2])
 
     def _ask(self, runs: np.ndarray) -> tuple[str, str, str] | None:

@@ -171,7 +171,7 @@ class DecoderRounding(NetworkRounding):
         return self.bound_leads(leads, len(right))
 
     def _layer(
-        self, arithmetic: Arithmetic, layer: int, own: Value, tokens: Tensor, keys: Tensor, relations: Tensor
+        self, arithmetic: Arithmetic, layer: int, token_states: Value, tokens: Tensor, keys: Tensor, relations: Tensor
     ) -> Value:
         """The states that a layer makes of those of some tokens (inputs,), which see keys (inputs, slots)."""
         name, seen = f"model.layers.{layer}.", self.seen[layer]
@@ -183,7 +183,7 @@ class DecoderRounding(NetworkRounding):
         factor = float(self.config.head_dim or 1) ** -0.5
         read = arithmetic.attention(query, key, value, relations >= 0, factor, (bias, torch.zeros_like(bias)))
         output = arithmetic.finish_sublayer(arithmetic.product(read, self.matrices[f"{name}self_attn.o_proj.weight"]))
-        state = arithmetic.add(own, self._norm(arithmetic, output, f"{name}attention_norms.output"))
+        state = arithmetic.add(token_states, self._norm(arithmetic, output, f"{name}attention_norms.output"))
         inner = self._norm(arithmetic, state, f"{name}mlp_norms.input")
         output = arithmetic.finish_sublayer(arithmetic.mlp(inner, self.mlps[layer]))
         return arithmetic.add(state, self._norm(arithmetic, output, f"{name}mlp_norms.output"))
@@ -243,8 +243,11 @@ class EncoderRounding(NetworkRounding):
         )
         arithmetic = Arithmetic(self.unit)
         exact = [arithmetic.leaf(part, torch.zeros_like(part)) for part in (embedded, states)]
-        own = self._norm(arithmetic, arithmetic.add(*exact), "model.embedding_norm")
-        values = {"own": own, **{name: self._linear(arithmetic, own, f"{LAYER}self_attn.{name}_proj") for name in "qkv"}}
+        normed = self._norm(arithmetic, arithmetic.add(*exact), "model.embedding_norm")
+        values = {
+            "own": normed,
+            **{name: self._linear(arithmetic, normed, f"{LAYER}self_attn.{name}_proj") for name in "qkv"},
+        }
         heads = self.config.num_attention_heads
         table = {name: arithmetic.tabulate(value, 1 if name == "own" else heads) for name, value in values.items()}
         table["own"] = (table["own"][0].squeeze(1), table["own"][1].squeeze(1))
@@ -262,7 +265,7 @@ class EncoderRounding(NetworkRounding):
         return exact, spread + Arithmetic(self.unit).gamma(vectors.shape[-1] + 6) * size + TINY
 
     def _pass(
-        self, table: dict[str, Pair], own_rows: Tensor, key_rows: Tensor, relations: Tensor, right: Tensor, effort: int
+        self, table: dict[str, Pair], query_rows: Tensor, key_rows: Tensor, relations: Tensor, right: Tensor, effort: int
     ) -> Pair:
         """The leads and bounds of some cases; see `Arithmetic.lead_and_bound`."""
         arithmetic = Arithmetic(self.unit, effort)
@@ -271,14 +274,14 @@ class EncoderRounding(NetworkRounding):
         key, value = (tuple(pad(part, (0, 0, 0, 0, 0, 1)) for part in pair) for pair in (key, value))
         visible = pad(visible, (0, 1), value=True)
         columns = pad(columns, (0, 1), value=self.config.sink_relation(self.config.head_maps[0]))
-        bias = tuple(part[own_rows.unsqueeze(1), columns] for part in table["bias"])
-        query = arithmetic.leaf(*(part[own_rows] for part in table["q"]))
+        bias = tuple(part[query_rows.unsqueeze(1), columns] for part in table["bias"])
+        query = arithmetic.leaf(*(part[query_rows] for part in table["q"]))
         read = arithmetic.attention(
             query, arithmetic.leaf(*key), arithmetic.leaf(*value), visible, self._scaling, cast(Pair, bias)
         )
         output = arithmetic.finish_sublayer(self._linear(arithmetic, read, f"{LAYER}self_attn.o_proj"))
-        own = arithmetic.leaf(*(part[own_rows] for part in table["own"]))
-        state = self._norm(arithmetic, arithmetic.add(own, output), f"{LAYER}attention_norm")
+        normed = arithmetic.leaf(*(part[query_rows] for part in table["own"]))
+        state = self._norm(arithmetic, arithmetic.add(normed, output), f"{LAYER}attention_norm")
         output = arithmetic.finish_sublayer(arithmetic.mlp(state, self.mlp))
         last = self._norm(arithmetic, arithmetic.add(state, output), f"{LAYER}mlp_norm")
         head, bias = self.matrices["classifier.weight"], self.weights["classifier.bias"]

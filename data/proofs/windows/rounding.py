@@ -235,10 +235,10 @@ class Arithmetic:
 
     def mlp(self, x: Value, mlp: Mlp) -> Value:
         """Products of `down` with the hidden units activation(up x) * (gate x), or without the last factor; with biases."""
-        hidden, slopes, own = self._hidden(x, mlp)
+        hidden, slopes, activation_rounding = self._hidden(x, mlp)
         exact, spread, defect = self._sums(hidden, mlp.down, mlp.bias)
         steepness = ((slopes @ mlp.products) * slopes).sum(-1).clamp(min=0).sqrt()
-        length = torch.minimum(mlp.down.norm * hidden.length, steepness * x.length + mlp.down.norm * own)
+        length = torch.minimum(mlp.down.norm * hidden.length, steepness * x.length + mlp.down.norm * activation_rounding)
         return self._make(exact, spread, defect, (hidden, lambda slopes: slopes @ mlp.down.exact), length=length)
 
     def _hidden(self, x: Value, mlp: Mlp) -> tuple[Value, Tensor, Tensor]:
@@ -357,14 +357,14 @@ class Arithmetic:
             Leads and bounds. A bound is infinite where a condition of a lemma does not hold.
         """
         logits, defect = self._product(x, head, bias)
-        own = right.unsqueeze(1)
-        lead = (logits.exact.gather(1, own) - logits.exact).scatter(1, own, torch.inf)
+        right_place = right.unsqueeze(1)
+        lead = (logits.exact.gather(1, right_place) - logits.exact).scatter(1, right_place, torch.inf)
         if self.effort:
             every = torch.eye(logits.exact.shape[1], dtype=logits.exact.dtype, device=logits.exact.device)
             bound = self.error(logits, every[right].unsqueeze(1) - every)
         else:
-            bound = head.apart[right] * x.length.unsqueeze(1) + defect + defect.gather(1, own)
-        return lead, bound.where(self.proved.unsqueeze(1), torch.inf).scatter(1, own, 0.0)
+            bound = head.apart[right] * x.length.unsqueeze(1) + defect + defect.gather(1, right_place)
+        return lead, bound.where(self.proved.unsqueeze(1), torch.inf).scatter(1, right_place, 0.0)
 
     def _sums(self, x: Value, weight: Weight, bias: Tensor | float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
         """Sums of products, the errors that those of x cause in them, and their defects."""
@@ -404,8 +404,8 @@ class Arithmetic:
             radius = torch.minimum(radius, total.unsqueeze(-1))
 
         def cost(slopes: Tensor) -> Tensor:
-            own = (slopes.abs() @ defect.unsqueeze(-1)).squeeze(-1)
-            return own if common is None else own + (slopes @ common.unsqueeze(-1)).squeeze(-1).abs()
+            defect_cost = (slopes.abs() @ defect.unsqueeze(-1)).squeeze(-1)
+            return defect_cost if common is None else defect_cost + (slopes @ common.unsqueeze(-1)).squeeze(-1).abs()
 
         value = Value(exact, radius, total, cost, sources)
         self._require(exact.abs() + value.radius <= LARGEST)

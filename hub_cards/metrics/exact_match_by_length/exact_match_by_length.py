@@ -71,7 +71,10 @@ class ExactMatchByLength(evaluate.Metric):
         read = [read_sequence(*pair, number) for number, pair in enumerate(zip(predictions, references, strict=True))]
         if lengths is None:
             # Of a text, what counts is the reference, and not what is written beyond it.
-            sizes = [len(own) if isinstance(own, str) else row[2] for own, row in zip(references, read, strict=True)]
+            sizes = [
+                len(reference) if isinstance(reference, str) else row[2]
+                for reference, row in zip(references, read, strict=True)
+            ]
         else:
             sizes = read_whole_numbers(lengths, "lengths", 1).tolist()
             check_counts(references=len(references), lengths=len(sizes))
