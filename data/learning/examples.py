@@ -631,7 +631,7 @@ def read_for_one_symbol(
         reading = ExampleReading(words, sign, direction, 0, symbols, "last", tuple(values), legend)
         machine = merged_for_one_symbol(reading, used)
         found.append((len(missing_entries(machine)), machine.states, reading, machine))
-    _, _, reading, machine = min(found, key=lambda each: each[:2])
+    _, _, reading, machine = min(found, key=lambda entry: entry[:2])
     return reading, machine
 
 
@@ -717,7 +717,7 @@ def without_padding(
         longer = merged([other.trace(example) for example in used], words.count)
     except NotFitting:
         return found
-    sizes = [(len(missing_entries(each)), each.states) for each in (longer, machine)]
+    sizes = [(len(missing_entries(table)), table.states) for table in (longer, machine)]
     return (other, longer) if sizes[0] <= sizes[1] else found
 
 
@@ -739,9 +739,9 @@ def words_of(examples: Sequence[Example], base: int, alphabet: str | None, by_an
     answers: dict[str, str] = {}
     for question, answer, _ in examples:
         if answers.setdefault(question, answer) != answer:
-            lines = [f"{each.answer!r}{_at_line(each)}" for each in examples if each.question == question]
+            lines = [f"{example.answer!r}{_at_line(example)}" for example in examples if example.question == question]
             raise Refused(f"the question {question!r} has two answers, {' and '.join(sorted(set(lines))[:2])}")
-    negative = next((each for each in examples if re.fullmatch("-[0-9]+", each.answer)), None)
+    negative = next((example for example in examples if re.fullmatch("-[0-9]+", example.answer)), None)
     if by_answers and negative and len(set(answers.values())) > FEWEST_OF_EACH:
         raise Refused(
             f"{shown(negative)} is negative, and numbers are written without a sign: give the answers without it, and learn "
@@ -824,12 +824,12 @@ def merged(traces: Sequence[Trace], letters: int) -> Machine:
         NotFitting: two examples begin alike, and their answers do not.
     """
     known: dict[tuple[int, ...], tuple[int, Example]] = {}
-    for each in traces:
-        for end in range(1, len(each.letters) + 1):
-            written, other = known.setdefault(each.letters[:end], (each.written[end - 1], each.example))
-            if written != each.written[end - 1]:
+    for trace in traces:
+        for end in range(1, len(trace.letters) + 1):
+            written, other = known.setdefault(trace.letters[:end], (trace.written[end - 1], trace.example))
+            if written != trace.written[end - 1]:
                 raise NotFitting(
-                    f"{shown(other)} and {shown(each.example)} begin with the same columns, and are answered differently"
+                    f"{shown(other)} and {shown(trace.example)} begin with the same columns, and are answered differently"
                 )
     model = run_RPNI([[word, written] for word, (written, _) in known.items()], "mealy", print_info=False)
     order = _in_order(model.initial_state)

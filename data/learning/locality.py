@@ -68,12 +68,12 @@ def a_window_suffices(passes: Sequence[Pass]) -> bool:
     inputs = write.shape[1]
     if before:
         above = np.array(before[-1].next)
-        letter, own = np.divmod(np.arange(inputs), len(above))
+        letter, own_class = np.divmod(np.arange(inputs), len(above))
         # The class that the column below must have, and the class of the column itself.
-        below = above[own, letter]
+        below = above[own_class, letter]
         classes = len(above)
     else:
-        own = below = np.zeros(inputs, dtype=np.int64)
+        own_class = below = np.zeros(inputs, dtype=np.int64)
         classes = 1
     # confused[class of the column that was read last]: the pairs of states that differ somewhere behind it.
     confused = [np.zeros((len(write), len(write)), dtype=bool) for _ in range(classes)]
@@ -85,6 +85,6 @@ def a_window_suffices(passes: Sequence[Pass]) -> bool:
             # The token's own column is the last one that was read.
             same = write[:, place, None] == write[None, :, place] if column == 0 else True
             after = following[:, place]
-            longer[below[place]] |= same & confused[own[place]][after[:, None], after[None, :]]
+            longer[below[place]] |= same & confused[own_class[place]][after[:, None], after[None, :]]
         confused = longer
     return not any(pairs.any() for pairs in confused)

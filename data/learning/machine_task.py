@@ -70,7 +70,7 @@ def sign_between(words: Words, passes: Iterable[Pass], is_sum: bool) -> str:
     """The sign between operands: `+` in sums, `,` in all else, as between the arguments of a function."""
     if words.operands == 1:
         return ""
-    taken = words.alphabet + "".join(each.writes for each in passes)
+    taken = words.alphabet + "".join(table_pass.writes for table_pass in passes)
     return next(sign for sign in ("+" if is_sum else "") + SIGNS if sign not in taken)
 
 
@@ -129,6 +129,6 @@ def build(name: str, words: Words, sign: str, answer: str, passes: Sequence[Pass
     """
     check_name(name)
     table = Transducer(words.alphabet, words.operands, sign, answer, tuple(passes))
-    columns = tuple(replace(each, window=None) for each in column_passes(table))
+    columns = tuple(replace(table_pass, window=None) for table_pass in column_passes(table))
     one_length = words.operands > 1 and not words.are_numbers
     return task_class(name, table, {"passes": columns, "one_length": one_length, "__doc__": about})()

@@ -127,8 +127,8 @@ class Machine:
                 if self.write[state][letter] != self.write[other][letter]:
                     return (letter,)
                 mine, theirs = signatures[self.next[state][letter]], signatures[self.next[other][letter]]
-                for word, one, another in zip(words, mine, theirs, strict=True):
-                    if one != another:
+                for word, my_symbol, their_symbol in zip(words, mine, theirs, strict=True):
+                    if my_symbol != their_symbol:
                         return (letter, *word)
         raise ValueError("two states of the machine do the same")
 
@@ -554,18 +554,19 @@ def _check_distinct(
     for beginning in beginnings:
         told.setdefault(tuple(reading.last(beginning + word) for word in behind), beginning)
         if len(told) > most:
-            (one, first), (another, second) = list(told.items())[:2]
-            word = next(word for word, mine, theirs in zip(behind, one, another, strict=True) if mine != theirs)
+            (symbols, first), (other_symbols, second) = list(told.items())[:2]
+            compared = zip(behind, symbols, other_symbols, strict=True)
+            word = next(word for word, symbol, other_symbol in compared if symbol != other_symbol)
             raise NotSequential(_too_many(reading, first, second, word, most, grows))
 
 
 def _two_of_many(reading: Reading, machine: Machine, most: int) -> str:
     """As `_too_many`, of two states of a machine that the function tells apart."""
     access = machine.access_words()
-    for one, another in pairwise(access):
+    for first, second in pairwise(access):
         for word in machine.telling_words():
-            if reading.last((*one, *word)) != reading.last((*another, *word)):
-                return _too_many(reading, one, another, word, most)
+            if reading.last((*first, *word)) != reading.last((*second, *word)):
+                return _too_many(reading, first, second, word, most)
     return f"it needs more than {most} states"
 
 

@@ -44,7 +44,7 @@ class TwoPasses:
     def written(self, word: Word) -> tuple[int, ...]:
         """The symbols that are written at the columns of a word; the top column comes first in both."""
         above = self.above.written(word)
-        inputs = [letter * self.classes + own for letter, own in zip(word, above, strict=True)]
+        inputs = [letter * self.classes + number for letter, number in zip(word, above, strict=True)]
         return self.below.written(reversed(inputs))[::-1]
 
 
@@ -100,7 +100,7 @@ class TwoPassLearner:
         )
         lower_words, lower_next = _residuals(letters, lambda word, letter: (letter, *word), above_of, "states from below")
         classes = range(len(upper_words))
-        above = Machine([[own] * len(letters) for own in classes], upper_next)
+        above = Machine([[number] * len(letters) for number in classes], upper_next)
         write = [
             [self._written((*upper, letter, *lower))[len(upper)] for letter in letters for upper in upper_words]
             for lower in lower_words

@@ -48,13 +48,15 @@ def plugin_source(learned: Learned) -> str:
     if several:
         functions = "".join(_step_function(task, place) for place in range(len(passes)))
         fields.append("passes = (")
-        fields += [f"    ColumnPass(step_{place + 1}, {_pass_arguments(own)})," for place, own in enumerate(passes)]
+        fields += [
+            f"    ColumnPass(step_{place + 1}, {_pass_arguments(table_pass)})," for place, table_pass in enumerate(passes)
+        ]
         fields.append(")")
         method = ""
     else:
-        (own,) = passes
-        fields += [f"writes = {own.writes!r}"] if own.writes != task.alphabet else []
-        fields += [f"direction = {own.direction!r}", f"flush = {own.flush}"]
+        (table_pass,) = passes
+        fields += [f"writes = {table_pass.writes!r}"] if table_pass.writes != task.alphabet else []
+        fields += [f"direction = {table_pass.direction!r}", f"flush = {table_pass.flush}"]
         functions, method = _one_step(learned, fields)
     body = indent("\n".join(fields), "    ")
     return f"{header}{functions}@register_task\nclass {_class_name(task.name)}(ColumnTask):\n{body}\n{method}"
@@ -75,11 +77,11 @@ def _one_step(learned: Learned, fields: list[str]) -> tuple[str, str]:
         column = place(symbols)
         return self.writes.index(WRITE[state][column]), NEXT[state][column]
 """
-        (own,) = task.transducer.passes
-        if own.writes == task.alphabet:
+        (table_pass,) = task.transducer.passes
+        if table_pass.writes == task.alphabet:
             method = method.replace("self.writes", "self.alphabet")
         sizes = task.transducer.sizes(0)
-        return PLACE.format(sizes=sizes) + _tables(own, ""), method
+        return PLACE.format(sizes=sizes) + _tables(table_pass, ""), method
     if linear.constant:
         fields.append(f"start = {linear.constant}")
     names = [f"digit_{number + 1}" for number in range(task.operands)]
@@ -95,9 +97,9 @@ def _one_step(learned: Learned, fields: list[str]) -> tuple[str, str]:
 
 def _step_function(task: ColumnTask, place: int) -> str:
     """The tables and the step of one pass of several."""
-    number, own = place + 1, task.transducer.passes[place]
+    number, table_pass = place + 1, task.transducer.passes[place]
     inner = PLACE.format(sizes=task.transducer.sizes(place)).replace("def place", f"def place_{number}")
-    return f"""{inner}{_tables(own, f"_{number}")}def step_{number}(state, symbols):
+    return f"""{inner}{_tables(table_pass, f"_{number}")}def step_{number}(state, symbols):
     column = place_{number}(symbols)
     return WRITES_{number}.index(WRITE_{number}[state][column]), NEXT_{number}[state][column]
 
@@ -105,12 +107,12 @@ def _step_function(task: ColumnTask, place: int) -> str:
 """
 
 
-def _tables(own: Pass, ending: str) -> str:
+def _tables(table_pass: Pass, ending: str) -> str:
     """The table of a pass: a text for each state, and its next states."""
-    rows = ["".join(own.writes[symbol] for symbol in row) for row in own.write]
+    rows = ["".join(table_pass.writes[symbol] for symbol in row) for row in table_pass.write]
     write = _listed([repr(row) for row in rows])
-    following = _listed([repr(list(row)) for row in own.next])
-    symbols = f"WRITES{ending} = {own.writes!r}\n" if ending else ""
+    following = _listed([repr(list(row)) for row in table_pass.next])
+    symbols = f"WRITES{ending} = {table_pass.writes!r}\n" if ending else ""
     return f"{symbols}WRITE{ending} = {write}\nNEXT{ending} = {following}\n\n\n"
 
 
@@ -118,8 +120,9 @@ def _listed(rows: Sequence[str]) -> str:
     return "[\n" + "".join(f"    {row},\n" for row in rows) + "]"
 
 
-def _pass_arguments(own: Pass) -> str:
-    return f"writes={own.writes!r}, direction={own.direction!r}, flush={own.flush}, reads={tuple(own.reads)}"
+def _pass_arguments(table_pass: Pass) -> str:
+    reads = tuple(table_pass.reads)
+    return f"writes={table_pass.writes!r}, direction={table_pass.direction!r}, flush={table_pass.flush}, reads={reads}"
 
 
 def _class_name(name: str) -> str:

@@ -123,11 +123,11 @@ def _joined_passes(table: Transducer) -> tuple[Table, Table] | None:
     """
     alphabet, last = table.alphabet, table.passes[-1]
     are_numbers = len(alphabet) > 1 and alphabet == last.writes == DIGITS[: len(alphabet)]
-    as_one = all((own.direction, own.flush) == ("ones_first", last.flush) for own in table.passes)
+    as_one = all((table_pass.direction, table_pass.flush) == ("ones_first", last.flush) for table_pass in table.passes)
     if not are_numbers or not as_one or table.answer != "all":
         return None
-    steps = [step_of(own.write, own.next, table.sizes(place)) for place, own in enumerate(table.passes)]
-    numbers = {tuple(own.start for own in table.passes): 0}
+    steps = [step_of(table_pass.write, table_pass.next, table.sizes(place)) for place, table_pass in enumerate(table.passes)]
+    numbers = {tuple(table_pass.start for table_pass in table.passes): 0}
     write, following = list[list[int]](), list[list[int]]()
     # States are added while they are looked at.
     for states in (queue := list(numbers)):
@@ -135,8 +135,8 @@ def _joined_passes(table: Transducer) -> tuple[Table, Table] | None:
         following.append([])
         for digits in product(range(len(alphabet)), repeat=table.operands):
             seen, after = list(digits), []
-            for own, step, state in zip(table.passes, steps, states, strict=True):
-                symbol, following_state = step(state, [seen[source] for source in own.reads])
+            for table_pass, step, state in zip(table.passes, steps, states, strict=True):
+                symbol, following_state = step(state, [seen[source] for source in table_pass.reads])
                 seen.append(symbol)
                 after.append(following_state)
             key = tuple(after)

@@ -78,26 +78,26 @@ class WatchPlan:
 def plan_of(code: CodeType) -> WatchPlan:
     """What is watched of a code."""
     instructions = list(dis.get_instructions(code))
-    numbers = {each.offset: number for number, each in enumerate(instructions)}
-    raising = {_line_of(each) for each in instructions if each.opname in _ERRORS}
+    numbers = {instruction.offset: number for number, instruction in enumerate(instructions)}
+    raising = {_line_of(instruction) for instruction in instructions if instruction.opname in _ERRORS}
     jumps: dict[int, Jump] = {}
     lines: dict[int, set[int]] = {}
-    for number, each in enumerate(instructions):
-        line = _line_of(each)
-        if line is not None and line not in raising and each.opname not in _NOTHING:
-            lines.setdefault(line, set()).add(each.offset)
-        is_loop = each.opname == "FOR_ITER"
-        if not is_loop and ("JUMP" not in each.opname or "_IF_" not in each.opname):
+    for number, instruction in enumerate(instructions):
+        line, name = _line_of(instruction), instruction.opname
+        if line is not None and line not in raising and name not in _NOTHING:
+            lines.setdefault(line, set()).add(instruction.offset)
+        is_loop = name == "FOR_ITER"
+        if not is_loop and ("JUMP" not in name or "_IF_" not in name):
             continue
         # How often a loop runs is counted. It ends in one way, and that it does not begin is seen at its lines.
-        followers = {} if is_loop else {True: numbers[each.argval], False: number + 1}
+        followers = {} if is_loop else {True: numbers[instruction.argval], False: number + 1}
         ways = tuple(jumps_there for jumps_there, first in followers.items() if not _fails(instructions[first:]))
         if instructions[number - 1].opname == "MATCH_SEQUENCE" or instructions[max(0, number - 3)].opname == "GET_LEN":
             # A pattern of a tuple asks whether it is one.
             continue
-        before = next(other for other in instructions[number - 1 :: -1] if other.opname not in _BEFORE_JUMPS)
-        jump = Jump(each.argval, each.opname, before, ways)
-        jumps[each.offset] = jump
+        condition = next(before for before in instructions[number - 1 :: -1] if before.opname not in _BEFORE_JUMPS)
+        jump = Jump(instruction.argval, name, condition, ways)
+        jumps[instruction.offset] = jump
         # A jump over many instructions is told of at the place of its argument's first part, which stands before it.
         while instructions[number - 1].opname == "EXTENDED_ARG":
             number -= 1
@@ -116,10 +116,11 @@ def _line_of(instruction: dis.Instruction) -> int | None:
 
 def _fails(instructions: Sequence[dis.Instruction]) -> bool:
     """Whether instructions end in an error before they end otherwise."""
-    for each in instructions:
-        if each.opname in _ERRORS:
+    for instruction in instructions:
+        name = instruction.opname
+        if name in _ERRORS:
             return True
-        if "JUMP" in each.opname or "RETURN" in each.opname or each.opname in ("FOR_ITER", "YIELD_VALUE"):
+        if "JUMP" in name or "RETURN" in name or name in ("FOR_ITER", "YIELD_VALUE"):
             return False
     return False
 

@@ -156,8 +156,8 @@ class _Walk:
             if not is_of_python(value):
                 self.enter_function(value)
         elif isinstance(value, ModuleType):
-            own = vars(value)
-            self.push((own[name] for name in sorted(names) if name in own), names)
+            held = vars(value)
+            self.push((held[name] for name in sorted(names) if name in held), names)
         elif isinstance(value, Mapping):
             self.add_length(value, names)
             self.push(value.keys(), names)
@@ -193,8 +193,8 @@ class _Walk:
                 self.push((cell.cell_contents,), names)
             except ValueError:
                 continue
-        own = function.__globals__
-        self.push((own[name] for name in sorted(names) if name in own), names)
+        held = function.__globals__
+        self.push((held[name] for name in sorted(names) if name in held), names)
 
     def enter_object(self, value: Any, names: frozenset[str]) -> None:
         """What an object holds, and the functions of its class."""
@@ -226,15 +226,17 @@ def nested_codes(code: CodeType) -> Iterator[CodeType]:
 
 def _loaded(code: CodeType) -> Iterator[Any]:
     """The constants that a code's instructions load; the text of a function that no instruction loads is none."""
-    for each in dis.get_instructions(code):
+    for instruction in dis.get_instructions(code):
+        name = instruction.opname
         # Newer versions of Python keep small numbers in the instructions themselves.
-        if (each.opcode in dis.hasconst and each.opname != "KW_NAMES") or each.opname == "LOAD_SMALL_INT":
-            yield each.argval
+        if (instruction.opcode in dis.hasconst and name != "KW_NAMES") or name == "LOAD_SMALL_INT":
+            yield instruction.argval
 
 
 def _imported(code: CodeType) -> Iterator[str]:
     """The modules that a code imports."""
-    return (each.argval for each in dis.get_instructions(code) if each.opname == "IMPORT_NAME")
+    instructions = dis.get_instructions(code)
+    return (instruction.argval for instruction in instructions if instruction.opname == "IMPORT_NAME")
 
 
 def _module(name: str) -> ModuleType | None:

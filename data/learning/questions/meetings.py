@@ -108,8 +108,8 @@ def with_what_operands_meet(
             is_watched = True
     # The function may have made values that it keeps, such as a table; what it was asked may be among them.
     kept = constants_of(function)
-    made_numbers = [each for each in kept.numbers[: len(constants.numbers) + MOST_MET] if each not in asked]
-    made_texts = [each for each in kept.texts[: len(constants.texts) + MOST_MET] if each not in asked]
+    made_numbers = [number for number in kept.numbers[: len(constants.numbers) + MOST_MET] if number not in asked]
+    made_texts = [text for text in kept.texts[: len(constants.texts) + MOST_MET] if text not in asked]
     unseen = [_UNSEEN] if met.is_looked_up and not kept.has_tables else []
     unseen += [] if is_watched else [_TOO_SLOW]
     return replace(

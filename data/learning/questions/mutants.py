@@ -81,7 +81,7 @@ def _changed_functions(function: FunctionType, within: tuple[Any, ...]) -> Itera
     Args:
         within: the functions and objects in which this one is a constant.
     """
-    if any(function is each for each in within) or is_of_python(function):
+    if any(function is outer for outer in within) or is_of_python(function):
         return
     within = (*within, function)
     # A class within a function names its module.
@@ -116,19 +116,19 @@ def _names_in(code: CodeType) -> set[str]:
     """The names in a code, which its instructions load as texts where it imports, annotates and makes classes."""
     names = {"return", *code.co_names}
     _, *within = nested_codes(code)
-    for each in within:
-        names.update(each.co_names, each.co_varnames, each.co_cellvars, (each.co_name, each.co_qualname))
+    for inner in within:
+        names.update(inner.co_names, inner.co_varnames, inner.co_cellvars, (inner.co_name, inner.co_qualname))
     return names
 
 
 def _changed_codes(code: CodeType, names: set[str]) -> Iterator[tuple[Any, CodeType]]:
     """For each constant of a code and the codes in it, but for names, the constant and the code with another one."""
     instructions = [*dis.get_instructions(code)]
-    raising = {_line_of(each) for each in instructions if each.opname == "RAISE_VARARGS"} - {None}
+    raising = {_line_of(instruction) for instruction in instructions if instruction.opname == "RAISE_VARARGS"} - {None}
     loads = {
-        each.arg
-        for each in instructions
-        if each.opcode in dis.hasconst and each.opname != "KW_NAMES" and _line_of(each) not in raising
+        instruction.arg
+        for instruction in instructions
+        if instruction.opcode in dis.hasconst and instruction.opname != "KW_NAMES" and _line_of(instruction) not in raising
     }
     for place, held in enumerate(code.co_consts):
         changes = _changed_codes(held, names) if isinstance(held, CodeType) else _changed(held, ())
@@ -204,7 +204,8 @@ def _with_attribute(value: Any, name: str, changed: Any) -> Any:
     return copied
 
 
-def _alike(one: str, other: str) -> bool:
+def _alike(symbol: str, other_symbol: str) -> bool:
     """Whether two symbols are both digits, both small letters, both capitals, or neither of the second is any of these."""
-    kinds = (str.isdecimal, str.islower, str.isupper)
-    return [kind(one) for kind in kinds] == [kind(other) for kind in kinds] or not any(kind(other) for kind in kinds)
+    kinds = [kind(symbol) for kind in (str.isdecimal, str.islower, str.isupper)]
+    other_kinds = [kind(other_symbol) for kind in (str.isdecimal, str.islower, str.isupper)]
+    return kinds == other_kinds or not any(other_kinds)

@@ -123,8 +123,8 @@ def single_out(strewn: Strewn, words: Words, branches: Branches) -> list[Word]:
 def _defaults(function: Callable[..., object]) -> list[str]:
     """What is said of the parameters with a default value, which are no operands."""
     parameters = inspect.signature(function).parameters.values()
-    kept = [each for each in parameters if each.default is not each.empty]
-    return [f"{each.name} keeps its default, {shorten(each.default)}" for each in kept]
+    kept = [parameter for parameter in parameters if parameter.default is not parameter.empty]
+    return [f"{parameter.name} keeps its default, {shorten(parameter.default)}" for parameter in kept]
 
 
 def _assumed(words: Words, reason: str) -> str:
@@ -158,9 +158,9 @@ def count_operands(function: Callable[..., object]) -> int:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
         raise Refused(f"the arguments of {function!r} are not known: wrap it, such as lambda a, b: f(a, b)") from error
-    needed = [each for each in parameters if each.default is each.empty]
+    needed = [parameter for parameter in parameters if parameter.default is parameter.empty]
     plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    if not needed or any(each.kind not in plain for each in needed):
+    if not needed or any(parameter.kind not in plain for parameter in needed):
         raise Refused(f"a function must take one operand or more by position, got {inspect.signature(function)}")
     return len(needed)
 
@@ -171,7 +171,8 @@ def _annotations(function: Callable[..., object]) -> dict[str, object]:
         parameters = inspect.signature(function, eval_str=True).parameters
     except (NameError, SyntaxError, TypeError, AttributeError):
         parameters = inspect.signature(function).parameters
-    return {name: each.annotation for name, each in parameters.items() if each.annotation is not each.empty}
+    annotations = {name: parameter.annotation for name, parameter in parameters.items()}
+    return {name: note for name, note in annotations.items() if note is not inspect.Parameter.empty}
 
 
 def check_annotations(function: Callable[..., object], operands: int) -> None:
@@ -180,7 +181,7 @@ def check_annotations(function: Callable[..., object], operands: int) -> None:
     for name in [*inspect.signature(function).parameters][:operands]:
         kind = notes.get(name)
         # Unions, list[int] and protocols are of other types, and say nothing here.
-        if isinstance(kind, type) and type(kind) is type and not any(issubclass(each, kind) for each in (int, str)):
+        if isinstance(kind, type) and type(kind) is type and not any(issubclass(legal, kind) for legal in (int, str)):
             raise Refused(f"operands are whole numbers, int, or texts, str, and the function takes {name}: {kind.__name__}")
 
 

@@ -125,7 +125,8 @@ class Words:
         """
         width = max(map(len, operands))
         try:
-            first, *others = ([*map(self._places.__getitem__, each.rjust(width, self.alphabet[0]))] for each in operands)
+            padded = [operand.rjust(width, self.alphabet[0]) for operand in operands]
+            first, *others = ([*map(self._places.__getitem__, operand)] for operand in padded)
         except KeyError as error:
             raise ValueError(f"{error.args[0]!r} is not in the alphabet {self.alphabet!r}") from error
         word = first
