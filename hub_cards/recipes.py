@@ -110,7 +110,11 @@ def read_settings(file: Path) -> Recipe:
     Raises:
         ValueError: the file is not such a mapping.
     """
-    return _read_mapping(file, yaml.safe_load)
+    return _read_mapping(file, lambda text: yaml.load(text, _FAST_LOADER))
+
+
+_FAST_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The loader in C, ten times faster, where PyYAML was built with it."""
 
 
 class RecipeLoader(yaml.SafeLoader):

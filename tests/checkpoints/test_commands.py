@@ -14,16 +14,16 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
-from cases import drawn
 from refusals import refusal as refused
 from test_train import SMALL, refusal
 
 from longhand import eval as evaluation
 from longhand import train
 from longhand.data import TASKS
-from longhand.hub_cards import commands
+from longhand.hub_cards import commands, harness
 from longhand.hub_cards import push as push_cli
 from longhand.hub_cards.commands import LOCK_FILE, holding, interruptible, write_atomically
+from longhand.hub_cards.page import __main__ as page
 from longhand.hub_cards.recipes import read_recipe
 from longhand.hub_cards.training.arguments import parse_run, read_arguments
 
@@ -321,14 +321,25 @@ def test_a_log_shows_a_line_before_the_command_ends(tmp_path):
     assert (tmp_path / "log").read_text() == "begins\n"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("module", drawn(["eval", "train", "hub_cards.push", "hub_cards.page", "hub_cards.harness"], 1))
-def test_a_command_without_an_output_ends_in_one_line(module, tmp_path):
-    words = {"train": ["--list"], "eval": ["addition", "--ask", "1+2"], "hub_cards.harness": ["--tasks", "copy", "out"]}
-    code = f"import sys; sys.stdout = None; from longhand.{module}{'.__main__' * (module == 'hub_cards.page')} import main; "
-    code += f"main({words.get(module, ['--help'])})"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "standard output is closed" in done.stderr
+@pytest.mark.parametrize(
+    ("main", "words"),
+    [
+        (evaluation.main, ["addition", "--ask", "1+2"]),
+        (train.main, ["--list"]),
+        (push_cli.main, ["--help"]),
+        (page.main, ["--help"]),
+        (harness.main, ["--tasks", "copy", "out"]),
+    ],
+    ids=["eval", "train", "push", "page", "harness"],
+)
+def test_a_command_without_an_output_ends_in_one_line(main, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    lines = capsys.readouterr().err
+    assert end.value.code == 2 and lines.count("\n") == 1 and "standard output is closed" in lines
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

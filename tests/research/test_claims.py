@@ -35,7 +35,9 @@ from longhand.hub_cards.research.study import STUDIES_FOLDER, STUDY_RESULTS, WRI
 from longhand.hub_cards.research.tables import as_frame
 from longhand.hub_cards.result_rows import RESULTS_FILE
 
-CLAIMS = [(claim, paper) for paper in map(load_claims, PAPERS) for claim in paper.claims]
+LOADED = [load_claims(name) for name in PAPERS]
+SEEDS = [paper.seeds for paper in LOADED]
+CLAIMS = [(claim, paper) for paper in LOADED for claim in paper.claims]
 EVERY_CLAIM = [pytest.param(claim, paper, id=f"{paper.title[:7]}-{paper.claims.index(claim)}") for claim, paper in CLAIMS]
 
 STUDY = Study(
@@ -135,7 +137,7 @@ def paper_runs(claim) -> list[Claim]:
 
 def size_rows(variant, share, checkpoints, trained=1.0, **more):
     """Rows of the seeds of a run of a paper's size, right beyond the trained sizes with the share of its checkpoint."""
-    seeds = load_claims(PAPERS[1 if variant.startswith("encoder") else 0]).seeds
+    seeds = SEEDS[variant.startswith("encoder")]
     run, longest = RUNS.parse(variant), RUNS.trained_sizes(variant)[1]
     sizes = {"length": run.data.test_lengths, **more}
     numbers = [dict(zip(sizes, values, strict=True)) for values in product(*sizes.values())]
@@ -219,7 +221,7 @@ def test_runs_of_the_papers_sizes_decide_all_claims_about_them(results_of_the_pa
     assert [judgement.verdict for judgement in headlines] == [REPRODUCED] * len(HEADLINES)
 
 
-HEADLINES = [claim.says for claim in load_claims(PAPERS[0]).claims[:2]]
+HEADLINES = [claim.says for claim in LOADED[0].claims[:2]]
 """Paper 1's: from 30 digits to 200, as this package and as the paper makes its models."""
 
 
