@@ -352,13 +352,9 @@ def load_checkpoints(options: EvaluationOptions) -> list[Checkpoint]:
             checkpoint = load_checkpoint(source, options.revision, options.task, options.trust_remote_code)
             use_helpful_threads(checkpoint.model)
         except OtherModel as error:
-            if options.worst is not None:
+            if options.worst is not None or options.ask is not None:
                 raise
-            from longhand.hub_cards.harness import command_for
-
-            how = {name: getattr(options, name) for name in ("task", "revision", "num_samples", "seed")}
-            command = command_for(error.pretrained, options.measured_lengths, **how)
-            raise ValueError(f"{error}; lm-evaluation-harness measures it on the same problems: {command}") from error
+            raise measured_elsewhere(error, options) from error
         if checkpoint.fault and not options.certify:
             print(f"warning: {checkpoint.fault}", file=sys.stderr)
         if options.sampling is not None:
@@ -373,6 +369,15 @@ def load_checkpoints(options: EvaluationOptions) -> list[Checkpoint]:
                 check_attentions(checkpoint)
         checkpoints.append(checkpoint)
     return checkpoints
+
+
+def measured_elsewhere(error: OtherModel, options: EvaluationOptions) -> ValueError:
+    """Return the refusal of a model of others, with the command that measures it."""
+    from longhand.hub_cards.harness import command_for
+
+    how = {name: getattr(options, name) for name in ("task", "revision", "num_samples", "seed")}
+    command = command_for(error.pretrained, options.measured_lengths, **how)
+    return ValueError(f"{error}; lm-evaluation-harness measures it on the same problems: {command}")
 
 
 def search_other(source: str, options: EvaluationOptions) -> None:
@@ -394,6 +399,28 @@ def search_other(source: str, options: EvaluationOptions) -> None:
     how = {"revision": options.revision, "trust_remote_code": options.trust_remote_code}
     for line in worst_texts(source, task, options.measured_lengths, options.worst, options.seed, **how):
         print(line)
+
+
+def read_questions(options: EvaluationOptions) -> list[str]:
+    """Return what is asked: the question given, or the lines of standard input."""
+    return sys.stdin.read().strip().splitlines() if options.ask == "-" else [str(options.ask)]
+
+
+def ask_in_sentences(refused: OtherModel, options: EvaluationOptions) -> None:
+    """Print the answers of a language model of others with structure, an answer a line.
+
+    Raises:
+        ValueError: it has no structure, is asked beside other models, or refuses a question; nothing was printed then.
+    """
+    from longhand.hub_cards.checkpoints.language_model import load_language_model
+
+    model = load_language_model(refused.pretrained, options.revision, options.trust_remote_code)
+    if model is None:
+        raise measured_elsewhere(refused, options) from refused
+    if len(options.checkpoints) > 1:
+        raise ValueError(f"{refused.pretrained} is a language model with structure: ask it alone")
+    for answer in model.answers(read_questions(options)):
+        print(answer)
 
 
 def ask(checkpoints: list[Checkpoint], questions: list[str]) -> None:
@@ -621,10 +648,13 @@ def run(options: EvaluationOptions) -> None:
         try:
             checkpoints = load_checkpoints(options)
         except OtherModel as error:
-            search_other(error.pretrained, options)
+            if options.ask is not None:
+                ask_in_sentences(error, options)
+            else:
+                search_other(error.pretrained, options)
             return
         if options.ask is not None:
-            ask(checkpoints, sys.stdin.read().strip().splitlines() if options.ask == "-" else [options.ask])
+            ask(checkpoints, read_questions(options))
             return
         if not options.certify:
             checkpoints = counted_once(checkpoints)

@@ -21,6 +21,8 @@ from longhand.hub_cards.commands import read_object
 from longhand.modeling.numbers_in_text import NumbersInText
 from longhand.modeling.structured_models import CONFIG_FILE, with_structure
 
+logger = logging.get_logger(__name__)
+
 ANSWERED_AT_ONCE = 32
 """Questions of a batch."""
 
@@ -50,15 +52,26 @@ class LanguageModel:
     def answers(self, questions: list[str]) -> list[str]:
         """Return what the model answers to each question, the number as people read it.
 
+        A warning tells if a number has more digits than the rule spreads over ids: the ids of the others are larger than any
+        that training on shorter numbers saw.
+
         Raises:
-            ValueError: a number of a question is not whole, is negative or begins with zeros, or the marker stands within.
+            ValueError: a number of a question is not whole, is negative or begins with zeros; the tokenizer does not know a
+                word; or the marker stands within. No question is answered then.
         """
         for question in questions:
+            self._check_words(question)
             if found := NOT_WHOLE.search(question):
                 raise ValueError(
                     f"numbers must be whole, not negative and without zeros at the front, got {found[1] or found[0]!r} in "
                     f"{question!r:.80}"
                 )
+        digits = max((len(number) for question in questions for number in re.findall(r"\d+", question)), default=0)
+        if digits > self.rule.spread:
+            logger.warning(
+                f"{self.name}: a number has {digits} digits, more than the {self.rule.spread} that its rule spreads over "
+                "position ids, so its answer may be wrong"
+            )
         answers: list[str] = []
         for first in range(0, len(questions), ANSWERED_AT_ONCE):
             answers += self._answer(questions[first : first + ANSWERED_AT_ONCE])
@@ -82,6 +95,18 @@ class LanguageModel:
             pad_token_id=self.tokenizer.eos_token_id,
         )
         return [self._read(row[longest:]) for row in written.tolist()]
+
+    def _check_words(self, question: str) -> None:
+        """Refuse words that the tokenizer does not know: the model would take them all for the same."""
+        unknown = self.tokenizer.unk_token_id
+        if unknown is None or unknown not in self.tokenizer(question, add_special_tokens=False)["input_ids"]:
+            return
+        words = [
+            word
+            for word in re.findall(r"\w+|[^\w\s]+", question)
+            if unknown in self.tokenizer(word, add_special_tokens=False)["input_ids"]
+        ]
+        raise ValueError(f"{self.name} knows no {' and no '.join(map(repr, words))}, got {question!r:.80}")
 
     def _prompt(self, question: str) -> list[int]:
         """Return the tokens of a question and the marker, which must not be in the question."""

@@ -53,25 +53,35 @@ from longhand.modeling.inputs import TaskConfig
 
 WEIGHTS = "*.safetensors"
 ZOO_FOLDER = Path(__file__).parents[1] / "zoo"
+LANGUAGE_MODELS_FOLDER = Path(__file__).parents[1] / "language_models"
+
+LANGUAGE_MODELS = {"sums-in-sentences": "sums in a dozen sentences, by a small Llama; nothing is proved of it"}
+"""The shipped models of others with structure: name, and what each does. They have no recipe and no task of this package."""
+
+
+SENTENCE = "What is 653 + 49?"
+"""A question to a language model."""
 
 
 def list_zoo() -> list[str]:
-    """Return the names of all checkpoints of the zoo."""
+    """Return the names of all checkpoints of the zoo, which are models of this package."""
     return sorted(file.parent.name for file in ZOO_FOLDER.glob("*/config.json"))
 
 
 def zoo(name: str) -> str:
-    """Return the folder of a checkpoint of the zoo, for `from_pretrained`.
+    """Return the folder of a shipped model, for `from_pretrained`: of a checkpoint of the zoo, or of a language model.
 
         AutoModelForCausalLM.from_pretrained(longhand.zoo("addition"))
 
     Raises:
-        ValueError: there is no such checkpoint.
+        ValueError: there is no such model.
     """
+    if name in LANGUAGE_MODELS:
+        return str(LANGUAGE_MODELS_FOLDER / name)
     if name not in (names := list_zoo()):
-        close = get_close_matches(str(name), names, n=3)
+        close = get_close_matches(str(name), [*names, *LANGUAGE_MODELS], n=3)
         hint = f"did you mean {' or '.join(close)}? " if close else ""
-        raise ValueError(f"the zoo has no checkpoint {name!r}: {hint}choose one of {', '.join(names)}")
+        raise ValueError(f"the zoo has no checkpoint {name!r}: {hint}choose one of {', '.join([*names, *LANGUAGE_MODELS])}")
     return str(ZOO_FOLDER / name)
 
 
@@ -81,7 +91,7 @@ def locate(source: str) -> str:
     A folder of that name in the working directory comes first if it holds a checkpoint. If there is such a
     folder, one line says which of the two is taken.
     """
-    if source not in list_zoo():
+    if source not in (*list_zoo(), *LANGUAGE_MODELS):
         return source
     if Path(source, "config.json").is_file():
         print(f"note: {source} is a folder here; the checkpoint {source} of the zoo is {zoo(source)}", file=sys.stderr)
@@ -93,7 +103,7 @@ def locate(source: str) -> str:
 
 def is_in_zoo(folder: Path | str) -> bool:
     """Whether a folder is one of the zoo. Nothing is written into it, except by `longhand.hub_cards.research.ship`."""
-    return Path(folder).resolve().parent == ZOO_FOLDER.resolve()
+    return Path(folder).resolve().parent in (ZOO_FOLDER.resolve(), LANGUAGE_MODELS_FOLDER.resolve())
 
 
 def describe_zoo() -> str:
@@ -102,6 +112,7 @@ def describe_zoo() -> str:
     for name in list_zoo():
         recipe = read_recipe(ZOO_FOLDER / name / RECIPE_FILE)
         lines.append((name, str(task_from_recipe(recipe).example_question), recipe.get("description", "")))
+    lines += [(name, SENTENCE, about) for name, about in LANGUAGE_MODELS.items()]
     widths = [max((len(line[column]) for line in lines), default=0) for column in (0, 1)]
     return "\n".join(f"{name:{widths[0]}}  {question:{widths[1]}}  {about}" for name, question, about in lines)
 

@@ -14,7 +14,7 @@ from transformers.utils import logging
 from longhand.data.tasks.registry import task_from_recipe
 from longhand.hub_cards.checkpoints.certificate_file import proves
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint, RefusedQuestion, bare, is_best
-from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo, load_checkpoint, locate
+from longhand.hub_cards.checkpoints.load import SENTENCE, ZOO_FOLDER, list_zoo, load_checkpoint, locate
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.result_rows import MIXED, RESULTS_FILE, read_results
 
@@ -136,7 +136,7 @@ class LanguageSolver(Solver):
 
     @property
     def example_question(self) -> str:
-        return "What is 653 + 49?"
+        return SENTENCE
 
     def __repr__(self) -> str:
         return f"Solver({self.name!r}, numbers in sentences, such as {self.example_question!r})"

@@ -1,5 +1,7 @@
 """longhand.load of a language model of others with structure: whole, or as an adapter."""
 
+import random
+
 import pytest
 import torch
 from structured_subjects import in_pairs
@@ -7,7 +9,9 @@ from test_numbers_in_text import CHAT, SINGLE
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import longhand
+from longhand.eval import main as evaluate
 from longhand.hub_cards.checkpoints.language_model import LanguageModel
+from longhand.hub_cards.checkpoints.load import LANGUAGE_MODELS
 from longhand.hub_cards.checkpoints.solver import LanguageSolver
 from longhand.modeling.numbers_in_text import NumbersInText
 
@@ -102,3 +106,38 @@ def test_structure_that_answers_no_questions_is_refused(tmp_path):
     assert "\n" not in str(refusal.value)
     with pytest.raises(TypeError, match="text"):
         LanguageSolver(LanguageModel("", None, tokenizer, NumbersInText(range(10), [11])))([1])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(("question", "named"), [("add 653 and zyx 49", "'zyx'"), ("add 653 ~~ 49", "'~~'")])
+def test_what_the_model_cannot_tell_apart_is_refused_in_a_line(question, named):
+    tokenizer = SINGLE["words"]()
+    rule = longhand.numbers_in_text(tokenizer, marker=" books ")
+    with pytest.raises(ValueError, match=named):
+        LanguageModel("", None, tokenizer, rule).answers([question])
+
+
+def test_numbers_with_ids_that_no_training_saw_are_told(caplog):
+    tokenizer = SINGLE["digits"]()
+    rule = longhand.numbers_in_text(tokenizer, marker="<answer>", spread=6)
+    model = LanguageModel("reader", small(tokenizer, rule=rule), tokenizer, rule)
+    model.answers(["add 654321 and 5"])
+    assert caplog.text == ""
+    model.answers(["add 5 and 7654321"])
+    assert "7 digits" in caplog.text
+
+
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+def test_a_shipped_language_model_answers_in_one_call(name, capsys):
+    solver = longhand.load(name)
+    assert solver(solver.example_question) == "702"
+    draws = random.Random(0)
+    pairs = [(draws.randrange(10**digits), draws.randrange(10**digits)) for digits in (5, 10, 20, 50, 100, 100)]
+    assert solver([f"In 12 weeks we add {a} to {b}." for a, b in pairs]) == [str(a + b) for a, b in pairs]
+    evaluate(["--ask", solver.example_question, name])
+    assert capsys.readouterr().out.strip() == "702"
+    for words in (["--certify"], ["--lengths", "3"], ["--ask", solver.example_question, "addition"]):
+        with pytest.raises(SystemExit):
+            evaluate([name, *words])
+    capsys.readouterr()
+    evaluate(["--list"])
+    assert name in capsys.readouterr().out
