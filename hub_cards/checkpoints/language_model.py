@@ -5,7 +5,7 @@ whole model (`save_pretrained`), or an adapter of PEFT, whose base model is foun
 folder of this name within.
 """
 
-# Used by: solver.py. Changed freely.
+# Used by: solver.py, eval.py. Changed freely.
 
 import re
 from pathlib import Path

@@ -139,5 +139,6 @@ def test_a_shipped_language_model_answers_in_one_call(name, capsys):
         with pytest.raises(SystemExit):
             evaluate([name, *words])
     capsys.readouterr()
-    evaluate(["--list"])
+    with pytest.raises(SystemExit):
+        evaluate(["--list"])
     assert name in capsys.readouterr().out
