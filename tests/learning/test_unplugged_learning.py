@@ -11,9 +11,11 @@ import pytest
 from learned_functions import FUNCTIONS, Outcome, Subject, outcome_of
 from test_learned_calendars import day_first
 
-from longhand.data.learning import learn
+from longhand.data.learning import learn, machines
 from longhand.data.learning.machines import MachineLearner
 from longhand.data.learning.questions import mutants, operands, probes
+from longhand.data.learning.questions.drawing import Drawing
+from longhand.data.learning.questions.words import Words
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,8 @@ class Mechanism:
         place, name: where it is called by which name.
         nothing: stands there in its place.
         subject: a function that needs it.
-        named: what stands with it under what was checked.
+        named: what stands with it under what was checked, or in the refusal of a function that is refused.
+        is_refused: whether the function is refused with it; without it, a machine is found that is wrong.
     """
 
     place: Any
@@ -32,9 +35,12 @@ class Mechanism:
     nothing: object
     subject: Subject
     named: str = ""
+    is_refused: bool = False
 
     def is_held(self, outcome: Outcome) -> bool:
-        """Whether a function is learned as it is with the mechanism."""
+        """Whether a function is learned, or refused, as it is with the mechanism."""
+        if self.is_refused:
+            return self.named in outcome.refusal and outcome.refusal != ""
         return outcome.learned is not None and not outcome.wrong and self.named in outcome.learned.report.facts["checked"]
 
 
@@ -68,12 +74,21 @@ MECHANISMS = {
     ),
     "operands that differ by a constant": Mechanism(operands, "related_numbers", lambda *_: [], FUNCTIONS["a distance"]),
     "words that hold constants": Mechanism(
-        operands, "strewn_words", lambda *_: [],
+        Drawing, "words_with_constants", lambda _: [],
         Subject(lambda s: s.count("abc") >= 12, (("abc" * 12,), ("dabc" * 12,), ("abc" * 11,)), {"alphabet": "abcd"}),
     ),
     "what operands meet": Mechanism(
         operands, "with_what_operands_meet", lambda constants, *_: constants,
         Subject(lambda a: a == zlib.crc32(b"hello"), ((907060870,),)),
+    ),
+    "rows that a counter must tell apart": Mechanism(
+        machines, "check_growth", lambda *_: None,
+        Subject(lambda s: s.count("a") > s.count("b"), (("a" * 290 + "b" * 290,),), {"alphabet": "ab"}),
+        "grows with the width", is_refused=True,
+    ),
+    "numbers that functions single out": Mechanism(
+        Words, "notable_words", lambda _: [],
+        Subject(lambda a: a & (a - 1) == 0, ((2**40,), (2**41,))), "grows with the width", is_refused=True,
     ),
     "changed constants": Mechanism(
         learn, "unseen_constants", lambda *_: "",
@@ -91,7 +106,7 @@ MECHANISMS = {
 }  # fmt: skip
 """By what they give."""
 
-PLAIN = ("branches that are named", "words of the W-method")
+PLAIN = ("branches that are named", "numbers that functions single out", "words of the W-method")
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ class AskedFunction:
         calls: how many calls were made.
         last_word: the word that was asked last.
         are_booleans: whether all answers were True or False.
+        counterexamples: words at which a machine that was tried differed.
         call_began: when the call began, by the clock, that does not end yet; None if there is none.
     """
 
@@ -84,6 +85,7 @@ class AskedFunction:
         self.are_booleans = True
         self.call_began: float | None = None
         self._answers: dict[Word, int | str] = {}
+        self.counterexamples: list[Word] = []
         self.last_word: Word = ()
         self._began, self._looked = time.process_time(), time.monotonic()
 
@@ -126,7 +128,7 @@ class AskedFunction:
         finally:
             self.call_began = None
         # A function that catches everything catches the alarm too.
-        if time.monotonic() - began > PATIENCE * self.seconds:
+        if time.monotonic() - began > max(PATIENCE * self.seconds, LEAST_WAIT):
             raise Waits
         if hasattr(answer, "item"):
             answer = answer.item()
@@ -164,9 +166,13 @@ class AskedFunction:
         return [word for words in found.values() for word in words[:: 1 + len(words) // MOST_RARE]]
 
     def telling_answers(self, most: int) -> dict[Word, int | str]:
-        """Words that were asked, and their answers: rare ones, those that hold constants, others; so many of each kind."""
+        """Words that were asked, and their answers, so many of each kind.
+
+        They are counterexamples, words with a rare answer, words that hold constants, and others.
+        """
+        counterexamples = [word for word in self.counterexamples if word in self._answers]
         singled_out = [word for word in self.words.singled_out if word in self._answers]
-        kinds = (self.rare_words(LONGEST_TELLING), singled_out, [*self._answers])
+        kinds = (counterexamples, self.rare_words(LONGEST_TELLING), singled_out, [*self._answers])
         return {word: self._answers[word] for words in kinds for word in words[:: 1 + len(words) // most]}
 
     def shown(self, word: Word) -> str:

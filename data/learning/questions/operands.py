@@ -12,11 +12,12 @@ from reprlib import repr as shorten
 
 from longhand.data.learning.questions.branches import Branches
 from longhand.data.learning.questions.constants import Constants, constants_of
+from longhand.data.learning.questions.drawing import Drawing
 from longhand.data.learning.questions.functions import SECONDS, Refused
 from longhand.data.learning.questions.meetings import with_what_operands_meet
 from longhand.data.learning.questions.probes import ProbeSearch, related_numbers
 from longhand.data.learning.questions.readings import is_written
-from longhand.data.learning.questions.strewn import Strewn, strewn_of, strewn_words
+from longhand.data.learning.questions.strewn import Strewn, strewn_of
 from longhand.data.learning.questions.words import DIGITS, LETTERS, MOST_LETTERS, Word, Words, number_as_text
 from longhand.data.tasks.patterns import PRINTABLE, symbols_of_pattern
 
@@ -89,7 +90,7 @@ def operands_of(
         constants = replace(constants, texts=(*constants.texts, domain))
     are_texts = alphabet is not None
     if not are_texts:
-        are_texts, reason = takes_texts(function, operands, constants)
+        are_texts, reason = takes_texts(function, operands, constants, seconds)
     if alphabet is None:
         alphabet, more = accepted_symbols(function, operands, constants) if are_texts else (DIGITS[:base], "")
         reason = "; ".join(filter(None, [reason, more]))
@@ -110,13 +111,13 @@ def operands_of(
 
 def single_out(strewn: Strewn, words: Words, branches: Branches) -> list[Word]:
     """The words that a function may turn on; the same ones whenever they are asked for."""
-    generator = random.Random(0)
-    found = strewn_words(strewn, words)
+    drawing = Drawing(strewn, words, random.Random(0))
+    found = drawing.words_with_constants()
     found += [
         words.columns([number_as_text(number, words.alphabet) for number in row])
-        for row in related_numbers(strewn.values, words, generator)
+        for row in related_numbers(strewn.values, words, random.Random(0))
     ]
-    search = ProbeSearch(branches, words, strewn, [words.texts(word) for word in found])
+    search = ProbeSearch(branches, drawing, [words.texts(word) for word in found])
     return list(dict.fromkeys([*found, *map(words.columns, search.questions())]))
 
 
@@ -185,8 +186,11 @@ def check_annotations(function: Callable[..., object], operands: int) -> None:
             raise Refused(f"operands are whole numbers, int, or texts, str, and the function takes {name}: {kind.__name__}")
 
 
-def takes_texts(function: Callable[..., object], operands: int, constants: Constants) -> tuple[bool, str]:
+def takes_texts(function: Callable[..., object], operands: int, constants: Constants, seconds: float) -> tuple[bool, str]:
     """Whether a function takes texts and no numbers, and the reason: its annotations, what fails, or what its code holds.
+
+    Args:
+        seconds: of processor time in which the function has to be learned.
 
     Raises:
         Refused: its annotations say both.
@@ -202,8 +206,9 @@ def takes_texts(function: Callable[..., object], operands: int, constants: Const
     if not takes_numbers and not texts_fail:
         return True, "the function fails for numbers"
     if takes_numbers and not texts_fail and constants.texts and not constants.numbers:
-        # A function such as s in ("yes", "no") fails for neither.
-        holds_numbers = any(symbol.isdecimal() for text in constants.texts for symbol in text)
+        # A function such as s in ("yes", "no") fails for neither. Another one computes a number from a text.
+        held = with_what_operands_meet(constants, function, Words(DIGITS[:10], operands, True), seconds)
+        holds_numbers = bool(held.numbers) or any(symbol.isdecimal() for text in held.texts for symbol in text)
         return not holds_numbers, "" if holds_numbers else "its code holds texts and no numbers"
     return False, ""
 
