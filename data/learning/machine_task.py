@@ -1,6 +1,6 @@
 """The column task of a machine that was found: its passes as tables, its symbols and its sign."""
 
-# Used by: examples.py, learn.py, locality.py, hub_cards/training. Changed freely.
+# Used by: example_machines.py, examples.py, learn.py, locality.py, hub_cards/training. Changed freely.
 
 import re
 from collections.abc import Iterable, Sequence

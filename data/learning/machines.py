@@ -6,12 +6,12 @@ of a border, words that are made of those with a rare answer or of the machine's
 (Chow 1978; Vasilevskii 1973).
 """
 
-# Used by: examples.py, learn.py, machine_task.py, passes.py. Changed freely.
+# Used by: data/learning. Changed freely.
 
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise, product
 from typing import Any
@@ -52,6 +52,9 @@ MOST_UNITS = 24
 
 SPARE_ROWS = 4
 """So many rows more than there may be states: the first ones of a counter may look alike."""
+
+UNKNOWN = -1
+"""Stands in entries of a table that nothing is known of."""
 
 MOST_CYCLES = 2
 """After so many words whose rows repeat themselves, no counter is looked for."""
@@ -280,9 +283,9 @@ class MachineLearner:
             letters, system, tester, "mealy", max_learning_rounds=rounds, print_level=0, cache_and_non_det_check=False
         )
         if hypothesis.size > self.most_states:
-            machine = minimised(table_of(hypothesis, letters))
+            machine = minimised(table_of(hypothesis, len(letters)))
             raise NotSequential(_two_of_many(self.reading, machine, self.most_states))
-        return table_of(hypothesis, letters)
+        return table_of(hypothesis, len(letters))
 
     def differing_word(self, machine: Machine) -> Word | None:
         """A word whose last symbol differs from what the machine writes; None if no word was found."""
@@ -402,18 +405,31 @@ class MachineLearner:
         return None
 
 
-def table_of(hypothesis: Any, letters: Sequence[int]) -> Machine:
-    """AALpy's Mealy machine as tables."""
-    numbers = {hypothesis.initial_state: 0}
-    order = [hypothesis.initial_state]
+def mealy_symbol(state: Any, letter: int) -> int:
+    """The symbol that a state of AALpy's Mealy machine writes; `UNKNOWN` if it has no such letter."""
+    return state.output_fun.get(letter, UNKNOWN)
+
+
+def table_of(model: Any, letters: int, symbol_of: Callable[[Any, int], int] = mealy_symbol) -> Machine:
+    """AALpy's machine as tables, its states in the order in which a breadth-first search reaches them.
+
+    `UNKNOWN` stands in entries that the machine does not have.
+
+    Args:
+        letters: how many letters there are.
+        symbol_of: from a state and a letter to the symbol that is written.
+    """
+    numbers = {model.initial_state: 0}
+    order = [model.initial_state]
+    following = []
     for state in order:
-        for letter in letters:
-            after = state.transitions[letter]
-            if after not in numbers:
+        row = [state.transitions.get(letter) for letter in range(letters)]
+        for after in row:
+            if after is not None and after not in numbers:
                 numbers[after] = len(order)
                 order.append(after)
-    write = [[state.output_fun[letter] for letter in letters] for state in order]
-    return Machine(write, [[numbers[state.transitions[letter]] for letter in letters] for state in order])
+        following.append([UNKNOWN if after is None else numbers[after] for after in row])
+    return Machine([[symbol_of(state, letter) for letter in range(letters)] for state in order], following)
 
 
 class _System(SUL):
@@ -452,10 +468,14 @@ class _Tester(Oracle):
         """
         most = self.learner.most_states
         # A hypothesis may have states that do the same in it, and not in the function.
-        machine = minimised(table_of(hypothesis, self.alphabet))
+        machine = minimised(table_of(hypothesis, len(self.alphabet)))
         if hypothesis.size > most:
             raise NotSequential(_two_of_many(self.learner.reading, machine, most))
-        return self.learner.differing_word(machine)
+        word = self.learner.differing_word(machine)
+        if word is not None:
+            reading = self.learner.reading
+            reading.asked.counterexamples.append(reading.turned(word))
+        return word
 
 
 def check_growth(reading: Reading, generator: random.Random, most: int) -> None:

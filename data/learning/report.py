@@ -1,7 +1,6 @@
 """Reports of a machine that was found: three statements that are kept apart."""
 
-# Used by: examples.py, learn.py, locality.py, plugin_file.py, hub_cards/research/theories, hub_cards/training, train.py.
-# Changed freely.
+# Used by: data/learning, hub_cards/research/theories, hub_cards/training, train.py. Changed freely.
 
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple

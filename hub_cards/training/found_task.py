@@ -16,7 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, cast
 
-from longhand.data.learning.examples import learn_task_from_examples, read_examples
+from longhand.data.learning.example_files import read_examples
+from longhand.data.learning.examples import learn_task_from_examples
 from longhand.data.learning.learn import LearningOptions, learn_task
 from longhand.data.learning.machine_task import check_name
 from longhand.data.learning.questions.constants import nested_codes

@@ -14,7 +14,8 @@ from plugin_state import forget_plugins
 from longhand import eval as evaluation
 from longhand import train
 from longhand.data import ColumnTask, learn_task
-from longhand.data.learning.examples import Example, learn_task_from_examples, read_examples, wrong_examples
+from longhand.data.learning.example_files import Example, read_examples
+from longhand.data.learning.examples import learn_task_from_examples, wrong_examples
 from longhand.data.learning.locality import a_window_suffices
 from longhand.data.learning.machine_task import build, pass_of
 from longhand.data.learning.machines import Machine, MachineLearner, minimised

@@ -15,7 +15,8 @@ from publishing_subjects import model_card
 
 from longhand import eval as evaluation
 from longhand.data import ColumnTask, learn_task
-from longhand.data.learning.examples import Example, learn_task_from_examples
+from longhand.data.learning.example_files import Example
+from longhand.data.learning.examples import learn_task_from_examples
 from longhand.data.learning.machine_task import build, pass_of, with_states
 from longhand.data.learning.machines import Machine
 from longhand.data.learning.proof import NOTHING_PROVED, linear_in_table, proved_of

@@ -15,7 +15,8 @@ from typing import Unpack
 import numpy as np
 import torch
 
-from longhand.data.learning.examples import Example, learn_task_from_examples
+from longhand.data.learning.example_files import Example
+from longhand.data.learning.examples import learn_task_from_examples
 from longhand.data.learning.learn import LearningOptions, learn_task
 from longhand.data.learning.questions.functions import Refused
 from longhand.data.learning.report import Learned
