@@ -22,6 +22,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import MISSING, Field, fields
+from inspect import get_annotations
 from types import NoneType, UnionType
 from typing import Any, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -35,15 +36,34 @@ BOUNDS |= {"above": ("above", operator.gt), "below": ("below", operator.lt)}
 _LARGEST = 1e12
 
 
-class NumbersAction(argparse.Action):
-    """An option whose value is a list of numbers: `3 5`, `3,5`, `10:200:10` or `3,10:200:10`, for all commands alike."""
+class OnceAction(argparse.Action):
+    """An option with one value. argparse takes the last one of several; here the second is refused."""
 
     def __call__(self, parser, namespace, values, option_string=None):
+        if option_string is not None:
+            if self.dest in parser.given:
+                first = getattr(namespace, self.dest)
+                raise ValueError(f"{option_string} is given twice, {first} and {values}: give it once")
+            parser.given.add(self.dest)
         setattr(namespace, self.dest, values)
 
 
+class NumbersAction(OnceAction):
+    """An option whose value is a list of numbers: `3 5`, `3,5`, `10:200:10` or `3,10:200:10`, for all commands alike."""
+
+
 class OneLineParser(argparse.ArgumentParser):
-    """Parser that raises ValueError instead of printing its usage and exiting, for `refusing_in_one_line`."""
+    """Parser that raises ValueError instead of printing its usage and exiting, for `refusing_in_one_line`.
+
+    Attributes:
+        given: the options of the command line that were read so far, see `OnceAction`.
+    """
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.given: set[str] = set()
+        self.register("action", None, OnceAction)
+        self.register("action", "store", OnceAction)
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
@@ -52,7 +72,9 @@ class OneLineParser(argparse.ArgumentParser):
         """As argparse; of an argument that is unknown, the message names those that may have been meant."""
         chosen, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            self.refuse_unknown(unknown[0].partition("=")[0])
+            commands = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+            parser = commands[0].choices[getattr(chosen, commands[0].dest)] if commands else self
+            parser.refuse_unknown(unknown[0].partition("=")[0])
         return chosen
 
     def refuse_unknown(self, name: str) -> NoReturn:
@@ -63,6 +85,7 @@ class OneLineParser(argparse.ArgumentParser):
     def parse_known_args(self, args=None, namespace=None, **options):
         """As argparse; the words of a list of numbers are one, so that they end where a model's name begins."""
         words = sys.argv[1:] if args is None else list(args)
+        self.given.clear()
         return super().parse_known_args(self._with_joined_numbers(words), namespace, **options)
 
     def _with_joined_numbers(self, words: list[str]) -> list[str]:
@@ -149,8 +172,19 @@ def parser_of(kind: type, **described: Any) -> OneLineParser:
         described: as for `argparse.ArgumentParser`.
     """
     parser = OneLineParser(formatter_class=argparse.RawDescriptionHelpFormatter, **described)
+    add_options(parser, kind)
+    return parser
+
+
+def add_options(parser: argparse.ArgumentParser, kind: type, group: str = "") -> None:
+    """Add the options that a dataclass declares, in their groups: its own ones, then those that it inherits.
+
+    Args:
+        group: title of the group of options that name none.
+    """
     hints, groups = get_type_hints(kind), {"": cast(argparse._ActionsContainer, parser)}
-    for declared in fields(kind):
+    own = get_annotations(kind)
+    for declared in sorted(fields(kind), key=lambda field: field.name not in own):
         about = declared.metadata
         how = _how_it_is_read(hints[declared.name]) | {"help": about["help"], "default": default_of(declared)}
         if "metavar" in about:
@@ -161,12 +195,12 @@ def parser_of(kind: type, **described: Any) -> OneLineParser:
             how.pop("action", None)
             if how["default"] is MISSING:
                 del how["default"]
-            elif "nargs" in how:
-                how["nargs"] = "*"
-        if about["group"] not in groups:
-            groups[about["group"]] = parser.add_argument_group(about["group"])
-        groups[about["group"]].add_argument(declared.name if about.get("positional") else f"--{declared.name}", **how)
-    return parser
+            else:
+                how["nargs"] = "*" if "nargs" in how else "?"
+        title = about["group"] or group
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        groups[title].add_argument(declared.name if about.get("positional") else f"--{declared.name}", **how)
 
 
 def _how_it_is_read(hint: Any) -> dict[str, Any]:
@@ -204,11 +238,16 @@ def check(options: Any) -> None:
         about = declared[name].metadata
         for excluded in about.get("excludes", ()):
             if excluded in given:
-                raise ValueError(f"--{name} is for {about['purpose']}: leave it out with --{excluded}")
+                raise ValueError(f"--{name} is for {about['purpose']}: leave it out with {_shown(declared[excluded])}")
         needs = about.get("needs", ())
         if not {*needs} <= {*given}:
             listed = " and ".join(f"--{needed}" for needed in needs)
             raise ValueError(f"--{name} is for {about['purpose']}: give {listed} too, or leave it out")
+
+
+def _shown(field: Field) -> str:
+    """What help calls an option."""
+    return field.metadata.get("metavar", field.name) if field.metadata.get("positional") else f"--{field.name}"
 
 
 def check_bounds(declared: Iterable[Field], values: Mapping[str, object], dashes: str = "") -> None:

@@ -20,10 +20,10 @@ import argparse
 import inspect
 import sys
 import tempfile
-from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import datasets
 import huggingface_hub
@@ -31,7 +31,7 @@ import yaml
 from transformers.utils import logging
 
 from longhand.data.splits import SPLITS
-from longhand.data.tasks.plugins import add_plugin_option, load_plugin
+from longhand.data.tasks.plugins import PLUGINS_MEANING, load_plugin
 from longhand.data.tasks.registry import TASKS, build_task
 from longhand.hub_cards.checkpoints.load import lacks_code, locate, read_checkpoint, unpack
 from longhand.hub_cards.commands import (
@@ -40,7 +40,7 @@ from longhand.hub_cards.commands import (
     interruptible,
     refusing_in_one_line,
 )
-from longhand.hub_cards.options import NumbersAction, OneLineParser, numbers_of
+from longhand.hub_cards.options import OneLineParser, add_options, check, option
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.dataset import (
     GeneratedDataset,
@@ -64,8 +64,48 @@ from longhand.hub_cards.training.arguments import CHECKPOINTS_FOLDER
 
 __all__ = ["push_dataset", "push_model", "write_dataset"]
 
+CONTENT, DESTINATION = "content", "destination"
+"""Titles of the groups of options in the help."""
 
-def add_model(content) -> None:
+_destination = partial(option, group=DESTINATION)
+_repository = partial(_destination, "repository on the Hub; made if it does not exist", metavar="USER/NAME", positional=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushCommand:
+    """Where a publication goes. The docstring of each kind is its help page."""
+
+    repo_id: str = _repository()
+    yes: bool = _destination("push; without --yes the command only shows what it would push", False)
+    private: bool = _destination("make a new repository private and refuse a public one (default: public)", False)
+    revision: str | None = _destination("branch; made if it does not exist (default: main)", None, metavar="BRANCH")
+    commit_message: str | None = _destination("title of the commit (default: Push and what is pushed)", None, metavar="TEXT")
+
+    def publication(self, repo_id: str) -> Publication:
+        """The publication that the options describe, checked. Nothing is generated, and the Hub is not asked."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenCommand(PushCommand):
+    """Where a publication goes that a folder may take in place of the Hub."""
+
+    repo_id: str | None = _repository(None)  # type: ignore[assignment]
+    output: Path | None = option(
+        "write files and card into this new folder, and push nothing",
+        None,
+        metavar="FOLDER",
+        purpose="writing a folder, and pushes nothing",
+        excludes=("repo_id", "yes", "private", "revision", "commit_message"),
+    )
+
+    def write(self, folder: Path) -> Path:
+        """Write the files into a folder, and return it."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ModelCommand(PushCommand):
     """Push a checkpoint's folder with a card for the repository.
 
     Training states are left out, and `best` if it adds nothing.
@@ -75,16 +115,24 @@ def add_model(content) -> None:
       python -m longhand.hub_cards.push model outputs/addition user/addition --yes    pushes them
       python -m longhand.hub_cards.push model outputs/addition user/addition --private --revision trial --yes
     """
-    listed = f"{command_of('eval')} --list"
-    described = f"folder of a checkpoint, as train.py writes it ({CHECKPOINTS_FOLDER}/ stays), or a name of {listed}"
-    content.add_argument("folder", type=Path, help=described)
-    content.add_argument("--dataset", metavar="USER/NAME", help="dataset of its task on the Hub, named on the card")
-    described = "also push Python files that longhand did not write for this model, changed or additional; read them first"
-    content.add_argument("--with_code", action="store_true", help=described)
-    add_plugin_option(content)
+
+    folder: Path = option(
+        f"folder of a checkpoint, as train.py writes it ({CHECKPOINTS_FOLDER}/ stays), or a name of "
+        f"{command_of('eval')} --list",
+        positional=True,
+    )
+    dataset: str | None = option("dataset of its task on the Hub, named on the card", None, metavar="USER/NAME")
+    with_code: bool = option(
+        "also push Python files that longhand did not write for this model, changed or additional; read them first", False
+    )
+    plugin: list[Path] = option(PLUGINS_MEANING, [], metavar="FILE")
+
+    def publication(self, repo_id: str) -> Publication:
+        return model_publication(read_checkpoint(self.folder), repo_id, self.dataset, self.with_code)
 
 
-def add_dataset(content) -> None:
+@dataclass(frozen=True)
+class DatasetCommand(WrittenCommand):
     """Generate a dataset and push it as Parquet files.
 
     Each --max_length gives a configuration: 10 and 30 give up_to_10 and up_to_30.
@@ -102,29 +150,62 @@ def add_dataset(content) -> None:
       python -m longhand.hub_cards.push dataset addition user/sums --num_samples 100000000 --num_shards 2 --shard 1 --yes
       python -m longhand.hub_cards.push dataset addition user/sums --num_samples 100000000 --num_shards 2 --yes
     """
-    add, counted = content.add_argument, {"type": int, "metavar": "COUNT"}
-    sized = {"type": int, "metavar": "LENGTH"}
-    add("task", metavar="TASK", help=f"one of {', '.join(TASKS)}")
-    listed = {"action": NumbersAction, "type": numbers_of, "metavar": "LENGTH", "default": [30]}
-    add("--max_length", **listed, help="longest operands in digits or the task's unit (default: 30)")
-    add("--min_length", **sized, help="shortest operand (default: the shortest of which a split holds problems, mostly 1)")
-    add("--num_samples", **counted, default=100_000, help="training examples of a configuration (default: %(default)s)")
-    add("--num_test_samples", **counted, default=1000, help="examples of validation, and of test (default: %(default)s)")
-    add("--seed", type=int, default=0, help="seed of all problems (default: %(default)s)")
-    described = "fields of the task's format, such as zero_padding=false (default: the task's own)"
-    add("--fields", nargs="+", default=[], metavar="NAME=VALUE", help=described)
-    add("--position_ids", action="store_true", help="rows have position ids, as models take them")
-    add(
-        "--pair_map", action="store_true", help="rows have pair maps, as models take them: tokens times tokens numbers a row"
+
+    task: str = option(f"one of {', '.join(TASKS)}", metavar="TASK", positional=True)
+    max_length: list[int] = option("longest operands in digits or the task's unit (default: 30)", [30], metavar="LENGTH")
+    min_length: int | None = option(
+        "shortest operand (default: the shortest of which a split holds problems, mostly 1)", None, metavar="LENGTH"
     )
-    add("--coupling", help="rule of the position ids and pair maps (default: the task's own)")
-    add("--num_proc", **counted, help="processes that make rows (default: 1)")
-    add("--num_shards", **counted, help="shards that the files are divided into; without --shard, publish what was pushed")
-    add("--shard", type=int, metavar="INDEX", help="make and push this shard alone, from 0 to num_shards - 1")
-    add_output(content)
+    num_samples: int = option("training examples of a configuration (default: %(default)s)", 100_000, metavar="COUNT")
+    num_test_samples: int = option("examples of validation, and of test (default: %(default)s)", 1000, metavar="COUNT")
+    seed: int = option("seed of all problems (default: %(default)s)", 0)
+    fields: list[str] = option(
+        "fields of the task's format, such as zero_padding=false (default: the task's own)", [], metavar="NAME=VALUE"
+    )
+    position_ids: bool = option("rows have position ids, as models take them", False)
+    pair_map: bool = option("rows have pair maps, as models take them: tokens times tokens numbers a row", False)
+    coupling: str | None = option("rule of the position ids and pair maps (default: the task's own)", None)
+    num_proc: int | None = option("processes that make rows (default: 1)", None, metavar="COUNT")
+    num_shards: int | None = option(
+        "shards that the files are divided into; without --shard, publish what was pushed",
+        None,
+        metavar="COUNT",
+        purpose="a push of several machines",
+        excludes=("output",),
+    )
+    shard: int | None = option(
+        "make and push this shard alone, from 0 to num_shards - 1",
+        None,
+        metavar="INDEX",
+        purpose="a shard that waits for the others until the command without --shard publishes them",
+        excludes=("output", "revision"),
+    )
+
+    def generated(self) -> GeneratedDataset:
+        """The dataset that the options describe. Nothing is generated.
+
+        Raises:
+            ValueError: a name or a value is not legal.
+        """
+        given = {name: yaml.safe_load(value) for name, _, value in (word.partition("=") for word in self.fields)}
+        build_task(self.task, **given)
+        if self.min_length is not None:
+            given["min_length"] = self.min_length
+        given |= {name: getattr(self, name) for name in ("position_ids", "pair_map", "coupling") if getattr(self, name)}
+        configurations = {f"up_to_{length}": {"max_length": length, **given} for length in self.max_length}
+        counts = (self.num_samples, self.num_test_samples, self.num_test_samples)
+        return GeneratedDataset(self.task, configurations, dict(zip(SPLITS, counts, strict=True)), self.seed)
+
+    def publication(self, repo_id: str) -> Publication:
+        """The dataset, or one shard of it, or all its shards."""
+        return dataset_publication(self.generated(), repo_id, self.num_proc, self.num_shards, self.shard)
+
+    def write(self, folder: Path) -> Path:
+        return write_generated(self.generated(), folder, self.num_proc)
 
 
-def add_metric(content) -> None:
+@dataclass(frozen=True)
+class MetricCommand(PushCommand):
     """Push the metric, exact match by length, as a Space from which evaluate.load takes it.
 
     The last part of the repository's name becomes the name of a Python file: use letters, digits, _ and -.
@@ -134,8 +215,12 @@ def add_metric(content) -> None:
       then, in Python: evaluate.load("user/exact_match_by_length")
     """
 
+    def publication(self, repo_id: str) -> Publication:
+        return metric_publication(repo_id)
 
-def add_page(content) -> None:
+
+@dataclass(frozen=True)
+class PageCommand(PushCommand):
     """Push the page of longhand.hub_cards.page as a static Space, which is free.
 
     examples:
@@ -143,11 +228,19 @@ def add_page(content) -> None:
       python -m longhand.hub_cards.push page user/longhand --yes    pushes them
       python -m longhand.hub_cards.push page user/mine --models outputs/addition outputs/subtraction --yes
     """
-    described = "folders of runs, names of the zoo or Hub ids; the first one is shown first (default: most of the zoo)"
-    content.add_argument("--models", nargs="+", default=[], metavar="MODEL", help=described)
+
+    models: list[str] = option(
+        "folders of runs, names of the zoo or Hub ids; the first one is shown first (default: most of the zoo)",
+        [],
+        metavar="MODEL",
+    )
+
+    def publication(self, repo_id: str) -> Publication:
+        return page_publication(repo_id, self.models)
 
 
-def add_decoding(content) -> None:
+@dataclass(frozen=True)
+class DecodingCommand(WrittenCommand):
     """Push parallel greedy decoding, which generate() of models with a window takes where longhand is not installed.
 
     It has a repository of its own, since transformers would put it in place of a model's own generate().
@@ -157,17 +250,16 @@ def add_decoding(content) -> None:
       then, in Python: model.generate(**inputs, custom_generate="user/parallel-greedy", trust_remote_code=True)
       python -m longhand.hub_cards.push decoding --output outputs/parallel-greedy      a folder is named in the same way
     """
-    add_output(content)
+
+    def publication(self, repo_id: str) -> Publication:
+        return decoding_publication(repo_id)
+
+    def write(self, folder: Path) -> Path:
+        return write_decoding(folder)
 
 
-def add_output(content) -> None:
-    """Add the argument that writes a publication into a folder."""
-    content.add_argument(
-        "--output", type=Path, metavar="FOLDER", help="write files and card into this new folder, and push nothing"
-    )
-
-
-def add_card(content) -> None:
+@dataclass(frozen=True)
+class CardCommand:
     """Write the card of a checkpoint's folder, README.md, from the files in the folder. Nothing is pushed.
 
     Every number on the card is read from the configuration, the recipe, the results and the certificate.
@@ -176,121 +268,72 @@ def add_card(content) -> None:
       python -m longhand.hub_cards.push card outputs/addition
       python -m longhand.hub_cards.push card outputs/addition --repo_id user/addition --dataset user/sums
     """
-    add = content.add_argument
-    add("folder", type=Path, help="folder of a checkpoint; its README.md is replaced")
-    add("--repo_id", metavar="USER/NAME", help="repository that the card's code loads from (default: the folder)")
-    add("--dataset", metavar="USER/NAME", help="dataset of its task on the Hub, for the metadata (default: none)")
-    add_plugin_option(content)
+
+    folder: Path = option("folder of a checkpoint; its README.md is replaced", positional=True)
+    repo_id: str | None = option(
+        "repository that the card's code loads from (default: the folder)", None, metavar="USER/NAME"
+    )
+    dataset: str | None = option(
+        "dataset of its task on the Hub, for the metadata (default: none)", None, metavar="USER/NAME"
+    )
+    plugin: list[Path] = option(PLUGINS_MEANING, [], metavar="FILE")
 
 
-def add_destination(destination, is_optional: bool) -> None:
-    """Add the arguments that say where a push goes."""
-    add = destination.add_argument
-    words = {"nargs": "?"} if is_optional else {}
-    add("repo_id", metavar="USER/NAME", help="repository on the Hub; made if it does not exist", **words)
-    add("--yes", action="store_true", help="push; without --yes the command only shows what it would push")
-    add("--private", action="store_true", help="make a new repository private and refuse a public one (default: public)")
-    add("--revision", metavar="BRANCH", help="branch; made if it does not exist (default: main)")
-    add("--commit_message", metavar="TEXT", help="title of the commit (default: Push and what is pushed)")
-
-
-ARGUMENTS: dict[str, Callable[[Any], None]] = {
-    "model": add_model,
-    "dataset": add_dataset,
-    "metric": add_metric,
-    "page": add_page,
-    "decoding": add_decoding,
-    "card": add_card,
+KINDS: dict[str, type[PushCommand] | type[CardCommand]] = {
+    "model": ModelCommand,
+    "dataset": DatasetCommand,
+    "metric": MetricCommand,
+    "page": PageCommand,
+    "decoding": DecodingCommand,
+    "card": CardCommand,
 }
-"""The function that adds the arguments of a kind of publication; its docstring is the help page."""
+"""The options of each kind of publication."""
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The parser of the command line. `kind` is what to push, a key of `ARGUMENTS`."""
+def make_parser() -> OneLineParser:
+    """The parser of the command line. `kind` is what to push, a key of `KINDS`."""
     style = argparse.RawDescriptionHelpFormatter
     parser = OneLineParser("python -m longhand.hub_cards.push", description=__doc__, formatter_class=style)
-    kinds = parser.add_subparsers(dest="kind", required=True, title="what to push", metavar="KIND")
-    for name, add_content in ARGUMENTS.items():
-        about = inspect.cleandoc(add_content.__doc__ or "")
-        kind = kinds.add_parser(name, help=about.partition(".\n")[0], description=about, formatter_class=style)
-        add_content(kind.add_argument_group("content"))
-        if name != "card":
-            add_destination(kind.add_argument_group("destination"), is_optional=name in WRITTEN)
+    commands = parser.add_subparsers(dest="kind", required=True, title="what to push", metavar="KIND")
+    for name, kind in KINDS.items():
+        about = inspect.cleandoc(kind.__doc__ or "")
+        command = commands.add_parser(name, help=about.partition(".\n")[0], description=about, formatter_class=style)
+        add_options(command, kind, CONTENT)
     return parser
 
 
-def generated_dataset(options: argparse.Namespace) -> GeneratedDataset:
-    """The dataset that the options describe. Nothing is generated.
+def read_options(arguments: list[str] | None) -> PushCommand | CardCommand:
+    """Return the options of a command line; None is that of the process.
 
     Raises:
-        ValueError: a name or a value is not legal, or an option cannot be given with the others.
+        ValueError: as `options.parse`.
     """
-    if options.shard is not None and options.revision is not None:
-        raise ValueError("revision cannot be given with shard: the command without shard publishes, give it there")
-    given = {name: yaml.safe_load(value) for name, _, value in (word.partition("=") for word in options.fields)}
-    build_task(options.task, **given)
-    if options.min_length is not None:
-        given["min_length"] = options.min_length
-    given |= {name: getattr(options, name) for name in ("position_ids", "pair_map", "coupling") if getattr(options, name)}
-    configurations = {f"up_to_{length}": {"max_length": length, **given} for length in options.max_length}
-    counts = (options.num_samples, options.num_test_samples, options.num_test_samples)
-    return GeneratedDataset(options.task, configurations, dict(zip(SPLITS, counts, strict=True)), options.seed)
+    values = vars(make_parser().parse_args(arguments))
+    options = KINDS[values.pop("kind")](**values)
+    check(options)
+    return options
 
 
-def dataset_of(options: argparse.Namespace) -> Publication:
-    """The dataset that the options describe, or one shard of it, or all its shards. Nothing is generated."""
-    dataset = generated_dataset(options)
-    return dataset_publication(dataset, options.repo_id, options.num_proc, options.num_shards, options.shard)
-
-
-PUBLICATIONS: dict[str, Callable[[argparse.Namespace], Publication]] = {
-    "model": lambda options: model_publication(
-        read_checkpoint(options.folder), options.repo_id, options.dataset, options.with_code
-    ),
-    "dataset": dataset_of,
-    "metric": lambda options: metric_publication(options.repo_id),
-    "page": lambda options: page_publication(options.repo_id, options.models),
-    "decoding": lambda options: decoding_publication(options.repo_id),
-}
-"""The publication that the options of a kind describe, checked. Nothing is generated, and the Hub is not asked."""
-
-
-WRITTEN: dict[str, Callable[[argparse.Namespace], Path]] = {
-    "dataset": lambda options: write_generated(generated_dataset(options), options.output, options.num_proc),
-    "decoding": lambda options: write_decoding(options.output),
-}
-"""What writes the files of a kind into the folder `--output`, and returns it."""
-
-
-def check_place(options: argparse.Namespace) -> None:
-    """Raise ValueError unless the options of a kind of `WRITTEN` name a repository or a folder, and no option is idle."""
-    if options.output is not None:
-        others = ("repo_id", "yes", "private", "revision", "commit_message", "num_shards", "shard")
-        if pushing := [name for name in others if getattr(options, name, None) not in (None, False)]:
-            option = options.repo_id if pushing[0] == "repo_id" else f"--{pushing[0]}"
-            raise ValueError(f"{option} is for a push, and --output pushes nothing: leave out one of them")
-    elif options.repo_id is None:
-        raise ValueError("give the repository USER/NAME to push to, or --output FOLDER to write to")
-
-
-def run(options: argparse.Namespace) -> None:
+def run(options: PushCommand | CardCommand) -> None:
     """Push the publication of the options; without `--yes` only show it. A checkpoint's folder is locked meanwhile."""
-    for file in getattr(options, "plugin", []):
-        load_plugin(file)
     with ExitStack() as held:
-        if options.kind == "model" and lacks_code(folder := Path(locate(str(options.folder)))):
-            options.folder = unpack(str(folder), Path(held.enter_context(tempfile.TemporaryDirectory())))
-        if options.kind in ("model", "card"):
+        if isinstance(options, ModelCommand | CardCommand):
+            for file in options.plugin:
+                load_plugin(file)
+        if isinstance(options, ModelCommand) and lacks_code(folder := Path(locate(str(options.folder)))):
+            unpacked = unpack(str(folder), Path(held.enter_context(tempfile.TemporaryDirectory())))
+            options = replace(options, folder=unpacked)
+        if isinstance(options, ModelCommand | CardCommand):
             held.enter_context(holding(options.folder, reading=True))
-        if options.kind == "card":
+        if isinstance(options, CardCommand):
             print(f"wrote {write_card(read_checkpoint(options.folder), options.repo_id, options.dataset)}")
             return
-        if options.kind in WRITTEN:
-            check_place(options)
-            if options.output is not None:
-                print(f"wrote {WRITTEN[options.kind](options)}")
-                return
-        publication = PUBLICATIONS[options.kind](options)
+        if isinstance(options, WrittenCommand) and options.output is not None:
+            print(f"wrote {options.write(options.output)}")
+            return
+        if options.repo_id is None:
+            raise ValueError("give the repository USER/NAME to push to, or --output FOLDER to write to")
+        publication = options.publication(options.repo_id)
         if options.yes:
             place = {name: getattr(options, name) for name in ("private", "revision", "commit_message")}
             print(publish(publication, **place))
@@ -308,7 +351,7 @@ def main(arguments: list[str] | None = None) -> None:
     # The client warns of a commit that would be empty. The command says so itself.
     huggingface_hub.logging.set_verbosity_error()
     with interruptible("run the command again"), refusing_in_one_line(OSError, yaml.YAMLError):
-        run(make_parser().parse_args(arguments))
+        run(read_options(arguments))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ own code, see `modeling/configuration_coupled_gpt.py`.
 
 # Used by: data, eval.py, hub_cards, hub_cards/checkpoints, hub_cards/publishing, hub_cards/training. Changed freely.
 
-import argparse
 import ast
 import hashlib
 import linecache
@@ -236,11 +235,6 @@ def plugin_hashes(defined: type) -> list[str]:
 
 PLUGINS_MEANING = "Python files that the model was made with"
 """What the option `--plugin` of a command means."""
-
-
-def add_plugin_option(parser: argparse._ActionsContainer) -> None:
-    """Add `--plugin`, the plugins that a command is given, for `load_plugin`."""
-    parser.add_argument("--plugin", nargs="+", action="extend", type=Path, default=[], metavar="FILE", help=PLUGINS_MEANING)
 
 
 def named_plugins(recipe: Mapping[str, object]) -> dict[str, str | None]:

@@ -7,9 +7,10 @@ from typing import Literal
 import pytest
 
 from longhand import eval as evaluation
-from longhand.hub_cards import harness
+from longhand.hub_cards import harness, push
 from longhand.hub_cards.options import check, default_of, option, parse, parser_of
 from longhand.hub_cards.page import __main__ as page
+from longhand.hub_cards.training.arguments import read_arguments
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ def test_values_have_the_types_of_their_fields():
         (["--lengths", "many"], "argument --lengths: give numbers such as 3 5 or 3,5"),
         (["--kind", "wide"], "argument --kind: invalid choice: 'wide'"),
         (["--lenths=3"], "unknown argument '--lenths': did you mean --lengths"),
+        (["--lengths", "3", "--lengths", "5"], r"--lengths is given twice, \[3\] and \[5\]"),
+        (["--ask", "1", "--as", "2"], "--ask is given twice, 1 and 2"),
     ],
 )
 def test_what_is_not_legal_is_refused_with_argument_value_and_cure(words, reason):
@@ -54,7 +57,30 @@ def test_what_is_not_legal_is_refused_with_argument_value_and_cure(words, reason
         read("here", *words)
 
 
-@pytest.mark.parametrize("kind", [evaluation.EvaluationOptions, harness.HarnessOptions, page.PageOptions])
+@pytest.mark.parametrize(
+    ("read_command", "words"),
+    [
+        (evaluation.parse_arguments, ["model", "--lengths", "3", "--seed", "1", "--lengths", "5"]),
+        (evaluation.parse_arguments, ["model", "--seed=1", "--seed=2"]),
+        (read_arguments, ["addition", "--test_lengths", "3", "--test_lengths", "5"]),
+        (read_arguments, ["addition", "--encoding", "rotary", "--encoding", "nope"]),
+        (push.read_options, ["dataset", "addition", "user/sums", "--max_length", "3", "--max_length", "5"]),
+        (push.read_options, ["model", "folder", "user/sums", "--revision", "a", "--revision", "b"]),
+    ],
+)
+def test_every_command_refuses_a_second_value_that_it_would_have_to_ignore(read_command, words):
+    with pytest.raises(ValueError, match=f"{words[-2].partition('=')[0]}.* is given twice"):
+        read_command(words)
+
+
+def test_an_argument_of_one_kind_of_push_is_meant_by_the_options_of_this_kind():
+    with pytest.raises(ValueError, match="'--max_lenth': did you mean --max_length"):
+        push.read_options(["dataset", "addition", "user/sums", "--max_lenth", "3"])
+
+
+@pytest.mark.parametrize(
+    "kind", [evaluation.EvaluationOptions, harness.HarnessOptions, page.PageOptions, *push.KINDS.values()]
+)
 def test_what_an_option_needs_or_excludes_is_an_option_and_has_a_purpose(kind):
     names = {field.name for field in fields(kind)}
     for field in fields(kind):
