@@ -186,6 +186,7 @@ def plan_position_ids(
     Raises:
         ValueError: a row is not of the rule's form, or has more than `spread_over` ids.
     """
+    input_ids = input_ids.long()
     position_ids = find_rule(coupling).plan(input_ids, columns).position_ids
     if spread_over is None:
         return position_ids

@@ -162,6 +162,10 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         prompt = kwargs.get("input_ids") if inputs is None else inputs
         if prompt is not None:
             prompt_ids = check_input_ids(prompt, self.config.vocab_size)
+            if inputs is None:
+                kwargs["input_ids"] = prompt_ids
+            else:
+                inputs = prompt_ids
             if is_pair_mask(kwargs.get("attention_mask")):
                 raise ValueError("generate() takes an attention_mask (batch, tokens), 0 for padding, not one of pairs")
             check_mask(kwargs.get("attention_mask"), *prompt_ids.shape)

@@ -32,8 +32,9 @@ def check_input_ids(input_ids: Any, vocab_size: int) -> Tensor:
         ValueError: they are no tensor of integers of this shape, there are none, or one is outside the vocabulary.
     """
     check_tensor(input_ids, "input_ids", "integers", [("batch", ()), ("tokens", ())])
-    require_range(input_ids, 0, vocab_size - 1, f"input_ids must be in 0..{vocab_size - 1}, the vocabulary")
-    return input_ids.long()
+    tokens = input_ids.long()
+    require_range(tokens, 0, vocab_size - 1, f"input_ids must be in 0..{vocab_size - 1}, the vocabulary")
+    return tokens
 
 
 def check_mask(attention_mask: Tensor | None, batch: int, columns: int) -> None:

@@ -111,7 +111,7 @@ MOST_SCORED_KEYS = 2048
 
 def kept_tokens(logits_to_keep: int | Tensor) -> Tokens:
     """Return the last tokens if a number of them is given, all for 0, else the tokens of the given indices."""
-    return logits_to_keep if isinstance(logits_to_keep, Tensor) else slice(-logits_to_keep or None, None)
+    return logits_to_keep.long() if isinstance(logits_to_keep, Tensor) else slice(-logits_to_keep or None, None)
 
 
 class CoupledGPTAttention(nn.Module):

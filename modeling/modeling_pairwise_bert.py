@@ -421,7 +421,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         batch, tokens, _ = embeddings.shape
         if states is not None:
-            self.check_states(states, embeddings.shape[:2])
+            states = self.read_states(states, embeddings.shape[:2])
         if not is_pair_mask(attention_mask):
             check_mask(attention_mask, batch, tokens)
         inputs = EncoderInputs(input_ids, text, _find_present(attention_mask), tokens, embeddings.device)
@@ -481,11 +481,12 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             return embeddings
         return embeddings + self.embed_states(states.clamp(min=0)) * (states != NO_STATE).unsqueeze(-1)
 
-    def check_states(self, states: Tensor, shape: torch.Size) -> None:
-        """Raise ValueError unless these are states of tokens of this shape."""
+    def read_states(self, states: Tensor, shape: torch.Size) -> Tensor:
+        """Return states of tokens of this shape as int64; raise ValueError for others."""
         check_tensor(states, "states", "integers", [(f"{size}", (size,)) for size in shape])
-        largest = self.config.num_labels - 1
-        require_range(states, NO_STATE, largest, f"states must be in {NO_STATE}..{largest}")
+        read, largest = states.long(), self.config.num_labels - 1
+        require_range(read, NO_STATE, largest, f"states must be in {NO_STATE}..{largest}")
+        return read
 
     def find_answers(self, input_ids: Tensor) -> AnswerTokens:
         """Find the tokens (batch, tokens) at which answers are read, see `settling.find_answers` and `find_labels`."""
@@ -815,7 +816,7 @@ class PairwiseBertForTokenClassification(PairwiseBertHead):
         if states is None:
             states = draw_states(labels, answers, self.config.num_labels - 1)
             labels = pass_targets(self.config.head_maps[0], input_ids, states, labels, self.config.table)
-        self.model.check_states(states, input_ids.shape)
+        states = self.model.read_states(states, input_ids.shape)
         kept = labels.flatten()[places] != IGNORED
         if not kept.any():
             raise ValueError(f"labels must supervise a token of the batch at which an answer is read, got {IGNORED} there")

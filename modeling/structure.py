@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
 from .relations import LARGEST_ID, NOT_RELATED, with_levels
-from .values import Axis, check_tensor, reads_values, require, require_range
+from .values import Axis, check_tensor, one_or, reads_values, require, require_range
 
 IGNORED = -100
 """The label of tokens that are not supervised."""
@@ -131,10 +131,11 @@ def read_labels(labels: Tensor, shape: Sequence[int], classes: int) -> Tensor:
         "integers",
         [(f"{size} {of}", (size,)) for size, of in zip(shape, ("rows", "tokens"), strict=False)],
     )
-    fits = (labels == IGNORED) | ((labels >= 0) & (labels < classes))
+    read = labels.long()
+    fits = (read == IGNORED) | ((read >= 0) & (read < classes))
     legal = f"labels must be in 0..{classes - 1}, or {IGNORED} where nothing is supervised"
-    require(fits, legal, lambda: int(labels[~fits][0]))
-    return labels.long()
+    require(fits, legal, lambda: int(read[~fits][0]))
+    return read
 
 
 Problem = Literal["regression", "single_label_classification", "multi_label_classification"]
@@ -187,7 +188,7 @@ def check_kept(logits_to_keep: Any, tokens: int) -> None:
     legal = f"logits_to_keep must be a number of last tokens, 0 (all) to {tokens}, or a tensor of indices 0 to {tokens - 1}"
     if isinstance(logits_to_keep, Tensor):
         check_tensor(logits_to_keep, "logits_to_keep", "integers", [("indices of tokens", ())])
-        require_range(logits_to_keep, 0, tokens - 1, legal)
+        require_range(logits_to_keep.long(), 0, tokens - 1, legal)
         return
     is_number = isinstance(logits_to_keep, int) and not isinstance(logits_to_keep, bool)
     if not (is_number and 0 <= logits_to_keep <= tokens):
@@ -203,7 +204,7 @@ def read_position_ids(position_ids: Tensor, batch: int, levels: int, columns: tu
     Raises:
         ValueError: they are no integers, have another shape, or one is negative or above `LARGEST_ID`.
     """
-    axes: list[Axis] = [(f"{batch} or 1", (batch, 1)), (f"{levels} levels", (levels,)), (f"{columns[0]} tokens", columns)]
+    axes: list[Axis] = [one_or(batch), (f"{levels} levels", (levels,)), (f"{columns[0]} tokens", columns)]
     if levels == 1 and isinstance(position_ids, Tensor) and position_ids.ndim == 2:
         del axes[1]
     check_tensor(position_ids, "position_ids", "integers", axes)
@@ -211,8 +212,9 @@ def read_position_ids(position_ids: Tensor, batch: int, levels: int, columns: tu
     # A graph is for ids of any rows: that those of an example are repeated says nothing of others.
     if not torch.compiler.is_compiling() and ids.shape[0] > 1 and ids.stride(0) == 0:
         ids = ids[:1]
+    ids = ids.long()
     require_range(ids, 0, LARGEST_ID, f"position_ids must be 0, for no id, to {LARGEST_ID}")
-    return ids.long()
+    return ids
 
 
 def couple_alike(ids: Tensor, others: Tensor) -> bool:
@@ -235,11 +237,11 @@ def read_pair_map(pair_map: Tensor, shape: PairShape, relations: int | None, nam
     if isinstance(pair_map, Tensor) and pair_map.ndim == 3:
         del axes[1]
     check_tensor(pair_map, name, "integers", axes)
-    maps = pair_map.unsqueeze(1) if pair_map.ndim == 3 else pair_map
+    maps = (pair_map.unsqueeze(1) if pair_map.ndim == 3 else pair_map).long()
     legal = f"{NOT_RELATED}, not related, or above" if relations is None else f"in {NOT_RELATED}..{relations - 1}"
     largest = None if relations is None else relations - 1
     require_range(maps, NOT_RELATED, largest, f"relations of {name} must be {legal}")
-    return maps.long()
+    return maps
 
 
 def read_position_bias(position_bias: Tensor, shape: PairShape) -> Tensor:
@@ -257,8 +259,8 @@ def read_position_bias(position_bias: Tensor, shape: PairShape) -> Tensor:
 def _pair_axes(shape: PairShape) -> list[Axis]:
     """Return the axes of what is given for pairs of tokens."""
     return [
-        (f"{shape.batch} or 1", (shape.batch, 1)),
-        (f"{shape.heads} or 1 heads", (shape.heads, 1)),
+        one_or(shape.batch),
+        one_or(shape.heads, "head"),
         (f"{shape.queries} queries", (shape.queries,)),
         (f"{shape.keys} keys", (shape.keys,)),
     ]

@@ -61,7 +61,7 @@ from .structured_attention import (
     find_attention,
     let_attention_read_structure,
 )
-from .values import check_tensor
+from .values import check_tensor, one_or
 from .vocabulary import PAD
 
 CONFIG_FILE, WEIGHTS_FILE = "structure_config.json", "structure.safetensors"
@@ -376,7 +376,9 @@ class StructuredModel:
             self.check_reads_structure()
             if not is_pair_mask(attention_mask):
                 shape = tuple(attention_mask.shape)
-                raise ValueError(f"attention_mask must be ({batch} or 1, heads or 1, {queries}, {columns}), got {shape}")
+                raise ValueError(
+                    f"attention_mask must be ({one_or(batch)[0]}, heads or 1, {queries}, {columns}), got {shape}"
+                )
             read_pair_mask(attention_mask, PairShape(batch, self.structure_config.heads, queries, columns))
             plan.attention_mask = attention_mask
         return plan

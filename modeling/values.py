@@ -77,21 +77,42 @@ def all_on_host(*values: Any) -> list[Any]:
 Kind = Literal["integers", "floats", "numbers"]
 """What a tensor may hold; numbers are both, and truth values."""
 
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64)
+"""Types whose every value int64 has too. torch compares few of the unsigned ones: models read integers as int64."""
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+TYPES: dict[Kind, tuple[torch.dtype, ...]] = {
+    "integers": INTEGERS,
+    "floats": FLOATS,
+    "numbers": (*INTEGERS, *FLOATS, torch.bool),
+}
+"""The types of each kind."""
+
 Axis = tuple[str, tuple[int, ...]]
 """An axis in words, and the sizes that it may have; none are any size from 1 on."""
 
 
 def describe_kind(values: object) -> str:
     """Return the type of a tensor's values, or of what is no tensor."""
-    return str(values.dtype) if isinstance(values, Tensor) else type(values).__name__
+    if not isinstance(values, Tensor):
+        return type(values).__name__
+    return f"{values.dtype} (take torch.int64)" if values.dtype == torch.uint64 else str(values.dtype)
+
+
+def one_or(size: int, name: str = "") -> Axis:
+    """Return the axis that has a size, or 1 for what is the same all along it.
+
+    Args:
+        name: of one thing on the axis.
+    """
+    words = "1" if size == 1 else f"{size} or 1"
+    return f"{words} {name}{'' if size == 1 else 's'}" if name else words, (size, 1)
 
 
 def is_of_kind(values: object, kind: Kind) -> bool:
     """Return whether this is a tensor of a kind."""
-    if not isinstance(values, Tensor) or values.is_complex():
-        return False
-    is_float = values.is_floating_point()
-    return kind == "numbers" or (is_float if kind == "floats" else not is_float and values.dtype != torch.bool)
+    return isinstance(values, Tensor) and values.dtype in TYPES[kind]
 
 
 def check_tensor(values: Any, name: str, kind: Kind, axes: Sequence[Axis] | None = None, meaning: str = "") -> None:

@@ -26,14 +26,36 @@ logger = logging.get_logger(__name__)
 ANSWERED_AT_ONCE = 32
 """Questions of a batch."""
 
+DIGITS = "0123456789"
+
 SPARE = 8
 """Tokens of an answer beside its digits and their copy."""
 
 NOT_WHOLE = re.compile(
-    r"(?<![0-9.,])0[0-9]+|(?<![0-9])(?:[0-9]*\.|[0-9]+,)[0-9]+|"
-    r"(?:^\s*|[^\w\s)\]]\s*|[^\W\d]\s+)([-\N{MINUS SIGN}][0-9]+)"
+    r"""
+    (?<![0-9.,])0[0-9]+                                                        # zeros at the front
+    | (?<![0-9])[0-9]*\.[0-9]+                                                 # a point
+    | [0-9]+(?:[,_'\N{RIGHT SINGLE QUOTATION MARK}\xa0\u2009\u202f][0-9]+)+     # groups of digits
+    | [0-9]+[eE][-+]?[0-9]+                                                    # an exponent
+    | (?<![0-9])0[xXbBoO][0-9a-fA-F]+                                          # another base
+    | [0-9]+[kKM]\b                                                            # thousands, millions
+    | (?:^\s*|[^\w\s)\]]\s*|[^\W\d]\s+)([-\N{MINUS SIGN}\N{EN DASH}][0-9]+)  # a minus that subtracts from no number
+    """,
+    re.VERBOSE,
 )
-"""A number with zeros at its front, with a point or a comma, or with a minus that subtracts it from no other."""
+"""A number that is not its digits alone, as people write it: what the model reads are digits."""
+
+
+def find_not_whole(text: str) -> str | None:
+    """Return the first number of a text that is not whole or not in the digits 0 to 9; None if there is none."""
+    if found := NOT_WHOLE.search(text):
+        return found[1] or found[0]
+    return next((character for character in text if character not in DIGITS and is_number(character)), None)
+
+
+def is_number(character: str) -> bool:
+    """Whether a character is a digit or another number, such as one half or a power; number words of Chinese are not."""
+    return character.isnumeric() and not character.isalpha()
 
 
 class LanguageModel:
@@ -60,12 +82,12 @@ class LanguageModel:
                 word; or the marker stands within. No question is answered then.
         """
         for question in questions:
-            self._check_words(question)
-            if found := NOT_WHOLE.search(question):
+            if (number := find_not_whole(question)) is not None:
                 raise ValueError(
-                    f"numbers must be whole, not negative and without zeros at the front, got {found[1] or found[0]!r} in "
-                    f"{question!r:.80}"
+                    "numbers must be whole, not negative, without zeros at the front and in digits 0 to 9 alone, got "
+                    f"{number!r} in {question!r:.80}"
                 )
+            self._check_words(question)
         digits = max((len(number) for question in questions for number in re.findall(r"\d+", question)), default=0)
         if digits > self.rule.spread:
             logger.warning(

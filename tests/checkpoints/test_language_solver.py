@@ -78,7 +78,14 @@ def test_answers_are_read_as_people_read_numbers():
         assert model._read(tokens) == expected
 
 
-@pytest.mark.parametrize("number", ["007", "3.5", ".5", "1,000", "-5", "(-5)", "[-5]", ":-5", "1 + -5", "1<answer>2"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        *("007", "3.5", "2.5e3", ".5", "1,000", "1,000,000", "1_000", "1'000", "1\u202f000", "1\u00a0000"),
+        *("1e5", "1E5", "2e-3", "1e+5", "0x1f", "0xff", "0b101", "0o17", "5k", "3M", "7\u00b2", "\u00bd", "\u0663"),
+        *("-5", "(-5)", "[-5]", ":-5", "1 + -5", "\u22125", "\u20135", "1<answer>2"),
+    ],
+)
 def test_numbers_that_no_digits_in_columns_say_are_refused_in_a_line(number):
     tokenizer = SINGLE["digits"]()
     rule = longhand.numbers_in_text(tokenizer, marker="<answer>")
@@ -87,6 +94,7 @@ def test_numbers_that_no_digits_in_columns_say_are_refused_in_a_line(number):
         model.answers([f"What is {number} + 3?"])
     assert "\n" not in str(refusal.value)
     whole = ["What is 10-5, in room B-5, on page 7.", "x7 (12)", "653 - 49 and 653-49: 0+0=", "no number"]
+    whole += ["the 2nd of 3x4", "5 km, then 7", "a 5e, an e5 and 1, 2 and 3.", "it's '7'", "10\u20135"]
     assert len(model.answers(whole)) == len(whole)
 
 

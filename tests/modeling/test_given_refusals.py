@@ -1,6 +1,7 @@
 """Structure that a caller gives: arguments and fields of configurations that cannot mean anything are refused by name."""
 
 import inspect
+from itertools import product
 
 import pytest
 import torch
@@ -29,6 +30,7 @@ from longhand.modeling import (
     PairwiseBertModel,
 )
 from longhand.modeling.structure import PairShape, read_pair_map, read_pair_mask
+from longhand.modeling.values import INTEGERS
 
 assert given
 
@@ -119,6 +121,48 @@ def test_tokens_that_are_no_integers_are_refused(given, tokens):
     for call in (model, model.model, *([model.generate] if model.can_generate() else [])):
         with pytest.raises(ValueError, match="input_ids"):
             call(tokens, **structure)
+
+
+def test_integers_of_any_type_mean_the_same(given):
+    """Some are read by few operations of torch, and as an index uint8 is a mask."""
+    model, structure = given
+    named = {"labels": WORDS % 7, "attention_mask": torch.ones_like(WORDS)}
+    named |= {name: part.clamp(min=0) for name, part in structure.items()}
+    named |= {"logits_to_keep": torch.tensor([1, 0, 1, 1, 0, 5, 5, 1])} if model.can_generate() else {}
+    expected = model(WORDS, **named)
+    for dtype in INTEGERS:
+        found = model(WORDS.to(dtype), **{name: part.to(dtype) for name, part in named.items()})
+        assert torch.equal(found.logits, expected.logits) and found.loss == expected.loss, dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.uint16])
+def test_a_prompt_and_a_plan_of_any_integers_are_continued_alike(dtype):
+    model = given_decoder("learned")
+    ids = torch.arange(1, 13).unsqueeze(0)
+    written = model.generate(WORDS.to(dtype), position_ids=ids.to(dtype))
+    assert torch.equal(written, model.generate(WORDS, position_ids=ids))
+
+
+def test_types_that_no_model_reads_are_refused_in_one_line(given):
+    """An integer of 64 bits without a sign may be more than int64 holds, and would be taken for a negative one."""
+    model, structure = given
+    named = {"input_ids": WORDS, "labels": WORDS % 7, "attention_mask": torch.ones_like(WORDS)} | structure
+    named |= {"position_bias": torch.zeros(1, 1, 8, 8)}
+    for name, dtype in product(named, (torch.uint64, torch.complex64, torch.float8_e5m2)):
+        with pytest.raises(ValueError, match=name) as refusal:
+            model(**{**named, name: named[name].to(dtype)})
+        assert "\n" not in str(refusal.value) and str(dtype) in str(refusal.value)
+
+
+def test_a_refusal_for_one_row_says_one_and_not_one_or_one(given):
+    model, structure = given
+    unfit = {name: part[..., :3] for name, part in structure.items()}
+    unfit |= {"position_bias": torch.zeros(1, 1, 8, 3)}
+    for name, part in unfit.items():
+        for rows, shown in ((1, "(1, "), (2, "(2 or 1, ")):
+            with pytest.raises(ValueError, match=name) as refusal:
+                model(WORDS.expand(rows, -1), **{**structure, name: part})
+            assert shown in str(refusal.value)
 
 
 SETTLES = f"settling, {next(iter(SETTLING))}"
@@ -244,6 +288,12 @@ def test_every_argument_stands_in_the_signature_of_every_class_so_that_trainer_k
     for kind in (CoupledGPTForCausalLM, CoupledGPTModel, PairwiseBertForTokenClassification, PairwiseBertModel):
         named = {"input_ids", "inputs_embeds", "attention_mask", "position_ids", "pair_map", "position_bias"}
         assert named <= {*inspect.signature(kind.forward).parameters}
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_states_of_any_integers_are_read_alike(dtype):
+    model, states = build(SETTLES).model, torch.ones_like(TWO)
+    assert torch.equal(model(TWO, states=states.to(dtype))[0], model(TWO, states=states)[0])
 
 
 def test_shapes_of_what_is_given_for_pairs():
