@@ -103,8 +103,8 @@ LOADED = (
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "12f1125b9396b27fb13ed7f4ede19228ca60dbbe0a88a289b04e323516da6ecd",
-    "pairwise_bert": "31bdefc234ccd61164e534a6031cc6fe5bb8e295fd3026c061e8573d4eb800b4",
+    "coupled_gpt": "d9cba9da353c3ce10c3ea347d55952b924a3e05259e85adaba9a670c282732cb",
+    "pairwise_bert": "8e778b18d82804daacd644fc2fb22d4da70011aeff19584ca61d53c30b912fde",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it, or that these import. Where a program is
