@@ -26,8 +26,6 @@ logger = logging.get_logger(__name__)
 ANSWERED_AT_ONCE = 32
 """Questions of a batch."""
 
-DIGITS = "0123456789"
-
 SPARE = 8
 """Tokens of an answer beside its digits and their copy."""
 
@@ -50,12 +48,12 @@ def find_not_whole(text: str) -> str | None:
     """Return the first number of a text that is not whole or not in the digits 0 to 9; None if there is none."""
     if found := NOT_WHOLE.search(text):
         return found[1] or found[0]
-    return next((character for character in text if character not in DIGITS and is_number(character)), None)
+    return next((character for character in text if is_other_number(character)), None)
 
 
-def is_number(character: str) -> bool:
-    """Whether a character is a digit or another number, such as one half or a power; number words of Chinese are not."""
-    return character.isnumeric() and not character.isalpha()
+def is_other_number(character: str) -> bool:
+    """Whether a character is a digit of another script, a power or a fraction; number words of Chinese are letters."""
+    return character.isnumeric() and not character.isalpha() and not character.isascii()
 
 
 class LanguageModel:
