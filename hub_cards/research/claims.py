@@ -31,7 +31,7 @@ of the study `paper-scale`. A variant may differ in its sizes and budget, in the
 
 import textwrap
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
@@ -429,8 +429,11 @@ def claims_table(judged: dict[Claim, Judgement], first: int) -> str:
 
 
 def settings_table(paper: Paper) -> str:
-    """Return a line for variants of a study that differ alike from the paper's runs: their arguments (the paper's)."""
-    alike: dict[tuple[str, ...], dict[str, None]] = {}
+    """Return a line for variants of a study that differ alike from the paper's runs: their arguments (the paper's).
+
+    What most lines have alike of the last column is said once, below the table.
+    """
+    alike: dict[tuple[str, str, tuple[tuple[str, str], ...]], dict[str, None]] = {}
     everyone = [one for claim in paper.claims for one in (claim, *claim.alternatives)]
     for claim in (one for one in everyone if one.study):
         try:
@@ -438,16 +441,34 @@ def settings_table(paper: Paper) -> str:
         except NotRunError:
             continue
         for variant, (ours, papers) in find_settings(claim, paper, evidence).items():
-            said: dict[bool, list[str]] = {True: [], False: []}
+            said: dict[bool, dict[str, str]] = {True: {}, False: {}}
             for name, values in compare_arguments(ours, papers, paper.silent).items():
-                said[changes_method(name, *values)].append(f"`{name}` {values[0]} ({values[1]})")
-            runs = alike.setdefault((claim.study, *map(", ".join, said.values())), {})
+                said[changes_method(name, *values)][name] = f"{values[0]} ({values[1]})"
+            runs = alike.setdefault((claim.study, list_arguments(said[True]), tuple(said[False].items())), {})
             runs[f"`{variant}` (`{claim.variants[variant]}`)"] = None
+    counts = Counter(pair for *_, others in alike for pair in others)
+    usual = dict(sorted(pair for pair, number in counts.items() if number > len(alike) / 2))
     lines = [
-        {"study": f"`{study}`", "runs (the paper's)": ", ".join(runs), "method": of_method, "other arguments": others}
+        {
+            "study": f"`{study}`",
+            "runs (the paper's)": ", ".join(runs),
+            "method": of_method,
+            "other arguments": list_arguments(unusual(dict(others), usual)),
+        }
         for (study, of_method, others), runs in sorted(alike.items())
     ]
-    return render_table(lines)
+    return render_table(lines, f"Other arguments, where a row does not say otherwise: {list_arguments(usual)}.")
+
+
+def list_arguments(values: Mapping[str, str]) -> str:
+    """Return arguments with their values in one line."""
+    return ", ".join(f"`{name}` {value}" for name, value in values.items())
+
+
+def unusual(values: Mapping[str, str], usual: Mapping[str, str]) -> dict[str, str]:
+    """Return the values that are not the usual ones; "as the paper" stands for an argument that does not differ."""
+    differing = {name: value for name, value in values.items() if usual.get(name) != value}
+    return differing | {name: "as the paper" for name in usual if name not in values}
 
 
 def summary_table(papers: dict[str, dict[Claim, Judgement]]) -> str:

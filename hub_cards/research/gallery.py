@@ -3,7 +3,7 @@
 # Used by: pages.py, ship.py. Changed freely.
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -21,15 +21,15 @@ from longhand.hub_cards.publishing.examples import ENVIRONMENT, about, count, ex
 from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, read_recipe
 from longhand.hub_cards.research.study import list_studies, load_study
 from longhand.hub_cards.research.study_pages import PROVED_TABLE, fitting, read_shipped_lengths, read_study
-from longhand.hub_cards.research.tables import TableLine, fill_cells, render_table
+from longhand.hub_cards.research.tables import TableLine, render_table
 from longhand.hub_cards.research.theories.answers import RESULTS as ANSWERS
 from longhand.hub_cards.result_rows import RESULTS_FILE, Row, read_results
-from longhand.hub_cards.training.arguments import parse_run
+from longhand.hub_cards.training.arguments import Run, parse_run
 
 GALLERY = Path(__file__).parents[1] / "GALLERY.md"
 
-SIZES = (2, 3, 4)
-"""The sizes of the three problems."""
+SIZES = (2, 4)
+"""The sizes of the problems that are shown."""
 
 PAPERS = "paper-"
 """Names of recipes of the papers' own sizes begin with this. Training them needs a GPU."""
@@ -112,10 +112,19 @@ def shipped_table(names: Sequence[str]) -> str:
 
 
 def problems(task: Task) -> str:
-    """A table of three problems of every part of a task."""
-    columns = {"a model is given": "`{prompt}`", "it writes": "`{completion}`", "the answer": "`{answer}`"}
+    """A list of problems of every part of a task."""
     rows = [example_row(task, part, size) for part, size in product(task.parts, SIZES)]
-    return render_table([fill_cells(row, columns) for row in rows])
+    lines = ("- given `{prompt}`, it writes `{completion}`; the answer: `{answer}`\n".format(**row) for row in rows)
+    return "".join(lines)
+
+
+def alike_recipes(runs: Mapping[str, Run], reach: Mapping[str, str]) -> dict[tuple[str, str], list[str]]:
+    """The names of recipes by the sizes that they are trained on, in words, and how far they reach."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, run in runs.items():
+        trained = run.task.describe_lengths(run.data.min_length, run.data.max_length)
+        found.setdefault((trained, reach.get(name, "not measured by size")), []).append(f"`{name}`")
+    return found
 
 
 def render() -> str:
@@ -141,12 +150,12 @@ def render() -> str:
                 "recipe": recipe,
                 "drawing": drawing or family_card(task).draw(task),
                 "columns": [column for column in columns[name] if column not in common],
-                "recipes": local,
+                "recipes": alike_recipes(local, reach),
                 "shipped": held,
                 "papers": [recipe for recipe in own if recipe not in local],
             }
         )
     page = ENVIRONMENT.get_template("gallery.md").render(
-        tasks=tasks, common=common, meanings=COLUMNS, reach=reach, shipped=shipped_table(list_zoo())
+        tasks=tasks, common=common, meanings=COLUMNS, shipped=shipped_table(list_zoo())
     )
     return f"{page.rstrip()}\n"

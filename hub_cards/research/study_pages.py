@@ -54,7 +54,7 @@ FITS = 0.95
 CERTIFICATES = Path("certificates", CERTIFICATES_FILE)
 """In the results of a study whose runs end with a certificate, or whose file evaluates `certificates: {certify: true}`."""
 
-VERDICT_STUDIES = ("addition-absolute", "worst-tables", "worst-practice")
+VERDICT_STUDIES = ("addition-absolute", "worst-tables")
 """Studies whose models are listed with what is refuted and what is only sampled of them; `proofs_block` lists others."""
 
 SEARCH = "search"
@@ -220,9 +220,7 @@ def study_table(
         table["steps"] = [f"{study.parse(name).training.max_steps:,}" for name in variants]
     table["seconds"] = shown.groupby("variant")["run_seconds"].median().map("{:.0f}".format)
     if is_poor.any():
-        note += (
-            f" In italics: exact match at a trained size is below {FITS}, so that longer sizes say nothing of the variant."
-        )
+        note += f" In italics: exact match at a trained size is below {FITS}."
     lines = table.rename(columns=str).rename_axis("variant").reset_index().to_dict("records")
     return render_table(lines, note) if lines else f"{note}\n"
 
@@ -385,14 +383,15 @@ def proof_line(model: str, trained: tuple[int, int], tests: DataFrame, rows: Seq
     lengths = {name: [row["length"] for row in rows if row["verdict"] == name] for name in ("proved", "open", "refuted")}
     proved = [row for row in rows if row["verdict"] == "proved"]
     beyond = [row for row in rows if row["verdict"] == "refuted" and row["length"] > trained[1]]
+    first, first_beyond = first_problem(rows), first_problem(beyond)
     from_end = [wrong_from_end(row["answer"], row["right"]) for row in rows if row["verdict"] == "refuted"]
     return {
         "model": model,
         "trained on": describe_sizes(trained),
         "reach by samples": describe_reach(tests),
         **{name: describe_lengths(own, tested) for name, own in lengths.items()},
-        "first refuted": first_problem(rows),
-        "first refuted beyond the trained ones": first_problem(beyond),
+        "first refuted": first,
+        "first refuted beyond the trained ones": "the same" if first and first == first_beyond else first_beyond,
         "first wrong tokens, from the end": describe_range(from_end),
         "seconds of a proof": describe_range([row["seconds"] for row in proved]),
         "cases": describe_range([row["cases"] for row in proved]),

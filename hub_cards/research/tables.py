@@ -65,11 +65,17 @@ def generalizable_length(tests: DataFrame) -> int:
 def render_table(lines: Sequence[TableLine], note: str = "") -> str:
     """Return a Markdown table and a note below it.
 
-    The first column and columns of words are aligned to the left, columns of numbers to the right.
+    The first column and columns of words are aligned to the left, columns of numbers to the right. What all lines say alike
+    is said once, below the table; the first column, and columns whose headings are numbers, such as lengths, always stay.
 
     Args:
         lines: all with the same headings.
     """
+    alike = alike_cells(lines)
+    if alike:
+        lines = [{name: cell for name, cell in line.items() if name not in alike} for line in lines]
+        said = "; ".join(f"{name} {cell}" for name, cell in alike.items())
+        note = f"In each row: {said}. {note}".rstrip()
     header = list(lines[0])
     words = {name for line in lines for name, cell in line.items() if re.match("[*`]*[A-Za-z]", cell)}
     marks = ["---" if name in words | {header[0]} else "---:" for name in header]
@@ -77,6 +83,16 @@ def render_table(lines: Sequence[TableLine], note: str = "") -> str:
     text = f"{table}\n\n{note}\n" if note else f"{table}\n"
     # Rows of earlier versions count "1 threads".
     return re.sub(r"\b1 threads\b", "1 thread", text)
+
+
+def alike_cells(lines: Sequence[TableLine]) -> TableLine:
+    """Return the cells that all of several lines have alike, but for the first column and headings that are numbers."""
+    first, *others = lines
+    _, *names = first
+    words = [name for name in names if not re.fullmatch(r"[\d,]+", name)]
+    return {
+        name: first[name] for name in words if first[name] and others and all(line[name] == first[name] for line in others)
+    }
 
 
 def fill_cells(row: Row, columns: Mapping[str, str]) -> TableLine:

@@ -7,7 +7,7 @@ that of everything, it could be the first look too. It is measured as it is, and
 token are drawn, and some are those of 512 drawn ones of which the first look leaves least. The seconds of a case are those
 of one processor, for the nearest rival alone, with 512 cases at once in the first look, and with one case, and with 64
 boxes of one case at once, in the second. What both looks need of a column is not timed.
-PROOF.md, "Why there are two looks", says what came out.
+RESULTS.md, "Both looks of a length proof", says what came out.
 """
 
 import argparse
