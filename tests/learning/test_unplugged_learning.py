@@ -27,7 +27,7 @@ class Mechanism:
         nothing: stands there in its place.
         subject: a function that needs it.
         named: what stands with it under what was checked, or in the refusal of a function that is refused.
-        is_refused: whether the function is refused with it; without it, a machine is found that is wrong.
+        is_refused: whether the function is refused with it; without it, a machine is found that is wrong, or none in time.
     """
 
     place: Any
@@ -84,6 +84,12 @@ MECHANISMS = {
     "rows that a counter must tell apart": Mechanism(
         machines, "check_growth", lambda *_: None,
         Subject(lambda s: s.count("a") > s.count("b"), (("a" * 290 + "b" * 290,),), {"alphabet": "ab"}),
+        "grows with the width", is_refused=True,
+    ),
+    # Without it, the search goes on until the seconds are over, and more of them would not help.
+    "beginnings that one word alone tells apart": Mechanism(
+        machines, "check_pairs", lambda *_: None,
+        Subject(lambda s: s[: len(s) // 2] == s[len(s) // 2 :], (("abcabc",),), {"alphabet": "abcd", "seconds": 15}),
         "grows with the width", is_refused=True,
     ),
     "numbers that functions single out": Mechanism(
