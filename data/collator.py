@@ -339,12 +339,9 @@ class CouplingCollator:
         drawn = POSITION_SAMPLINGS[self.position_sampling](self, tokens, ids, draw)
         if self.evaluation_sampling != "fixed":
             ids = POSITION_SAMPLINGS[self.evaluation_sampling](self, tokens, ids, draw)
-        ids, drawn = (
-            position_ids.squeeze(1) if position_ids.shape[1] == 1 else position_ids for position_ids in (ids, drawn)
-        )
-        batch["position_ids"] = ids if self.training_only else drawn
+        batch["position_ids"] = _as_column(ids if self.training_only else drawn)
         if self.training_only:
-            batch["drawn_position_ids"] = drawn
+            batch["drawn_position_ids"] = _as_column(drawn)
         return batch
 
     def _generator_of(self, tokens: torch.Tensor, ids: torch.Tensor) -> np.random.Generator:
@@ -354,6 +351,11 @@ class CouplingCollator:
             hashlib.sha256(tensor.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest() for tensor in (tokens, ids)
         ]
         return make_generator(self.seed, "rows", *held)
+
+
+def _as_column(position_ids: torch.Tensor) -> torch.Tensor:
+    """Ids (count, levels, tokens) as a column of rows has them: without the axis of levels if there is one level."""
+    return position_ids.squeeze(1) if position_ids.shape[1] == 1 else position_ids
 
 
 def _default_sampling(config: Any) -> str:

@@ -65,7 +65,7 @@ class HarnessOptions:
 
 
 def text_problems(
-    task: Task, lengths: tuple[int, ...], count: int, seed: int, split: str, own: bool = False
+    task: Task, lengths: tuple[int, ...], count: int, seed: int, split: str, in_format: bool = False
 ) -> tuple[list[str], list[str]]:
     """`problem_texts` of the problems that `EvaluationBatches` draws.
 
@@ -76,7 +76,7 @@ def text_problems(
         ValueError: the split holds no such problems, they do not fit into memory, or the format ends below these lengths.
     """
     generator, tiled = evaluation_draw(task, lengths, count, seed, split)
-    return problem_texts(task, task.draw(generator, tiled, split), tiled, own)
+    return problem_texts(task, task.draw(generator, tiled, split), tiled, in_format)
 
 
 def command_for(
@@ -103,13 +103,13 @@ def write_task(
     num_samples: int = 200,
     seed: int = 0,
     dataset: str | None = None,
-    own: bool = False,
+    in_format: bool = False,
 ) -> str:
     """Write one task's YAML file, and its problems: a JSON object with `prompt` and `answer` a line.
 
     Args:
         dataset: repository on the Hub that the problems are read from, `data/` at its top; by default from the folder.
-        own: see `problem_texts`. The tag of all tasks leaves these tasks out, since other models do not read them.
+        in_format: see `problem_texts`. The tag of all tasks leaves these tasks out, since other models do not read them.
 
     Returns:
         The task's name in the harness.
@@ -117,12 +117,12 @@ def write_task(
     Raises:
         ValueError: a split holds no problems of this length.
     """
-    group = "longhand_own" if own else "longhand"
+    group = "longhand_own" if in_format else "longhand"
     name = f"{group}_{task.name}_{length}"
     lengths = task.operand_lengths(length)
     files = {}
     for split, count in (("test", num_samples), ("train", MOST_SHOTS)):
-        prompts, answers = text_problems(task, lengths, count, seed, split, own)
+        prompts, answers = text_problems(task, lengths, count, seed, split, in_format)
         files[split] = f"{DATA_FOLDER}/{name}-{split}.jsonl"
         rows = [{"prompt": prompt, "answer": answer} for prompt, answer in zip(prompts, answers, strict=True)]
         write_atomically(folder / files[split], "".join(json.dumps(row) + "\n" for row in rows))

@@ -36,7 +36,9 @@ TEXTS_AT_ONCE = 16
 """Problems that a language model is given at once."""
 
 
-def problem_texts(task: Task, digits: np.ndarray, lengths: np.ndarray, own: bool = False) -> tuple[list[str], list[str]]:
+def problem_texts(
+    task: Task, digits: np.ndarray, lengths: np.ndarray, in_format: bool = False
+) -> tuple[list[str], list[str]]:
     """Prompts such as `653+49=` and answers such as `702` of problems.
 
     Numbers have no zeros in front, no hints and no padding, whatever the task's format. A task whose questions are not
@@ -44,13 +46,13 @@ def problem_texts(task: Task, digits: np.ndarray, lengths: np.ndarray, own: bool
 
     Args:
         digits, lengths: as `Task.draw` returns and takes them.
-        own: give them in the task's format, the columns `prompt` and `completion`, as its models read and write them.
+        in_format: give them in the task's format, the columns `prompt` and `completion`, as its models read and write them.
 
     Raises:
         ValueError: a problem is not legal, or the format ends below these lengths.
     """
     columns = example_columns(task, digits, lengths)
-    if own:
+    if in_format:
         return columns["prompt"].to_pylist(), columns["completion"].to_pylist()
     sign = task.sign
     if not sign or isinstance(task, ColumnTask):

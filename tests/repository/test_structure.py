@@ -229,7 +229,7 @@ def test_a_class_has_its_name_alone():
 
 VAGUE_NAMES = {"own", "each", "what", "one"}
 # Rooms whose loops are not named yet.
-UNNAMED_ROOMS = ("data/learning/", "hub_cards/research/")
+UNNAMED_ROOMS = ("hub_cards/research/",)
 
 
 def loop_names(file: str) -> list[tuple[int, str]]:
