@@ -92,7 +92,7 @@ def own_block() -> str:
     if not (OWN / RESULTS_FILE).exists():
         return ""
     picture = f"![Exact match by digits of the encodings of this section](results/{OWN.name}/{PLOT_FILE})"
-    return f"What it found, in seconds beside other work:\n\n{study_block(own_study(), OWN)}\n{picture}"
+    return f"What it found, on a machine that had other work:\n\n{study_block(own_study(), OWN)}\n{picture}"
 
 
 def all_blocks(pages: str) -> dict[str, str]:

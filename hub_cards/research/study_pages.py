@@ -214,7 +214,9 @@ def study_table(
         table["seeds that fit"] = fits["fit"].astype(str) + " of " + fits["seeds"].astype(str)
         table["reach"] = fits["reach"]
         if rows["is_best"].any():
-            table["of the best checkpoint"] = fitting(study, rows[rows["is_best"]])["reach"].reindex(variants).fillna("")
+            table["reach of the best checkpoint"] = (
+                fitting(study, rows[rows["is_best"]])["reach"].reindex(variants).fillna("")
+            )
         if certificates is not None and len(certificates):
             table = table.join(certificate_cells(study, shown, certificates))
         table["steps"] = [f"{study.parse(name).training.max_steps:,}" for name in variants]
