@@ -27,6 +27,9 @@ MOST_LONG_REPEATS, UNITS_REPEATED_LONG = 4, 12
 MOST_PAIRED = 3_000
 """Pairs of a text and a number of repeats that are tried."""
 
+BESIDE_OTHERS = 10
+"""Times that each constant is one of several operands, besides what is made of it."""
+
 LONGEST_CHANGED = 60
 """Columns of the longest questions of which others are made."""
 
@@ -73,7 +76,7 @@ class Drawing:
         texts = [text for text in dict.fromkeys(self.texts()) if 0 < len(text) <= longest]
         rows = [[text] * words.operands for text in texts]
         if words.operands > 1:
-            rows += [row for text in texts for row in self.rows_with(text)]
+            rows += [row for text in (*texts, *self._fragments * BESIDE_OTHERS) for row in self.rows_with(text)]
         rows += self.made_by_chance()
         values = dict.fromkeys(max(0, value + more) for value in self.strewn.values for more in (0, -1, 1))
         rows += [[number_as_text(value, words.alphabet)] * words.operands for value in values]
@@ -94,12 +97,16 @@ class Drawing:
                 yield from (self._drawn(near) + unit + self._between(0, 9), self._between(0, 9) + unit + self._drawn(near))
 
     def rows_with(self, text: str) -> Iterator[list[str]]:
-        """Operands of which one is a text; the others have its length, or are 0."""
-        place = self.generator.randrange(self.words.operands)
-        others = [self._drawn(len(text)) for _ in range(self.words.operands)]
-        yield [*others[:place], text, *others[place + 1 :]]
+        """Operands of which one is a text; the others have its length, or any, or are 0, or a digit before zeros."""
+        place, numbers = self.generator.randrange(self.words.operands), range(self.words.operands)
+        kinds = [[self._drawn(len(text)) for _ in numbers]]
         if self.words.are_numbers:
-            yield [text if number == place else "" for number in range(self.words.operands)]
+            widths = [self.generator.randint(0, 2 * len(text)) for _ in numbers]
+            kinds.append([""] * self.words.operands)
+            kinds.append([self._drawn(width) for width in widths])
+            kinds.append([self._drawn(1) + self.words.alphabet[0] * width for width in widths])
+        for others in kinds:
+            yield [*others[:place], text, *others[place + 1 :]]
 
     def made_by_chance(self) -> Iterator[list[str]]:
         """Questions whose operands are constants, and questions that are made of these by several ways."""
