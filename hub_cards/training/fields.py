@@ -266,6 +266,9 @@ class Parser(OneLineParser, HfArgumentParser):
     def __init__(self, kinds: Iterable[type], **options: object):
         self.fields: dict[str, Field] = {}
         super().__init__((), allow_abbrev=False, add_help=False, formatter_class=_Formatter, **options)
+        # As in transformers, a script may give a value again to change what it begins with. A list of lengths is refused:
+        # two of them could be meant as one.
+        self.register("action", None, argparse._StoreAction)
         for kind in kinds:
             inherited = TrainingArguments.__dataclass_fields__
             self.fields |= {field.name: field for field in fields(kind) if inherited.get(field.name) is not field}

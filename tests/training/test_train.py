@@ -358,7 +358,8 @@ def test_practised_sums_are_none_of_the_held_out_splits():
 @pytest.mark.parametrize(("by", "better"), [("exact_match", [True, True, False]), ("loss", [True, False, True])])
 def test_the_best_checkpoint_is_chosen_beyond_the_trained_sizes(by, better, tmp_path, monkeypatch):
     """By exact match, among equals the share of right tokens decides; by loss, that of the longest size."""
-    words = [*SMALL, *f"--validation_lengths 3 4 5 --metric_for_best_model {by} --output_dir {tmp_path / 'run'}".split()]
+    small = " ".join(SMALL).replace("--validation_lengths 3 4", "--validation_lengths 3 4 5").split()
+    words = [*small, "--metric_for_best_model", by, "--output_dir", str(tmp_path / "run")]
     made = train.make_trainer(parse_run(words))
     sizes = {"exact_match": {3: [0.0, 1.0, 1.0], 4: [0.0, 0.0, 0.25], 5: [0.25, 0.25, 0.0]}}
     sizes |= {"token_accuracy": {3: [0.0, 1.0, 1.0], 4: [0.5, 0.9, 0.9], 5: [1.0, 1.0, 0.9]}}
