@@ -72,7 +72,7 @@ def make_parser(name: str) -> argparse.ArgumentParser:
     parser = OneLineParser(prog=prog, description=code.__doc__, formatter_class=style)
     if hasattr(code, "add_options"):
         code.add_options(parser)
-    if is_measured(code):
+    if name in STUDIES and hasattr(code, "RESULTS"):
         add_output(parser, code.RESULTS)
     return parser
 

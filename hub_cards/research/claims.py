@@ -102,7 +102,7 @@ class Claim:
     @property
     def alternatives(self) -> list["Claim"]:
         """The claim as other studies judge it."""
-        return [replace(self, **{"also": [], "note": "", **other}) for other in self.also]
+        return [replace(self, **{"also": [], "note": "", **changes}) for changes in self.also]
 
     @property
     def variants(self) -> dict[str, str]:
@@ -199,18 +199,18 @@ def judge(claim: Claim, paper: Paper) -> Judgement:
     The study at the paper's scale decides if there is one; else an exact answer, if the claim's own study leaves it open.
     """
     own = judge_once(claim, paper)
-    others = [(other, judge_once(other, paper)) for other in claim.alternatives]
-    others = [(other, judgement) for other, judgement in others if judgement.verdict != NOT_RUN]
+    others = [(alternative, judge_once(alternative, paper)) for alternative in claim.alternatives]
+    others = [(alternative, judgement) for alternative, judgement in others if judgement.verdict != NOT_RUN]
     for _, judgement in others:
         if judgement.smaller <= {"seeds", "test problems"}:
             return judgement
-    for other, judgement in others:
-        if other.exact and judgement.verdict in (REPRODUCED, BY_ANOTHER) and own.verdict in (UNDECIDED, UNFITTED):
+    for alternative, judgement in others:
+        if alternative.exact and judgement.verdict in (REPRODUCED, BY_ANOTHER) and own.verdict in (UNDECIDED, UNFITTED):
             also = f"by `{claim.study or claim.rows}` it is {own.verdict}: {own.found or own.why}"
             return replace(judgement, why=sentences(judgement.why, also))
     found = [
-        f"by `{other.study or other.rows}` it is {judgement.verdict}: {judgement.found or judgement.why}"
-        for other, judgement in others
+        f"by `{alternative.study or alternative.rows}` it is {judgement.verdict}: {judgement.found or judgement.why}"
+        for alternative, judgement in others
     ]
     return replace(own, why=sentences(own.why, *found))
 
@@ -330,7 +330,7 @@ def compare_arguments(ours: Settings, paper: Settings, silent: list[str]) -> dic
     """Return the other arguments that differ, ours and the paper's; None, 0 and False count as equal."""
     names = sorted({*paper, *ours}.difference(SIZES.values(), chain(*NOT_COMPARED), silent))
     pairs = {name: (ours.get(name) or None, paper.get(name) or None) for name in names}
-    return {name: (own, other) for name, (own, other) in pairs.items() if own != other}
+    return {name: (our_value, paper_value) for name, (our_value, paper_value) in pairs.items() if our_value != paper_value}
 
 
 def find_settings(claim: Claim, paper: Paper, evidence: Evidence) -> dict[str, tuple[Settings, Settings]]:
@@ -352,13 +352,13 @@ def judge_scale(claim: Claim, paper: Paper, evidence: Evidence) -> Judgement:
     for ours, papers in find_settings(claim, paper, evidence).values():
         differing = compare_arguments(ours, papers, paper.silent)
         own_method &= not any(changes_method(name, *values) for name, values in differing.items())
-        for name, (size, other) in compare_sizes(ours, papers, paper.silent).items():
+        for name, (size, paper_size) in compare_sizes(ours, papers, paper.silent).items():
             # The variant that is farthest below the paper says what was spent.
-            if name not in sizes or size / max(other, 1) < sizes[name][0] / max(sizes[name][1], 1):
-                sizes[name] = size, other
-    described = ", ".join(f"{name} {size:,} ({other:,})" for name, (size, other) in sizes.items())
+            if name not in sizes or size / max(paper_size, 1) < sizes[name][0] / max(sizes[name][1], 1):
+                sizes[name] = size, paper_size
+    described = ", ".join(f"{name} {size:,} ({paper_size:,})" for name, (size, paper_size) in sizes.items())
     setting = f"[`{claim.study}`](research/studies/{claim.study}.yaml){': ' if described else ''}{described}"
-    smaller = frozenset(name for name, (size, other) in sizes.items() if size < other)
+    smaller = frozenset(name for name, (size, paper_size) in sizes.items() if size < paper_size)
     return Judgement(NOT_RUN, own_method, setting, smaller=smaller)
 
 
@@ -367,9 +367,14 @@ def sentences(*parts: str) -> str:
     return " ".join(f"{part[0].upper()}{part[1:].rstrip('.')}." for part in parts if part)
 
 
+def runs_of_papers(claim: Claim) -> list[str]:
+    """Return the papers' runs that judge a claim, in its own study or in others."""
+    return [name for version in (claim, *claim.alternatives) if version.study == PAPER_RUNS for name in version.variants]
+
+
 def deciding_runs(claim: Claim) -> str:
     """Return the command that trains the papers' runs that also judge a claim, and roughly their cost; "" if none do."""
-    experiments = [name for one in (claim, *claim.alternatives) if one.study == PAPER_RUNS for name in one.variants]
+    experiments = runs_of_papers(claim)
     if not experiments:
         return ""
     hours = round(sum(core_hours(experiment) for experiment in experiments))
@@ -388,7 +393,7 @@ def next_runs(numbered: dict[int, tuple[Claim, Judgement]]) -> str:
     """
     decided: dict[str, list[int]] = {}
     for number, (claim, judgement) in numbered.items():
-        runs = {name for one in (claim, *claim.alternatives) if one.study == PAPER_RUNS for name in one.variants}
+        runs = set(runs_of_papers(claim))
         if len(runs) == 1 and not claim.abstract and judgement.verdict not in (REPRODUCED, CONTRADICTED):
             decided.setdefault(runs.pop(), []).append(number)
     order = sorted(decided, key=lambda run: len(decided[run]) / gpu_minutes(run), reverse=True)
@@ -434,8 +439,8 @@ def settings_table(paper: Paper) -> str:
     What most lines have alike of the last column is said once, below the table.
     """
     alike: dict[tuple[str, str, tuple[tuple[str, str], ...]], dict[str, None]] = {}
-    everyone = [one for claim in paper.claims for one in (claim, *claim.alternatives)]
-    for claim in (one for one in everyone if one.study):
+    versions = [version for claim in paper.claims for version in (claim, *claim.alternatives)]
+    for claim in (version for version in versions if version.study):
         try:
             evidence = find_evidence(claim)
         except NotRunError:
@@ -512,12 +517,15 @@ def claims_blocks() -> dict[str, str]:
     judged = {name: {claim: judge(claim, paper) for claim in paper.claims} for name, paper in papers.items()}
     blocks = {
         "claims/learned": learned_lines(),
-        "claims/summary": summary_table({papers[name].title: own for name, own in judged.items()}),
+        "claims/summary": summary_table({papers[name].title: judgements for name, judgements in judged.items()}),
     }
-    numbered = dict(enumerate(chain.from_iterable(own.items() for own in judged.values()), start=1))
+    numbered = dict(enumerate(chain.from_iterable(judgements.items() for judgements in judged.values()), start=1))
     blocks["claims/next"] = next_runs(numbered)
     first = 1
-    for name, own in judged.items():
-        blocks |= {f"claims/{name}": claims_table(own, first), f"claims/{name}/settings": settings_table(papers[name])}
-        first += len(own)
+    for name, judgements in judged.items():
+        blocks |= {
+            f"claims/{name}": claims_table(judgements, first),
+            f"claims/{name}/settings": settings_table(papers[name]),
+        }
+        first += len(judgements)
     return blocks

@@ -131,7 +131,7 @@ def render() -> str:
     """The whole page."""
     runs = {name: parse_run([name, "--use_cpu", "True"]) for name in list_recipes()}
     columns = {name: list(example_row(task := TASKS[name](), task.parts[0], SIZES[0])) for name in TASKS}
-    common = [column for column in next(iter(columns.values())) if all(column in own for own in columns.values())]
+    common = [column for column in next(iter(columns.values())) if all(column in names for names in columns.values())]
     reach, tasks = reached(), []
     for name in TASKS:
         own = {recipe: run for recipe, run in runs.items() if run.task.name == name}

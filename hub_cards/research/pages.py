@@ -105,7 +105,7 @@ def all_blocks(pages: str) -> dict[str, str]:
     files = {name: HUB_CARDS / table["file"] for name, table in TABLES.items() if "file" in table}
     # A study that has not been run yet has no file.
     rows = {name: read_results(file) if file.exists() else [] for name, file in files.items()}
-    blocks = {name: filled_table(name, own) for name, own in rows.items()} | claims_blocks()
+    blocks = {name: filled_table(name, table_rows) for name, table_rows in rows.items()} | claims_blocks()
     blocks["gpu/parts"] = parts_block(read_results(FOLDER / "gpu.jsonl"))
     blocks["verdicts"] = verdict_block()
     blocks["proofs"] = proofs_block()

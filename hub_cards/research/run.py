@@ -90,14 +90,14 @@ def run(
         raise ValueError(f"--only: {unknown[0]!r} is no variant of {study.name}: these are {', '.join(study.variants)}")
     check_runs(study)
     folder, results = (own / "runs", own / "results") if own else (output_dir / name, STUDY_RESULTS / name)
-    chosen = [one for one in study.runs if only is None or one.name.rpartition("-seed")[0] in only]
+    chosen = [study_run for study_run in study.runs if only is None or study_run.name.rpartition("-seed")[0] in only]
     if is_printed:
-        for one in chosen:
-            print(command_of(one, folder / one.name))
+        for study_run in chosen:
+            print(command_of(study_run, folder / study_run.name))
         return
     with holding(folder):
         gather(study, folder, results)
-        missing = [one for one in missing_runs(study, results) if one in chosen]
+        missing = [study_run for study_run in missing_runs(study, results) if study_run in chosen]
         print(f"{study.name}: {len(study.runs)} runs, {len(missing)} to train, {jobs} at a time", flush=True)
         failed = train_all(missing, folder, jobs, partial(gather, study, folder, results))
     if own:
@@ -111,8 +111,8 @@ def run(
 def check_runs(study: Study) -> None:
     """Raise ValueError, which names each variant and its fault, if a run of a study or a measurement is not legal."""
     faults = []
-    for one in study.runs[: len(study.variants)]:
-        variant = one.name.rpartition("-seed")[0]
+    for study_run in study.runs[: len(study.variants)]:
+        variant = study_run.name.rpartition("-seed")[0]
         try:
             data = study.parse(variant).data
             if min(data.test_lengths) > data.max_length:
@@ -120,7 +120,7 @@ def check_runs(study: Study) -> None:
                     f"test_lengths must hold a trained size, {data.max_length} at most: it says whether a variant fits; "
                     f"got {data.test_lengths}"
                 )
-            for evaluation in one.evaluations:
+            for evaluation in study_run.evaluations:
                 check_options(parse_arguments(evaluation.command(Path("run"))))
         except ValueError as error:
             faults.append(f"{variant}: {one_line(error)}")
@@ -132,7 +132,7 @@ def command_of(one: StudyRun, folder: Path) -> str:
     """The command of a shell that trains a run and measures it."""
     words = [["longhand.train", *one.command(folder)]]
     words += [["longhand.eval", *evaluation.command(folder)] for evaluation in one.evaluations]
-    return " && ".join(shlex.join(["python", "-m", *own]) for own in words)
+    return " && ".join(shlex.join(["python", "-m", *command]) for command in words)
 
 
 def show(study: Study, results: Path, folder: Path) -> None:
@@ -159,7 +159,7 @@ def show(study: Study, results: Path, folder: Path) -> None:
 def missing_runs(study: Study, results: Path) -> list[StudyRun]:
     """Return the runs of a study that are not gathered yet."""
     gathered = read_results(results / RUNS_FILE) if (results / RUNS_FILE).exists() else []
-    return [one for one in study.runs if one.record not in gathered]
+    return [study_run for study_run in study.runs if study_run.record not in gathered]
 
 
 def gather(study: Study, folder: Path, results: Path) -> None:

@@ -128,7 +128,7 @@ class StudyRun:
         words = [self.recipe]
         for name, value in self.arguments.items():
             values = value if isinstance(value, list) else [UNSET if value is None else value]
-            words += [f"--{name}", *(json.dumps(one) if isinstance(one, dict) else str(one) for one in values)]
+            words += [f"--{name}", *(json.dumps(item) if isinstance(item, dict) else str(item) for item in values)]
         return [*words, "--output_dir", str(folder)]
 
     @property
@@ -167,13 +167,13 @@ class Study:
         evaluations = [
             Evaluation(
                 name,
-                {option: value for option, value in one.items() if option not in OF_STUDY},
+                {option: value for option, value in measurement.items() if option not in OF_STUDY},
                 plugins,
-                one.get("checkpoint", ""),
+                measurement.get("checkpoint", ""),
             )
             for name, measurements in self.evaluate.items()
-            for one in measurements
-            if variant in one.get("variants", self.variants) and seed in one.get("seeds", self.seeds)
+            for measurement in measurements
+            if variant in measurement.get("variants", self.variants) and seed in measurement.get("seeds", self.seeds)
         ]
         return StudyRun(f"{variant}-seed{seed}", recipe, arguments, tuple(evaluations))
 
@@ -245,8 +245,10 @@ def load_study(source: str) -> Study:
     values = read_settings(file)
     legal = [option for option in fields(Study) if option.name != "name"]
     needed = [option.name for option in legal if option.default is MISSING and option.default_factory is MISSING]
-    if faults := [*(name for name in values if name not in {one.name for one in legal})]:
-        raise ValueError(f"{file}: {faults[0]} is no field of a study: these are {', '.join(one.name for one in legal)}")
+    if faults := [*(name for name in values if name not in {option.name for option in legal})]:
+        raise ValueError(
+            f"{file}: {faults[0]} is no field of a study: these are {', '.join(option.name for option in legal)}"
+        )
     if missing := [name for name in needed if not values.get(name)]:
         raise ValueError(f"{file}: {' and '.join(missing)} must be given")
     mappings = {name: values.get(name) or {} for name in ("variants", "arguments", "evaluate")}
@@ -256,25 +258,25 @@ def load_study(source: str) -> Study:
     if wrong := [name for name in variants if not re.fullmatch(r"[^\s/\\]+", name) or "-seed" in name]:
         raise ValueError(f"{file}: a variant names a folder, so {wrong[0]!r} must have no space, no slash and no '-seed'")
     arguments = beside(file, mappings["arguments"])
-    if given := [name for name in SET_BY_RUN for own in (arguments, *variants.values()) if name in own]:
+    if given := [name for name in SET_BY_RUN for changes in (arguments, *variants.values()) if name in changes]:
         raise ValueError(
             f"{file}: a study sets {given[0]} of each run itself: leave it out; its own seeds are its field seeds"
         )
     seeds, lengths = values.get("seeds", [0]), values.get("lengths", [1])
     for name, numbers in {"seeds": seeds, "lengths": lengths or [1]}.items():
-        is_list = isinstance(numbers, list) and numbers and all(type(one) is int and one >= 0 for one in numbers)
+        is_list = isinstance(numbers, list) and numbers and all(type(number) is int and number >= 0 for number in numbers)
         if not is_list or len(set(numbers)) < len(numbers):
             raise ValueError(f"{file}: {name} must be a list of different whole numbers from 0 on, got {numbers!r}")
     values |= {"variants": variants, "arguments": arguments}
-    evaluate = {key: one if isinstance(one, list) else [one] for key, one in mappings["evaluate"].items()}
+    evaluate = {key: named if isinstance(named, list) else [named] for key, named in mappings["evaluate"].items()}
     for key, measurements in evaluate.items():
-        for one in measurements:
-            if not isinstance(one, dict):
-                raise ValueError(f"{file}: evaluate must map {key} to options of eval.py, got {one!r}")
-            if (checkpoint := one.get("checkpoint", BEST_FOLDER)) != BEST_FOLDER:
+        for measurement in measurements:
+            if not isinstance(measurement, dict):
+                raise ValueError(f"{file}: evaluate must map {key} to options of eval.py, got {measurement!r}")
+            if (checkpoint := measurement.get("checkpoint", BEST_FOLDER)) != BEST_FOLDER:
                 raise ValueError(f"{file}: checkpoint of {key} must be {BEST_FOLDER}, or left out, got {checkpoint!r}")
             for name, legal_values in {"variants": [*variants], "seeds": seeds}.items():
-                if unknown := [value for value in one.get(name) or () if value not in legal_values]:
+                if unknown := [value for value in measurement.get(name) or () if value not in legal_values]:
                     raise ValueError(
                         f"{file}: {key} measures {name} {unknown[0]!r}, which the study does not have: these are "
                         f"{', '.join(map(str, legal_values))}"

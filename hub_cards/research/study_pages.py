@@ -280,7 +280,7 @@ def draw_checkpoints(study: Study, rows: list[Row], file: Path, tests: DataFrame
     poor = unfitted(study, tests)
     titles = {name: f"{name} ({NOT_FITTED})" if name in poor else name for name in study.variants}
     runs = {name: [row for row in rows if row["model"] == f"{name}-seed{study.seeds[0]}"] for name in study.variants}
-    if drawn := [name for name, own in runs.items() if own]:
+    if drawn := [name for name, validations in runs.items() if validations]:
         sizes = {titles[name]: study.trained_sizes(name) for name in drawn}
         plot_checkpoints({titles[name]: runs[name] for name in drawn}, file, sizes, study.xlabel)
 
@@ -304,7 +304,7 @@ def read_lengths(study: Study) -> list[Row]:
     file = STUDY_RESULTS / study.name / LENGTHS_FILE
     rows = read_results(file) if file.exists() else []
     of_model = ("model", "weights", "hardware")
-    return [{**{name: row[name] for name in of_model}, **one} for row in rows for one in row["lengths"]]
+    return [{**{name: row[name] for name in of_model}, **verdict} for row in rows for verdict in row["lengths"]]
 
 
 def read_searched(study: Study) -> list[Row]:
@@ -391,7 +391,7 @@ def proof_line(model: str, trained: tuple[int, int], tests: DataFrame, rows: Seq
         "model": model,
         "trained on": describe_sizes(trained),
         "reach by samples": describe_reach(tests),
-        **{name: describe_lengths(own, tested) for name, own in lengths.items()},
+        **{name: describe_lengths(found, tested) for name, found in lengths.items()},
         "first refuted": first,
         "first refuted beyond the trained ones": "the same" if first and first == first_beyond else first_beyond,
         "first wrong tokens, from the end": describe_range(from_end),

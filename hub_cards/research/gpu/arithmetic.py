@@ -23,7 +23,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from longhand.hub_cards.research.gpu.record import Record
-from longhand.hub_cards.research.output import add_output, show_row, write_output
+from longhand.hub_cards.research.output import show_row, write_output
 from longhand.hub_cards.result_rows import Row, hardware, read_results
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
@@ -184,7 +184,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add how many numbers are measured, where, and where the rows are written."""
     parser.add_argument("--stride", type=int, default=1, help="measure one number in so many (default: all)")
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"), help="default: cpu")
-    add_output(parser, RESULTS)
 
 
 def run(stride: int, device: torch.device, output: Path) -> None:

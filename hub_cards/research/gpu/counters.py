@@ -44,31 +44,28 @@ class LiveBytes(TorchDispatchMode):
     Attributes:
         now: bytes alive now.
         peak: most bytes that were alive at a time.
-        peak_at: the operation that reached the peak.
     """
 
     def __init__(self):
         super().__init__()
         self.now = self.peak = 0
-        self.peak_at = ""
         self._alive: dict[int, int] = {}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         for value in result if isinstance(result, (tuple, list)) else (result,):
             if isinstance(value, torch.Tensor):
-                self._add(value.untyped_storage(), func.__name__)
+                self._add(value.untyped_storage())
         return result
 
-    def _add(self, storage: torch.UntypedStorage, name: str) -> None:
+    def _add(self, storage: torch.UntypedStorage) -> None:
         place = storage._cdata
         if place in self._alive:
             return
         self._alive[place] = storage.nbytes()
         self.now += storage.nbytes()
         weakref.finalize(storage, self._remove, place)
-        if self.now > self.peak:
-            self.peak, self.peak_at = self.now, name
+        self.peak = max(self.peak, self.now)
 
     def _remove(self, place: int) -> None:
         self.now -= self._alive.pop(place, 0)
@@ -125,8 +122,8 @@ def cuda_waits() -> Iterator[Counter[str]]:
             yield places
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    for one in caught:
-        if "synchronizing CUDA operation" in str(one.message):
-            file = Path(one.filename)
+    for warning in caught:
+        if "synchronizing CUDA operation" in str(warning.message):
+            file = Path(warning.filename)
             name = str(file.relative_to(PACKAGE)) if file.is_relative_to(PACKAGE) else "/".join(file.parts[-2:])
-            places[f"{name}:{one.lineno}"] += 1
+            places[f"{name}:{warning.lineno}"] += 1

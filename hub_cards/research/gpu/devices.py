@@ -103,8 +103,8 @@ def difference(model: PreTrainedModel, batch: Batch, device: torch.device) -> fl
     model.double()
     expected, found = (gradients(model, batch, where, weighed) for where in (torch.device("cpu"), device))
     assert len(expected) == len(found)
-    apart = [float((one - other).abs().max()) for one, other in zip(expected, found, strict=True)]
-    return max(value / max(1.0, float(one.abs().max())) for value, one in zip(apart, expected, strict=True))
+    pairs = zip(expected, found, strict=True)
+    return max(float((right - value).abs().max()) / max(1.0, float(right.abs().max())) for right, value in pairs)
 
 
 def half_precisions(model: PreTrainedModel, batch: Batch, device: torch.device) -> Row:
@@ -115,7 +115,7 @@ def half_precisions(model: PreTrainedModel, batch: Batch, device: torch.device) 
     for name, dtype in (("float32", None), ("bf16", torch.bfloat16), ("fp16", torch.float16)):
         with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
             loss, *gradients = step(model, batch, device)
-        finite = bool(loss.isfinite()) and all(bool(own.isfinite().all()) for own in gradients)
+        finite = bool(loss.isfinite()) and all(bool(gradient.isfinite().all()) for gradient in gradients)
         row[name] = abs(float(loss) - expected) / abs(expected) if finite else math.inf
     return row
 

@@ -67,10 +67,11 @@ def run(record: Record) -> None:
     minutes = record.seconds_left / 60
     if minutes < ALL_MINUTES and not record.small:
         study = replace(study, variants={name: changes | QUICKER for name, changes in study.variants.items()})
-    for one in study.runs:
-        unpack(record.output / PARTS_FOLDER, folder / one.name)
+    for study_run in study.runs:
+        unpack(record.output / PARTS_FOLDER, folder / study_run.name)
     at_once = max(1, min(MOST_AT_ONCE, int(minutes / MINUTES_EACH)))
-    runs = [one for one in in_order(study, minutes) if not is_finished(one, folder / one.name)]
+    ordered = in_order(study, minutes)
+    runs = [study_run for study_run in ordered if not is_finished(study_run, folder / study_run.name)]
     gathering = partial(gather, study, folder, record.output / STUDY)
     training = threading.Thread(target=train_all, args=(runs, folder, at_once, gathering), daemon=True)
     training.start()
@@ -103,10 +104,10 @@ class Reached:
 
     def save(self, runs: list[StudyRun]) -> None:
         """Write a row for each run that has come further, and pack it."""
-        for one in runs:
+        for study_run in runs:
             # A run that goes on may remove what is read; then its next checkpoint is near.
             with suppress(OSError, ValueError):
-                self._save(one)
+                self._save(study_run)
 
     def _save(self, one: StudyRun) -> None:
         place = self.folder / one.name
@@ -195,7 +196,7 @@ def progress(one: StudyRun, folder: Path, record: Record) -> Row:
     if is_finished(one, folder):
         rows = last_rows(read_results(folder / RESULTS_FILE))
         row |= {"done": row["steps"], "run_seconds": rows[-1]["run_seconds"]}
-        return row | {"exact_match": spelled({str(own["length"]): own["exact_match"] for own in rows})}
+        return row | {"exact_match": spelled({str(test["length"]): test["exact_match"] for test in rows})}
     states = [place / STATE_FILE for place in list_checkpoints(folder / CHECKPOINTS_FOLDER)]
     complete = [state for state in states if state.exists()]
     if not complete:

@@ -148,8 +148,8 @@ def two_and_one(recipe: str, record: Record) -> Row:
     """Weights and validations of two processes and of one."""
     folders = [whole(recipe, processes, record) for processes in (2, 1)]
     rows = [read_results(folder / "validation.jsonl") for folder in folders]
-    counts = [row["num_samples"] for own in rows for row in own[:1]]
-    matches = [[(row["step"], row["exact_match"], row["token_accuracy"]) for row in own] for own in rows]
+    counts = [row["num_samples"] for validations in rows for row in validations[:1]]
+    matches = [[(row["step"], row["exact_match"], row["token_accuracy"]) for row in validations] for validations in rows]
     difference = largest_difference(*folders)
     return {
         "recipe": recipe,

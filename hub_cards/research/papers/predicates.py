@@ -319,7 +319,7 @@ class Match(Measured):
         for size in self.sizes:
             ((name, rows),) = self.rows(size).items()
             rows_of_others = others.rows(size)
-            parts += [compare(rows, other, "exact_match") for other in rows_of_others.values()]
+            parts += [compare(rows, other_rows, "exact_match") for other_rows in rows_of_others.values()]
             matches = {variant: tests["exact_match"] for variant, tests in {name: rows, **rows_of_others}.items()}
             found.append(f"{', '.join(f'`{variant}` {spread(values)}' for variant, values in matches.items())} at {size}")
         return Outcome(all_of(parts), "; ".join(found), asked)

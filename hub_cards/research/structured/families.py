@@ -12,7 +12,6 @@ them.
 
 # Used by: precisions.py. Changed freely.
 
-import argparse
 import copy
 from collections.abc import Callable
 from inspect import signature
@@ -29,7 +28,7 @@ from transformers.models.auto.modeling_auto import (
 from transformers.utils import logging
 
 import longhand
-from longhand.hub_cards.research.output import add_output, show_row, write_output
+from longhand.hub_cards.research.output import show_row, write_output
 from longhand.hub_cards.result_rows import Row
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
@@ -309,11 +308,6 @@ def padding_difference(model: Any, ids: Tensor, maps: dict[str, Tensor], takes_p
         given["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
     with torch.no_grad():
         return largest(model(ids, **maps).logits, model(padded, attention_mask=mask, **given).logits[:, PADDING:])
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add where the rows are written."""
-    add_output(parser, RESULTS)
 
 
 def run(output: Path) -> None:

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 
 import longhand
 from longhand.hub_cards.research.gpu.record import Record
-from longhand.hub_cards.research.structured.families import NEW, RELATIONS, TOKENS, given_input, small_model
+from longhand.hub_cards.research.structured.families import NEW, RELATIONS, TOKENS, fill_tables, given_input, small_model
 from longhand.hub_cards.result_rows import Row
 
 FAMILIES = ("llama", "qwen3", "mistral", "mixtral", "gemma2", "gemma3_text", "gpt2", "gpt_neox", "olmo2", "phi3")
@@ -53,8 +53,7 @@ def wide_model(kind: str, implementation: str) -> Any:
     torch.manual_seed(0)
     base = AutoModelForCausalLM.from_config(config, attn_implementation=implementation)
     model = longhand.with_structure(base, num_relations=RELATIONS, share_layers=True)
-    with torch.no_grad():
-        model.structure.table.copy_(torch.randn(model.structure.table.shape, generator=torch.Generator().manual_seed(3)))
+    fill_tables(model)
     return model.eval()
 
 
@@ -102,7 +101,7 @@ def ask_sums(count: int) -> Row:
     first, second = ([int("".join(map(str, digits))) for digits in numbers] for numbers in drawn)
     solver = longhand.load("addition")
     began = time.perf_counter()
-    answers = solver([f"{one}+{other}" for one, other in zip(first, second, strict=True)])
+    answers = solver([f"{augend}+{addend}" for augend, addend in zip(first, second, strict=True)])
     seconds = time.perf_counter() - began
-    wrong = sum(int(said) != one + other for said, one, other in zip(answers, first, second, strict=True))
+    wrong = sum(int(said) != augend + addend for said, augend, addend in zip(answers, first, second, strict=True))
     return {"what": "questions", "questions": count, "wrong": wrong, "seconds": round(seconds, 2), "passed": not wrong}

@@ -43,7 +43,7 @@ from longhand.data.collator import CouplingCollator
 from longhand.data.tasks.registry import build_task
 from longhand.hub_cards.commands import read_text, write_atomically
 from longhand.hub_cards.evaluation import plots
-from longhand.hub_cards.research.output import add_output, write_output
+from longhand.hub_cards.research.output import write_output
 from longhand.hub_cards.result_rows import Row, hardware, read_results, write_results
 from longhand.modeling.coupling import find_rule
 from longhand.modeling.relations import coupled_pair_map, num_coupled_relations
@@ -234,14 +234,15 @@ def build_model(settings: "AdapterSettings", condition: Condition, num_relations
 def trained_weights(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """Return the tables of relations that are trained, and the other weights that are."""
     named = [(name, weights) for name, weights in model.named_parameters() if weights.requires_grad]
-    return [own for name, own in named if "structure" in name], [own for name, own in named if "structure" not in name]
+    tables = [weights for name, weights in named if "structure" in name]
+    return tables, [weights for name, weights in named if "structure" not in name]
 
 
 def train(model: nn.Module, inputs: Inputs, settings: "AdapterSettings", seed: int) -> None:
     """Train what is not frozen, by AdamW with a warm-up and a linear decay."""
     tables, others = trained_weights(model)
     rates = ((tables, settings.table_learning_rate), (others, settings.learning_rate))
-    optimizer = torch.optim.AdamW([{"params": own, "lr": rate} for own, rate in rates if own], weight_decay=0.0)
+    optimizer = torch.optim.AdamW([{"params": group, "lr": rate} for group, rate in rates if group], weight_decay=0.0)
 
     def factor(step: int) -> float:
         return min(1, (step + 1) / settings.warm_up) * max(0.02, 1 - step / settings.steps)
@@ -301,7 +302,7 @@ def run_one(settings: "AdapterSettings", condition: str, seed: int, folder: Path
     inputs = Inputs(settings, chosen, folder)
     model = build_model(settings, chosen, inputs.num_relations, folder)
     train(model, inputs, settings, seed)
-    trained = sum(weights.numel() for own in trained_weights(model) for weights in own)
+    trained = sum(weights.numel() for group in trained_weights(model) for weights in group)
     seconds = time.monotonic() - begun
     described = {
         "task": settings.task,
@@ -347,8 +348,8 @@ def draw(rows: list[Row], file: Path) -> None:
                     own.setdefault(row["length"], []).append(row["exact_match"])
             if own:
                 scores = [own[length] for length in sorted(own)]
-                low, high = [min(each) for each in scores], [max(each) for each in scores]
-                middle = [median(each) for each in scores]
+                low, high = [min(of_length) for of_length in scores], [max(of_length) for of_length in scores]
+                middle = [median(of_length) for of_length in scores]
                 line = plots.Line(condition, sorted(own), middle, low, high, look)
                 learned = all(score >= LEARNED for length, score in zip(line.x, line.y, strict=True) if length <= LONGEST)
                 (lines if learned else poor).append(line)
@@ -374,7 +375,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lengths", type=int, nargs="*", default=LENGTHS, help="digits in the test")
     described = "folder of weights and runs; runs that are there are not repeated (default: %(default)s)"
     parser.add_argument("--output_dir", type=Path, default=Path("outputs", "pretrained"), help=described)
-    add_output(parser, RESULTS)
 
 
 def run(
@@ -395,8 +395,8 @@ def run(
             run_one(settings, name, seed, output_dir)
     else:
         with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-            for each in [pool.submit(run_one, settings, name, seed, output_dir) for name, seed in wanted]:
-                each.result()
+            for future in [pool.submit(run_one, settings, name, seed, output_dir) for name, seed in wanted]:
+                future.result()
     names = [run_file(settings, name, "*", output_dir).name for name in CONDITIONS]
     files = [file for name in names for file in sorted(output_dir.glob(name))]
     if files:

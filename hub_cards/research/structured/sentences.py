@@ -52,7 +52,7 @@ from transformers import (
 )
 
 import longhand
-from longhand.hub_cards.research.output import add_output, write_output
+from longhand.hub_cards.research.output import write_output
 from longhand.hub_cards.research.structured.pretrained import find_weights, unpack_weights
 from longhand.hub_cards.research.structured.sentence_templates import (
     OPERATIONS,
@@ -412,7 +412,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--minutes", type=float, help="end the training of a run after so long (default: no limit)")
     described = "folder of weights and runs; runs that are there are not repeated (default: %(default)s)"
     parser.add_argument("--output_dir", type=Path, default=Path("outputs", "sentences"), help=described)
-    add_output(parser, RESULTS)
 
 
 def run(

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForTokenClassification
 
 import longhand
-from longhand.hub_cards.research.output import add_output, write_output
+from longhand.hub_cards.research.output import write_output
 from longhand.hub_cards.result_rows import Row, hardware, read_results
 from longhand.modeling.checks import check_integer
 
@@ -143,7 +143,7 @@ class Reader:
         tables = [weights for name, weights in self.model.named_parameters() if name.startswith("structure")]
         others = [weights for name, weights in self.model.named_parameters() if not name.startswith("structure")]
         rates = [training.learning_rate, *[TABLE_RATE] * len(tables)]
-        groups = [{"params": own} for own in (others, tables) if own]
+        groups = [{"params": group} for group in (others, tables) if group]
         optimizer = torch.optim.AdamW(groups, lr=training.learning_rate, weight_decay=0.0)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rates, total_steps=training.steps, pct_start=0.1)
         self.model.train()
@@ -178,7 +178,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, help=f"of every model, {FEWEST_STEPS} or more (default: each model's own)")
     for name, number in (("seeds", 2), ("num_samples", 200)):
         parser.add_argument(f"--{name}", type=int, default=number, help="(default: %(default)s)")
-    add_output(parser, RESULTS)
 
 
 def run(

@@ -48,7 +48,7 @@ ROMAN_SYMBOLS = ("M", "CM", "D", "CD", "C", "XC", "L", "XL", "X", "IX", "V", "IV
 def is_roman(text: str) -> bool:
     """Whether a number from 1 to 3999 is written so."""
     values = [ROMAN[symbol] for symbol in text] + [0]
-    value = sum(-own if own < after else own for own, after in pairwise(values))
+    value = sum(-value if value < after else value for value, after in pairwise(values))
     rest, written = value, ""
     for part, symbols in zip(ROMAN_PARTS, ROMAN_SYMBOLS, strict=True):
         times, rest = divmod(rest, part) if rest > 0 else (0, rest)
@@ -117,8 +117,8 @@ def is_password(text: str) -> bool:
 VIN_NUMBERS = str.maketrans(
     {
         symbol: str(value)
-        for value, own in enumerate(("", "AJ", "BKS", "CLT", "DMU", "ENV", "FW", "GPX", "HY", "RZ"))
-        for symbol in own
+        for value, letters in enumerate(("", "AJ", "BKS", "CLT", "DMU", "ENV", "FW", "GPX", "HY", "RZ"))
+        for symbol in letters
     }
 )
 

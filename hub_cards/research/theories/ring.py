@@ -19,7 +19,6 @@ and in the rows of results.
 
 # Used by: whoever runs or imports it. Changed freely.
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -32,7 +31,7 @@ from matplotlib.axes import Axes
 
 from longhand.data.splits import make_generator
 from longhand.hub_cards.evaluation import plots
-from longhand.hub_cards.research.output import add_output, show_row, write_output
+from longhand.hub_cards.research.output import show_row, write_output
 from longhand.hub_cards.result_rows import Row, group_by
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
@@ -326,11 +325,6 @@ def plot_losses(rows: list[Row], file: Path) -> None:
     plots.save_figure(figure, file)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add where the losses are written."""
-    add_output(parser, RESULTS)
-
-
 def run(output: Path) -> None:
     """Train and test every method in every setting; print, write and draw the losses and what was learned."""
     found = []
@@ -338,11 +332,11 @@ def run(output: Path) -> None:
         found.append(run_setting(setting, seed))
         for row in found[-1].results:
             show_row(row)
-    results = [row for one in found for row in one.results]
-    training = [row for one in found for row in one.training]
+    results = [row for findings in found for row in findings.results]
+    training = [row for findings in found for row in findings.training]
     # The setting of Fig. 15 with the first seed, as in Fig. 16.
     shown = (SETTINGS[1].window, SEEDS[0])
-    matrices = [row for one in found for row in one.matrices if (row["window"], row["seed"]) == shown]
+    matrices = [row for findings in found for row in findings.matrices if (row["window"], row["seed"]) == shown]
     for rows, draw, stem in (
         (results, plot_losses, output.stem),
         (training, plot_training, f"{output.stem}_training"),

@@ -33,7 +33,7 @@ from longhand.hub_cards.checkpoints.checkpoint import Checkpoint
 from longhand.hub_cards.checkpoints.load import read_checkpoint
 from longhand.hub_cards.checkpoints.solver import Solver
 from longhand.hub_cards.recipes import RECIPE_FILE, read_settings
-from longhand.hub_cards.research.output import add_output, code_of, show_row, write_output
+from longhand.hub_cards.research.output import code_of, show_row, write_output
 from longhand.hub_cards.research.theories import checked_rules, other_rules
 from longhand.hub_cards.result_rows import RESULTS_FILE, Row, hardware, read_results, write_results
 
@@ -103,9 +103,9 @@ def draw(rule: Rule, count: int, generator: random.Random) -> Iterator[str]:
 def near_misses(text: str, alphabet: str) -> Iterator[str]:
     """All texts that differ from a text by one symbol, or by two neighbours that are swapped."""
     for place, symbol in enumerate(text):
-        for other in alphabet:
-            if other != symbol:
-                yield text[:place] + other + text[place + 1 :]
+        for letter in alphabet:
+            if letter != symbol:
+                yield text[:place] + letter + text[place + 1 :]
     for place, (first, second) in enumerate(pairwise(text)):
         if first != second:
             yield text[:place] + second + first + text[place + 2 :]
@@ -173,7 +173,7 @@ def compare(rule: Rule, task: ColumnTask, cases: int) -> tuple[RuleComparison, R
         accepted = [text for text, answer in zip(texts, expected, strict=True) if answer == "1" or not yes_or_no]
         right |= dict.fromkeys(accepted[: RIGHT_TEXTS - len(right)])
         first = first or texts[:ASKED]
-    missed = (text for one in right for text in near_misses(one, rule.symbols))
+    missed = (text for accepted_text in right for text in near_misses(accepted_text, rule.symbols))
     while texts := list(islice(missed, BATCH)):
         near.add(texts, table_answers(task, texts), list(map(rule.check, texts)))
     return at_random, near, first
@@ -286,7 +286,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what is run, and where."""
     described = "folder of the runs (default: %(default)s)"
     parser.add_argument("--output_dir", type=Path, default=Path("outputs/rules"), help=described)
-    add_output(parser, RESULTS)
     parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES), metavar="RULE", help="(default: all)")
     parser.add_argument("--cases", type=int, default=CASES, help="random texts of each comparison (default: %(default)s)")
     described = "of each search for a machine, on a busy computer (default: as train.py)"
