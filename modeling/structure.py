@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
 from .relations import LARGEST_ID, NOT_RELATED, with_levels
-from .values import Axis, check_tensor, one_or, reads_values, require, require_range
+from .values import Axis, check_tensor, reads_values, require, require_range
 
 IGNORED = -100
 """The label of tokens that are not supervised."""
@@ -254,6 +254,16 @@ def read_position_bias(position_bias: Tensor, shape: PairShape) -> Tensor:
     check_tensor(position_bias, "position_bias", "floats", _pair_axes(shape), meaning)
     _check_no_nan(position_bias, "position_bias")
     return position_bias
+
+
+def one_or(size: int, name: str = "") -> Axis:
+    """Return the axis that has a size, or 1 for what is the same all along it.
+
+    Args:
+        name: of one thing on the axis.
+    """
+    words = "1" if size == 1 else f"{size} or 1"
+    return f"{words} {name}{'' if size == 1 else 's'}" if name else words, (size, 1)
 
 
 def _pair_axes(shape: PairShape) -> list[Axis]:

@@ -46,6 +46,7 @@ from .relations import NOT_RELATED, coupled_pair_map, hiding_bias, level_ranges,
 from .structure import (
     PairShape,
     is_pair_mask,
+    one_or,
     read_pair_map,
     read_pair_mask,
     read_position_bias,
@@ -61,7 +62,7 @@ from .structured_attention import (
     find_attention,
     let_attention_read_structure,
 )
-from .values import check_tensor, one_or
+from .values import check_tensor
 from .vocabulary import PAD
 
 CONFIG_FILE, WEIGHTS_FILE = "structure_config.json", "structure.safetensors"

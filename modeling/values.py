@@ -100,16 +100,6 @@ def describe_kind(values: object) -> str:
     return f"{values.dtype} (take torch.int64)" if values.dtype == torch.uint64 else str(values.dtype)
 
 
-def one_or(size: int, name: str = "") -> Axis:
-    """Return the axis that has a size, or 1 for what is the same all along it.
-
-    Args:
-        name: of one thing on the axis.
-    """
-    words = "1" if size == 1 else f"{size} or 1"
-    return f"{words} {name}{'' if size == 1 else 's'}" if name else words, (size, 1)
-
-
 def is_of_kind(values: object, kind: Kind) -> bool:
     """Return whether this is a tensor of a kind."""
     return isinstance(values, Tensor) and values.dtype in TYPES[kind]
