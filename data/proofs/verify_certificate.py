@@ -103,8 +103,8 @@ LOADED = (
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "d9cba9da353c3ce10c3ea347d55952b924a3e05259e85adaba9a670c282732cb",
-    "pairwise_bert": "8e778b18d82804daacd644fc2fb22d4da70011aeff19584ca61d53c30b912fde",
+    "coupled_gpt": "f2b18560483e2b06ddb01f48f225f02d30114cee2eb9fd52d697ad6ee87d1989",
+    "pairwise_bert": "973ff47c8b79df152d34e2c5d7bb531b758037c61b7f777e3ecc4425b1a02c56",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it, or that these import. Where a program is
