@@ -481,11 +481,11 @@ def summary_table(papers: dict[str, dict[Claim, Judgement]]) -> str:
     lines = []
     for abstract in (True, False):
         for title, judged in papers.items():
-            for own, whose in ((True, "the paper's method"), (False, "another method")):
+            for is_own, whose in ((True, "the paper's method"), (False, "another method")):
                 verdicts = Counter(
                     judgement.verdict
                     for claim, judgement in judged.items()
-                    if (claim.abstract or not abstract) and judgement.own_method == own
+                    if (claim.abstract or not abstract) and judgement.own_method == is_own
                 )
                 if verdicts:
                     group = f"{'abstract' if abstract else 'all'} of {title}: {whose}"

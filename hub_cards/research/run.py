@@ -174,19 +174,19 @@ def gather(study: Study, folder: Path, results: Path) -> None:
     before = {file.relative_to(results): read_results(file) for file in sorted(results.rglob("*.jsonl"))}
     records: list[Row] = []
     gathered: dict[Path, list[Row]] = {Path(RESULTS_FILE): [], Path(RUNS_FILE): records}
-    for one in study.runs:
-        if one.record in before.get(Path(RUNS_FILE), ()):
-            own = {
-                file: [row for row in rows if row["model"].removesuffix("/best") == one.name]
+    for run in study.runs:
+        if run.record in before.get(Path(RUNS_FILE), ()):
+            run_rows = {
+                file: [row for row in rows if row["model"].removesuffix("/best") == run.name]
                 for file, rows in before.items()
                 if file != Path(RUNS_FILE)
             }
         else:
-            own = read_run(one, folder / one.name, study.validations) if is_finished(one, folder / one.name) else {}
-        own = {file: rows for file, rows in own.items() if rows}
-        if own:
-            records.append(one.record)
-        for file, rows in own.items():
+            run_rows = read_run(run, folder / run.name, study.validations) if is_finished(run, folder / run.name) else {}
+        run_rows = {file: rows for file, rows in run_rows.items() if rows}
+        if run_rows:
+            records.append(run.record)
+        for file, rows in run_rows.items():
             gathered.setdefault(file, []).extend(rows)
     if not before and not records:
         return

@@ -228,8 +228,6 @@ def test_a_class_has_its_name_alone():
 
 
 VAGUE_NAMES = {"own", "each", "what", "one"}
-# Rooms whose loops are not named yet.
-UNNAMED_ROOMS = ("hub_cards/research/",)
 
 
 def loop_names(file: str) -> list[tuple[int, str]]:
@@ -238,7 +236,7 @@ def loop_names(file: str) -> list[tuple[int, str]]:
     return [(name.lineno, name.id) for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if not file.startswith(UNNAMED_ROOMS)])
+@pytest.mark.parametrize("file", FILES)
 def test_a_loop_names_what_it_goes_through(file):
     vague = [f"line {line}: {name}" for line, name in loop_names(file) if name in VAGUE_NAMES]
     assert not vague, f"{file}: take the singular of the list: {', '.join(vague)}"
