@@ -45,16 +45,15 @@ async function request(action, options = {}, tell = null, place = chosen) {
 const MOST_ADDRESSED = 200; // symbols of a question that stand in the page's address
 const isChosen = (name) => MODELS[chosen]?.name === name;
 
-// Shows a model; `isNew` if a person chose it, so that the browser's way back leads to what was shown before. The address says
-// it at once: who chooses another model before the first one has answered would find no way back to it.
+// Shows a model; `isNew` if a person chose it, so that the browser's way back leads to what was shown before. The address
+// says it at once: who chooses another model before the first one has answered would find no way back to it.
 async function choose(place, question = "", isNew = false) {
   if (jobs.size || !worker) start();
   chosen = place;
   at("lesson-view").hidden = true;
   at("model-view").hidden = false;
   const { name, about, unfit, examples } = MODELS[place];
-  if (isNew) history.pushState(null, "", addressOf(name, question));
-  else history.replaceState(null, "", addressOf(name, question));
+  history[isNew ? "pushState" : "replaceState"](null, "", addressOf(name, question));
   at("model").value = place;
   at("models").querySelector(`[value="${place}"]`).checked = true;
   for (const id of ["checked", "stated", "broken", "described", "sizes", "result", "verdict"]) at(id).replaceChildren();
