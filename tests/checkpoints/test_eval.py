@@ -163,7 +163,7 @@ def test_evaluations_do_not_replace_each_others_results(tmp_path, monkeypatch, c
     monkeypatch.chdir(tmp_path)
     one, other = variant_of_tiny(tmp_path / "one"), variant_of_tiny(tmp_path / "other", 0.01)
     for words in ([one], [one], [one, "--seed", "3"], [one, "--lengths", "5"], [one, other], [one, "--decode", "generate"]):
-        evaluation.main([*words[:1], *MEASURED, *words[1:]] if other not in words else [*words, *MEASURED])
+        evaluation.main([*words, *(MEASURED[2:] if "--lengths" in words else MEASURED)])
     folders = sorted(folder.name for folder in (tmp_path / "outputs" / "evaluation").iterdir())
     assert folders == ["one", "one+other", "one-2", "one-3", "one-4"], "only the same evaluation again replaces its results"
     assert {row["seed"] for row in read_results(Path("outputs/evaluation/one/results.jsonl"))} == {0}

@@ -69,7 +69,7 @@ def test_every_token_has_its_id_of_the_rule(options):
     ("ids", "options", "reason"),
     [
         (torch.ones(1, 6).long(), {}, "plan the response"),
-        (torch.ones(2, 9).long(), {}, "1 or 1"),
+        (torch.ones(2, 9).long(), {}, r"\(1, "),
         (torch.ones(1, 2, 9).long(), {}, "columns"),
         (torch.ones(1, 8).long(), {"max_new_tokens": 4}, "plan more"),
         (torch.ones(9).long(), {}, "columns"),

@@ -15,7 +15,7 @@ from longhand import data
 from longhand.data import proofs
 from longhand.data.on_demand import import_after
 
-MOST = {"begin": (77, 12_000), "ask": (69, 11_200)}
+MOST = {"begin": (77, 12_100), "ask": (69, 11_200)}
 """Files and lines of `train.py addition` when its first step begins, and of `eval.py addition --ask`."""
 
 KNOWN = {
