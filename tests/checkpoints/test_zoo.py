@@ -16,7 +16,7 @@ from longhand.data import load_task_dataset
 from longhand.hub_cards.checkpoints import length_certificate
 from longhand.hub_cards.checkpoints import load as names
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE
-from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo, read_checkpoint, zoo
+from longhand.hub_cards.checkpoints.load import LANGUAGE_MODELS, ZOO_FOLDER, list_zoo, read_checkpoint, zoo
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.research import ship as shipping
 from longhand.hub_cards.result_rows import read_results
@@ -43,8 +43,9 @@ def test_the_zoo_is_small():
 def test_a_card_says_how_to_load_and_ask_by_name(name):
     card = Path(zoo(name), "README.md").read_text()
     demanded = read_recipe(Path(zoo(name), RECIPE_FILE))["until_certified"]
-    assert f'longhand.zoo("{name}")' in card and f"longhand.eval {name} --ask" in card
-    assert (f"{name} --certify" in card) == Path(zoo(name), CERTIFICATE_FILE).is_file() >= demanded
+    assert f'longhand.zoo("{name}")' in card and f'longhand.load("{name}")' in card
+    commands = (f"longhand-verify hub_cards/zoo/{name}", f"longhand.eval {name} --certify")
+    assert any(command in card for command in commands) == Path(zoo(name), CERTIFICATE_FILE).is_file() >= demanded
     assert "trust_remote_code" not in card and "custom_code" not in card and str(ZOO_FOLDER) not in card
 
 
@@ -121,7 +122,7 @@ def test_the_list_names_every_checkpoint_and_a_question(capsys):
     with pytest.raises(SystemExit) as end:
         evaluation.main(["--list"])
     lines = capsys.readouterr().out.splitlines()
-    assert end.value.code == 0 and [line.split()[0] for line in lines] == list_zoo()
+    assert end.value.code == 0 and [line.split()[0] for line in lines] == [*list_zoo(), *LANGUAGE_MODELS]
     assert any(line.split()[:2] == ["addition", "653+49"] for line in lines)
 
 
