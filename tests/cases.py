@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 import pytest
 
 _THOROUGH = pytest.mark.thorough
+_RELEASE = pytest.mark.release
 
 
 def all_but(left_out: Collection[object], cases: Iterable[object], mark: pytest.MarkDecorator = _THOROUGH) -> list[object]:
@@ -20,8 +21,11 @@ def drawn(cases: Iterable[object], count: int, mark: pytest.MarkDecorator = _THO
     return [case if place in kept else pytest.param(case, marks=mark) for place, case in enumerate(cases)]
 
 
-def in_turn(cases: Iterable[object], ways: Sequence[object], mark: pytest.MarkDecorator = _THOROUGH) -> list[object]:
-    """Every case in every way, of which those are not marked that try each case in one way, the ways taking turns."""
+def in_turn(cases: Iterable[object], ways: Sequence[object], mark: pytest.MarkDecorator = _RELEASE) -> list[object]:
+    """Every case in every way, of which those are not marked that try each case in one way, the ways taking turns.
+
+    For cases and ways that do not depend on each other: what fails in one way only is seen in one case of that way.
+    """
     return [
         pytest.param(case, way, marks=() if place % len(ways) == number else mark)
         for place, case in enumerate(cases)

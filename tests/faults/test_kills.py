@@ -19,10 +19,18 @@ from test_train import LEARNED, MIXED, SMALL
 
 from longhand.hub_cards.training.run_folder import check_complete, list_checkpoints
 
-KILLS = 8
-"""Kills at random moments of runs of one process."""
-CHANGES_BETWEEN = 3
+
+def few_and_many(few: int, many: int) -> list[object]:
+    """A number for `.ci/run`, and one for the tests before a release."""
+    return [pytest.param(few, marks=pytest.mark.thorough), pytest.param(many, marks=pytest.mark.release)]
+
+
+KILLS = few_and_many(3, 8)
+"""Kills at random moments of runs of one process: in `.ci/run`, and before a release."""
+CHANGES_BETWEEN = few_and_many(8, 3)
 """Files that a run renames and folders that it removes, by which it gets farther from kill to kill."""
+LEAST_CHANGES = 30
+"""A run renames files and removes folders more often than that."""
 KILLS_OF_TWO = 2
 """Kills of runs of two processes, whose every start imports torch anew."""
 WHOLE_FILES = ("*.safetensors", "*.json", "*.jsonl", "*.yaml")
@@ -158,8 +166,8 @@ def goes_on(folder: Path, words: list[str]) -> list[str]:
     return [*words, "--resume"] if (folder / "recipe.yaml").exists() else words
 
 
-@pytest.mark.thorough
-def test_random_kills_change_nothing(runner, tmp_path):
+@pytest.mark.parametrize("least_kills", KILLS)
+def test_random_kills_change_nothing(least_kills, runner, tmp_path):
     generator = random.Random(20261124)
     words = [*SMALL, *LEARNED, *MIXED]
     whole = tmp_path / "whole" / "run"
@@ -167,7 +175,7 @@ def test_random_kills_change_nothing(runner, tmp_path):
     assert uncut.status == 0
     expected = left_by(whole)
     kills, number = 0, 0
-    while kills < KILLS:
+    while kills < least_kills:
         number += 1
         folder = tmp_path / str(number) / "run"
         own = [*words, "--output_dir", str(folder)]
@@ -185,8 +193,8 @@ def test_random_kills_change_nothing(runner, tmp_path):
         assert left_by(folder) == expected
 
 
-@pytest.mark.thorough
-def test_kills_between_two_changes_of_the_folder_change_nothing(runner, tmp_path):
+@pytest.mark.parametrize("changes_between", CHANGES_BETWEEN)
+def test_kills_between_two_changes_of_the_folder_change_nothing(changes_between, runner, tmp_path):
     """Between a file and its final name too, and among the last changes of a run, which no resumed step repeats."""
     whole, changes, killed = tmp_path / "whole" / "run", 0, True
     assert runner.run([*SMALL, "--output_dir", str(whole)]).status == 0
@@ -198,8 +206,8 @@ def test_kills_between_two_changes_of_the_folder_change_nothing(runner, tmp_path
         # A finished run is refused (2); what a kill left beside it is removed all the same.
         assert not killed or runner.run(goes_on(folder, own)).status in (0, 2)
         assert left_by(folder) == left_by(whole), f"killed after {changes} changes"
-        changes += CHANGES_BETWEEN
-    assert changes > 10 * CHANGES_BETWEEN, "few runs were killed"
+        changes += changes_between
+    assert changes > LEAST_CHANGES, "few runs were killed"
 
 
 class Launched(NamedTuple):

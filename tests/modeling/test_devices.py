@@ -99,7 +99,13 @@ def test_every_rule_gives_ids_and_relations_on_the_device_of_the_tokens(name):
 
 
 @pytest.mark.parametrize(
-    "name", all_but(["encoder-addition-settling"], ["addition-tiny", "binary-multiplication", "encoder-addition-settling"])
+    "name",
+    [
+        "addition-tiny",
+        "binary-multiplication",
+        pytest.param("encoder-multiplication-1-settling", marks=pytest.mark.thorough),
+        pytest.param("encoder-addition-settling", marks=pytest.mark.release),
+    ],
 )
 def test_models_are_evaluated_and_certified_on_one_device(name, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", str)
@@ -170,7 +176,7 @@ def test_runs_train_validate_and_practise_on_one_device(words, tmp_path, monkeyp
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("scale", ["sqrt", "log_length"])
+@pytest.mark.parametrize("scale", [pytest.param("sqrt", marks=pytest.mark.release), "log_length"])
 def test_lengths_are_proved_and_worst_problems_found_on_one_device(scale, tmp_path, monkeypatch):
     """A model may lie on an accelerator: it is asked there, and its bounds are found from a copy of its weights."""
     monkeypatch.setattr(torch.cuda, "get_device_name", str)

@@ -67,7 +67,7 @@ def batch_of_two_sizes(checkpoint, side: str) -> dict:
     return dict(DataCollatorForTokenClassification(checkpoint.tokenizer)(rows))
 
 
-@pytest.mark.parametrize("name", drawn(list_zoo(), 12))
+@pytest.mark.parametrize("name", drawn(list_zoo(), 12, pytest.mark.release))
 def test_every_shipped_model_trains_in_half_precision(name):
     checkpoint = load_checkpoint(zoo(name))
     model = checkpoint.model
@@ -89,7 +89,7 @@ def with_other_digits(texts: list[str]) -> list[str]:
 
 
 @quiet_flex
-@pytest.mark.parametrize(("name", "attention"), in_turn(SUBJECTS, ATTENTIONS, pytest.mark.release))
+@pytest.mark.parametrize(("name", "attention"), in_turn(SUBJECTS, ATTENTIONS))
 def test_every_encoding_trains_in_half_precision(name, attention, uncompiled):
     model = build(name, attn_implementation=attention).float()
     texts = with_other_digits(INPUTS[:2] if name.startswith("settling") else texts_of(name))
@@ -125,7 +125,7 @@ FURTHER = {
 
 
 @quiet_flex
-@pytest.mark.parametrize(("name", "attention"), in_turn(built(), ATTENTIONS, pytest.mark.release))
+@pytest.mark.parametrize(("name", "attention"), in_turn(built(), ATTENTIONS))
 def test_given_structure_trains_in_half_precision(name, attention, uncompiled):
     model, structure = given_subject(name)
     model = model.float()

@@ -78,7 +78,8 @@ def told_besides(words: list[str]) -> list[str]:
     folder = folder_of(words)
     if folder and folder not in CERTIFIED:
         return FEW_STEPS.split()
-    return next((more.split() for part, more in FEW_PROBLEMS.items() if part in " ".join(words)), [])
+    more = next((more.split() for part, more in FEW_PROBLEMS.items() if part in " ".join(words)), [])
+    return [] if {*more} & {*words} & {"--num_samples", "--test_samples"} else more
 
 
 def answer_of(line: str) -> str | None:
