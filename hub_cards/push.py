@@ -178,6 +178,7 @@ class DatasetCommand(WrittenCommand):
         None,
         metavar="INDEX",
         purpose="a shard that waits for the others until the command without --shard publishes them",
+        needs=("num_shards",),
         excludes=("output", "revision"),
     )
 
@@ -187,7 +188,13 @@ class DatasetCommand(WrittenCommand):
         Raises:
             ValueError: a name or a value is not legal.
         """
-        given = {name: yaml.safe_load(value) for name, _, value in (word.partition("=") for word in self.fields)}
+        given = {}
+        for word in self.fields:
+            name, is_assigned, value = word.partition("=")
+            if not is_assigned or name in given:
+                fault = "is given twice" if is_assigned else "has no value"
+                raise ValueError(f"--fields takes each field once, as NAME=VALUE, and {name!r} {fault}: got {self.fields}")
+            given[name] = yaml.safe_load(value)
         build_task(self.task, **given)
         if self.min_length is not None:
             given["min_length"] = self.min_length

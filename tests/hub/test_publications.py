@@ -148,6 +148,19 @@ def test_values_that_no_dataset_can_have_are_refused(words, more, capsys):
     refusal(capsys, command.main, *words("dataset"), *more)
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--fields", "order=plain", "order=all_reversed"], "'order' is given twice"),
+        (["--fields", "order=plain", "--fields", "order=plain"], "'order' is given twice"),
+        (["--fields", "zero_padding"], "'zero_padding' has no value"),
+        (["--shard", "0"], "give --num_shards too"),
+    ],
+)
+def test_what_would_be_ignored_or_guessed_is_refused_by_name(words, more, said, capsys):
+    assert said in refusal(capsys, command.main, *words("dataset"), *more)
+
+
 def test_every_argument_has_a_help_text_and_every_kind_an_example():
     command_line = command.make_parser()
     (kinds,) = (action for action in command_line._actions if isinstance(action, argparse._SubParsersAction))
