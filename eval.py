@@ -36,7 +36,14 @@ from longhand.hub_cards.checkpoints.checkpoint import (
     file_name,
     is_certified,
 )
-from longhand.hub_cards.checkpoints.load import OtherModel, describe_zoo, is_in_zoo, load_checkpoint, locate
+from longhand.hub_cards.checkpoints.load import (
+    OtherModel,
+    OtherWithStructure,
+    describe_zoo,
+    is_in_zoo,
+    load_checkpoint,
+    locate,
+)
 from longhand.hub_cards.checkpoints.solver import answers_of, say_unproved
 from longhand.hub_cards.commands import command_of, holding, interruptible, refusing_in_one_line, with_commands
 from longhand.hub_cards.options import MOST_NUMBERS, numbers_of, option, parse, parser_of
@@ -341,7 +348,7 @@ def load_checkpoints(options: EvaluationOptions) -> list[Checkpoint]:
     """Load all checkpoints, and check what is asked of them.
 
     Raises:
-        OtherModel: a model of others is to be searched for its worst problem.
+        OtherModel: a model of others is to be searched for its worst problem, or one with structure is asked.
         ValueError: as `load_checkpoint`; of a model of others, the command that measures it.
     """
     for file in options.plugin:
@@ -351,8 +358,12 @@ def load_checkpoints(options: EvaluationOptions) -> list[Checkpoint]:
         try:
             checkpoint = load_checkpoint(source, options.revision, options.task, options.trust_remote_code)
             use_helpful_threads(checkpoint.model)
+        except OtherWithStructure as error:
+            if options.ask is not None:
+                raise
+            raise ValueError(f"{error}: give --ask") from error
         except OtherModel as error:
-            if options.worst is not None or options.ask is not None:
+            if options.worst is not None and options.ask is None:
                 raise
             raise measured_elsewhere(error, options) from error
         if checkpoint.fault and not options.certify:
@@ -406,19 +417,17 @@ def read_questions(options: EvaluationOptions) -> list[str]:
     return sys.stdin.read().strip().splitlines() if options.ask == "-" else [str(options.ask)]
 
 
-def ask_in_sentences(refused: OtherModel, options: EvaluationOptions) -> None:
+def ask_in_sentences(refused: OtherWithStructure, options: EvaluationOptions) -> None:
     """Print the answers of a language model of others with structure, an answer a line.
 
     Raises:
-        ValueError: it has no structure, is asked beside other models, or refuses a question; nothing was printed then.
+        ValueError: a task is given, it is asked beside other models, or it refuses a question; nothing was printed then.
     """
     from longhand.hub_cards.checkpoints.language_model import load_language_model
 
-    model = load_language_model(refused.pretrained, options.revision, options.trust_remote_code)
-    if model is None:
-        raise measured_elsewhere(refused, options) from refused
     if len(options.checkpoints) > 1:
         raise ValueError(f"{refused.pretrained} is a language model with structure: ask it alone")
+    model = load_language_model(refused.pretrained, options.revision, options.trust_remote_code, options.task)
     for answer in model.answers(read_questions(options)):
         print(answer)
 
@@ -647,11 +656,11 @@ def run(options: EvaluationOptions) -> None:
                 held.enter_context(holding(Path(source)))
         try:
             checkpoints = load_checkpoints(options)
+        except OtherWithStructure as error:
+            ask_in_sentences(error, options)
+            return
         except OtherModel as error:
-            if options.ask is not None:
-                ask_in_sentences(error, options)
-            else:
-                search_other(error.pretrained, options)
+            search_other(error.pretrained, options)
             return
         if options.ask is not None:
             ask(checkpoints, read_questions(options))

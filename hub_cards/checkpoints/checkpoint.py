@@ -33,6 +33,8 @@ RESTARTS_FILE = "restarts.jsonl"
 """The seeds of a run that were given up, a row for each; see `longhand.hub_cards.training.run_folder.GivenUp`."""
 BEST_FOLDER = "best"
 ADAPTER_CONFIG = "adapter_config.json"
+STRUCTURE_CONFIG = "structure_config.json"
+"""What `save_structure` writes beside a model of others."""
 ANSWER_FILES = (
     "*.safetensors",
     "*.safetensors.index.json",

@@ -19,7 +19,7 @@ from longhand.hub_cards.checkpoints.checkpoint import ADAPTER_CONFIG, checkpoint
 from longhand.hub_cards.checkpoints.load import evaluation_device
 from longhand.hub_cards.commands import read_object
 from longhand.modeling.numbers_in_text import NumbersInText
-from longhand.modeling.structured_models import CONFIG_FILE, with_structure
+from longhand.modeling.structured_models import with_structure
 
 logger = logging.get_logger(__name__)
 
@@ -76,10 +76,12 @@ class LanguageModel:
         that training on shorter numbers saw.
 
         Raises:
-            ValueError: a number of a question is not whole, is negative or begins with zeros; the tokenizer does not know a
-                word; or the marker stands within. No question is answered then.
+            ValueError: a question is empty; a number of it is not whole, is negative or begins with zeros; the tokenizer
+                does not know a word; or the marker stands within. No question is answered then.
         """
         for question in questions:
+            if not question.strip():
+                raise ValueError("a question must have words or numbers, got an empty one")
             if (number := find_not_whole(question)) is not None:
                 raise ValueError(
                     "numbers must be whole, not negative, without zeros at the front and in digits 0 to 9 alone, got "
@@ -160,18 +162,22 @@ class LanguageModel:
         return str(self.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
 
 
-def load_language_model(source: str, revision: str | None, trust_remote_code: bool) -> LanguageModel | None:
-    """Load a language model with structure, or return None if `source` has no structure.
+def load_language_model(
+    source: str, revision: str | None, trust_remote_code: bool, task: str | None = None
+) -> LanguageModel:
+    """Load a language model with structure, and warn that nothing is proved of it.
+
+    Args:
+        source: a folder or a repository, of which `load_checkpoint` raises `OtherWithStructure`.
+        task: must be None, since sentences say what is asked.
 
     Raises:
-        ValueError: its rule is not `NumbersInText`, or something of it is damaged.
+        ValueError: a task is given, its rule is not `NumbersInText`, or something of it is damaged.
         OSError: its base model is not there.
     """
+    if task is not None:
+        raise ValueError(f"task {task!r} is for a checkpoint of this package: {source} is asked in sentences, leave it out")
     files: dict[str, Any] = {"revision": revision}
-    try:
-        cached_file(source, CONFIG_FILE, **files)
-    except OSError:
-        return None
     adapter = cached_file(source, ADAPTER_CONFIG, _raise_exceptions_for_missing_entries=False, **files)
     base = source
     if adapter is not None:
@@ -205,4 +211,8 @@ def load_language_model(source: str, revision: str | None, trust_remote_code: bo
 
         answering = peft.PeftModel.from_pretrained(model, source, **files)
     tokenizer = AutoTokenizer.from_pretrained(source, **files)
-    return LanguageModel(checkpoint_name(source), answering.eval().to(evaluation_device()), tokenizer, rule)
+    name = checkpoint_name(source)
+    logger.warning_once(
+        f"{name} has no certificate, so its answers may be wrong, above all to sentences unlike those of its training"
+    )
+    return LanguageModel(name, answering.eval().to(evaluation_device()), tokenizer, rule)

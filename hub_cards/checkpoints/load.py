@@ -37,6 +37,7 @@ from longhand.hub_cards.checkpoints.checkpoint import (
     BEST_FOLDER,
     CERTIFICATE_FILE,
     OUTPUTS,
+    STRUCTURE_CONFIG,
     Checkpoint,
     checkpoint_name,
     hash_files,
@@ -124,9 +125,18 @@ class OtherModel(ValueError):
         pretrained: what other tools load it by: a folder or a Hub id.
     """
 
-    def __init__(self, pretrained: str, model_type: str):
-        super().__init__(f"{pretrained} is a {model_type!r} model, and no checkpoint of this package")
+    def __init__(self, pretrained: str, kind: str):
+        super().__init__(f"{pretrained} is {kind}, and no checkpoint of this package")
         self.pretrained = pretrained
+
+
+class OtherWithStructure(OtherModel):
+    """A model of others with structure. Other tools load it without its structure, and so as another model."""
+
+    def __init__(self, pretrained: str):
+        super().__init__(
+            pretrained, f"a model of others with structure ({STRUCTURE_CONFIG}), which answers questions in sentences alone"
+        )
 
 
 def load_checkpoint(
@@ -305,8 +315,8 @@ def unpack(name: str, place: Path) -> Path:
         The checkpoint's folder. If it has a certificate, this names the code too, and the verifier stands beside it.
     """
     source = Path(name) if Path(name).is_dir() else Path(zoo(name))
+    checkpoint = load_checkpoint(str(source))
     folder = Path(shutil.copytree(source, place / source.resolve().name))
-    checkpoint = load_checkpoint(str(folder))
     save_code(checkpoint.model.config, checkpoint.task, folder)
     if (folder / CERTIFICATE_FILE).is_file():
         certificate = read_object(folder / CERTIFICATE_FILE) | {"files": hash_files(folder)}
@@ -330,7 +340,9 @@ def _fetch(source: str, revision: str | None) -> Path:
             raise ValueError(f"--revision {revision} is for a repository on the Hub, but {source} is a folder")
     else:
         small = [*(name for name in ANSWER_FILES if name != WEIGHTS), RECIPE_FILE, CERTIFICATE_FILE, RESULTS_FILE]
-        folder = _snapshot(source, revision, small)
+        folder = _snapshot(source, revision, [*small, STRUCTURE_CONFIG])
+    if (folder / STRUCTURE_CONFIG).is_file():
+        raise OtherWithStructure(source)
     if (folder / ADAPTER_CONFIG).is_file():
         raise ValueError(
             f"{source} is an adapter of PEFT: save the merged model and its tokenizer in a folder of their own, such as "
@@ -349,7 +361,7 @@ def _fetch(source: str, revision: str | None) -> Path:
                     f"{source} is a {model_type!r} model ({classes[0]}), and no checkpoint of this package: of the models "
                     "of others, only causal language models answer questions"
                 )
-            raise OtherModel(source, model_type)
+            raise OtherModel(source, f"a {model_type!r} model")
     if not is_folder:
         _snapshot(source, revision, [WEIGHTS])
     return folder
@@ -363,7 +375,7 @@ def _snapshot(source: str, revision: str | None, patterns: list[str]) -> Path:
     except (HFValidationError, HTTPError, OSError) as error:
         if any(isinstance(raised, RevisionNotFoundError) for raised in (error, error.__cause__)):
             raise ValueError(f"--revision {revision}: the repository {source} has no such branch, tag or commit") from error
-        close = get_close_matches(source, list_zoo(), n=3)
+        close = get_close_matches(source, [*list_zoo(), *LANGUAGE_MODELS], n=3)
         meant = f"did you mean {' or '.join(close)} of {command_of('eval')} --list? " if close else ""
         if source in list_recipes():
             meant = f"it is a recipe, train it first: {command_of('train')} {source}. "

@@ -14,7 +14,14 @@ from transformers.utils import logging
 from longhand.data.tasks.registry import task_from_recipe
 from longhand.hub_cards.checkpoints.certificate_file import proves
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint, RefusedQuestion, bare, is_best
-from longhand.hub_cards.checkpoints.load import SENTENCE, ZOO_FOLDER, list_zoo, load_checkpoint, locate
+from longhand.hub_cards.checkpoints.load import (
+    SENTENCE,
+    ZOO_FOLDER,
+    OtherWithStructure,
+    list_zoo,
+    load_checkpoint,
+    locate,
+)
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.result_rows import MIXED, RESULTS_FILE, read_results
 
@@ -227,13 +234,10 @@ def load(
     place = locate(os.fspath(source))
     try:
         checkpoint = load_checkpoint(place, revision, task, trust_remote_code)
-    except ValueError:
+    except OtherWithStructure:
         from longhand.hub_cards.checkpoints.language_model import load_language_model
 
-        # A model of others answers questions if it has structure.
-        if (other := load_language_model(place, revision, trust_remote_code)) is None:
-            raise
-        return LanguageSolver(other)
+        return LanguageSolver(load_language_model(place, revision, trust_remote_code, task))
     if checkpoint.fault:
         warnings.warn(checkpoint.fault, stacklevel=2)
     say_unproved(checkpoint)

@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import longhand
 from longhand.eval import main as evaluate
-from longhand.hub_cards.checkpoints.language_model import LanguageModel
+from longhand.hub_cards.checkpoints.language_model import LanguageModel, logger
 from longhand.hub_cards.checkpoints.load import LANGUAGE_MODELS
 from longhand.hub_cards.checkpoints.solver import LanguageSolver
 from longhand.modeling.numbers_in_text import NumbersInText
@@ -32,7 +32,7 @@ def small(tokenizer, **options):
 
 
 @pytest.mark.parametrize(("kind", "chat"), [("whole", True), ("adapter", False), ("adapter with its base", True)])
-def test_a_folder_answers_as_its_model(kind, chat, tmp_path):
+def test_a_folder_answers_as_its_model(kind, chat, tmp_path, capsys, caplog):
     tokenizer = SINGLE["digits"]()
     tokenizer.chat_template = CHAT if chat else None
     rule = longhand.numbers_in_text(tokenizer, marker=None if chat else "<answer>", separator="=")
@@ -53,8 +53,13 @@ def test_a_folder_answers_as_its_model(kind, chat, tmp_path):
         model.save_pretrained(folder)
         structured.save_structure(folder)
     tokenizer.save_pretrained(folder)
+    logger.warning_once.cache_clear()
     solver = longhand.load(folder)
     expected = LanguageModel("", model, tokenizer, rule)
+    evaluate([str(folder), "--ask", QUESTIONS[0]])
+    written = capsys.readouterr()
+    assert written.out == expected.answers(QUESTIONS[:1])[0] + "\n"
+    assert caplog.text.count("has no certificate") == 1, "it is said once"
     assert solver(QUESTIONS) == expected.answers(QUESTIONS) and solver(QUESTIONS[0]) == expected.answers(QUESTIONS[:1])[0]
     assert solver(QUESTIONS)[0].startswith(solver(QUESTIONS[0])), "padding changes no answer, but more tokens are asked for"
     assert isinstance(solver, LanguageSolver) and solver.name == "saved" and solver.certificate is None
@@ -116,7 +121,9 @@ def test_structure_that_answers_no_questions_is_refused(tmp_path):
         LanguageSolver(LanguageModel("", None, tokenizer, NumbersInText(range(10), [11])))([1])  # type: ignore[list-item]
 
 
-@pytest.mark.parametrize(("question", "named"), [("add 653 and zyx 49", "'zyx'"), ("add 653 ~~ 49", "'~~'")])
+@pytest.mark.parametrize(
+    ("question", "named"), [("add 653 and zyx 49", "'zyx'"), ("add 653 ~~ 49", "'~~'"), ("", "empty"), (" \n", "empty")]
+)
 def test_what_the_model_cannot_tell_apart_is_refused_in_a_line(question, named):
     tokenizer = SINGLE["words"]()
     rule = longhand.numbers_in_text(tokenizer, marker=" books ")
@@ -143,10 +150,22 @@ def test_a_shipped_language_model_answers_in_one_call(name, capsys):
     assert solver([f"In 12 weeks we add {a} to {b}." for a, b in pairs]) == [str(a + b) for a, b in pairs]
     evaluate(["--ask", solver.example_question, name])
     assert capsys.readouterr().out.strip() == "702"
-    for words in (["--certify"], ["--lengths", "3"], ["--ask", solver.example_question, "addition"]):
+    question = ["--ask", solver.example_question]
+    for words, said in (
+        ([name, "--certify"], "structure_config.json"),
+        ([name, "--lengths", "3"], "structure_config.json"),
+        ([name, "--worst", "1", "--lengths", "3"], "structure_config.json"),
+        ([name, "addition", *question], "ask it alone"),
+        (["addition", name, *question], "ask it alone"),
+        ([name, *question, "--task", "subtraction"], "task 'subtraction'"),
+    ):
         with pytest.raises(SystemExit):
-            evaluate([name, *words])
-    capsys.readouterr()
+            evaluate(words)
+        refusal = capsys.readouterr().err
+        assert said in refusal and "lm_eval" not in refusal
+    for options in ({"task": "addition"}, {"revision": "main"}):
+        with pytest.raises(ValueError, match=r"addition|main"):
+            longhand.load(name, **options)
     with pytest.raises(SystemExit):
         evaluate(["--list"])
     assert name in capsys.readouterr().out
