@@ -1,33 +1,32 @@
-"""Which cases of one contract the plain tests try; the others are marked, and tried in `.ci/run` or before a release."""
+"""Which cases of one contract are tried in every run of the tests; the others are marked, and tried before a release."""
 
 import random
 from collections.abc import Collection, Iterable, Sequence
 
 import pytest
 
-_THOROUGH = pytest.mark.thorough
 _RELEASE = pytest.mark.release
 
 
-def all_but(left_out: Collection[object], cases: Iterable[object], mark: pytest.MarkDecorator = _THOROUGH) -> list[object]:
+def all_but(left_out: Collection[object], cases: Iterable[object]) -> list[object]:
     """All cases, of which those that are left out are marked."""
-    return [pytest.param(case, marks=mark) if case in left_out else case for case in cases]
+    return [pytest.param(case, marks=_RELEASE) if case in left_out else case for case in cases]
 
 
-def drawn(cases: Iterable[object], count: int, mark: pytest.MarkDecorator = _THOROUGH) -> list[object]:
+def drawn(cases: Iterable[object], count: int) -> list[object]:
     """All cases, of which all but so many, drawn by a fixed seed, are marked."""
     cases = [*cases]
     kept = {*random.Random(0).sample(range(len(cases)), count)}
-    return [case if place in kept else pytest.param(case, marks=mark) for place, case in enumerate(cases)]
+    return [case if place in kept else pytest.param(case, marks=_RELEASE) for place, case in enumerate(cases)]
 
 
-def in_turn(cases: Iterable[object], ways: Sequence[object], mark: pytest.MarkDecorator = _RELEASE) -> list[object]:
+def in_turn(cases: Iterable[object], ways: Sequence[object]) -> list[object]:
     """Every case in every way, of which those are not marked that try each case in one way, the ways taking turns.
 
     For cases and ways that do not depend on each other: what fails in one way only is seen in one case of that way.
     """
     return [
-        pytest.param(case, way, marks=() if place % len(ways) == number else mark)
+        pytest.param(case, way, marks=() if place % len(ways) == number else _RELEASE)
         for place, case in enumerate(cases)
         for number, way in enumerate(ways)
     ]

@@ -126,6 +126,14 @@ def uncompiled():
 
 
 @pytest.fixture
+def undrawn(monkeypatch):
+    """Leaves the files of plots empty: to draw them takes longer than a small run."""
+    from longhand.hub_cards.evaluation import plots
+
+    monkeypatch.setattr(plots, "save_figure", lambda figure, file: file.touch())
+
+
+@pytest.fixture
 def hub():
     with LoopbackHub() as hub:
         yield hub

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 SERVER = """
-import json, os, runpy, shutil, sys
+import gc, json, os, runpy, shutil, sys
 import accelerate, datasets, evaluate, matplotlib.pyplot, torch, torch.distributed.tensor
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Trainer
 from transformers.models.t5 import modeling_t5
@@ -25,6 +25,8 @@ def next_command():
         print("ended", status, flush=True)
     sys.exit()
 
+# The libraries are left out whenever Python looks for garbage.
+gc.freeze()
 command = next_command()
 os.chdir(command["folder"])
 for stream, file in ((0, os.devnull), (1, command["out"]), (2, command["err"])):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import all_but
+from cases import all_but, in_turn
 from kinds import recipes_of_kinds
 from position_subjects import DECODERS, ENCODERS, SETTLING, build, encode, texts_of
 
@@ -57,8 +57,10 @@ def test_no_recipe_needs_more_than_the_bound(name, layers):
     check(model, lambda rows: draw_batch(model, part, lengths, rows, split="train"))
 
 
-@pytest.mark.parametrize("name", [*DECODERS, *ENCODERS, *(f"settling, {own}" for own in SETTLING)])
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+SETTLED = [f"settling, {kind}" for kind in SETTLING]
+
+
+@pytest.mark.parametrize(("name", "attention"), in_turn([*DECODERS, *ENCODERS, *SETTLED], ["eager", "sdpa"]))
 def test_no_encoding_needs_more_than_the_bound_for_rows_of_several_lengths(name, attention):
     model = build(name, attn_implementation=attention).float().eval()
     texts = [text for text in texts_of(name) for _ in range(2)]

@@ -1,5 +1,6 @@
 import json
 import re
+from functools import cache
 from pathlib import Path
 from string import Formatter
 
@@ -161,14 +162,20 @@ def test_a_recipe_that_maps_no_names_is_refused_by_the_name_of_its_file(tmp_path
             load_recipe(str(source))
 
 
+@cache
+def written() -> str:
+    """The code that writes rows, studies, and results."""
+    root = Path(__file__).parents[2]
+    patterns = ("hub_cards/**/*.py", "hub_cards/**/*.yaml", "hub_cards/**/*.jsonl", "tests/benchmarks/*.py")
+    files = [file for pattern in patterns for file in root.glob(pattern) if file.name != "tables.yaml"]
+    return "".join(file.read_text(encoding="utf-8") for file in files)
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_of_the_pages_names_fields_that_something_writes(name):
     """A row that lacks a field leaves its cell empty, and so would a misspelled field."""
-    table, root = TABLES[name], Path(__file__).parents[2]
+    table = TABLES[name]
     formats = [*table["columns"].values(), table.get("cell", ""), table.get("note", "")]
     named = {re.split(r"[.\[]", field)[0] for text in formats for _, field, _, _ in Formatter().parse(text) if field}
-    patterns = ("hub_cards/**/*.py", "hub_cards/**/*.yaml", "hub_cards/**/*.jsonl", "tests/benchmarks/*.py")
-    files = [file for pattern in patterns for file in root.glob(pattern) if file.name != "tables.yaml"]
-    written = "".join(file.read_text(encoding="utf-8") for file in files)
-    unknown = [field for field in named if not re.search(rf"[\"']{field}[\"']|\b{field}[=:]", written)]
+    unknown = [field for field in named if not re.search(rf"[\"']{field}[\"']|\b{field}[=:]", written())]
     assert not unknown, f"{name} of tables.yaml names {', '.join(unknown)}, which no row has"

@@ -270,7 +270,7 @@ def test_one_pass_by_cases_equals_the_pass_over_all_tokens():
     torch.testing.assert_close(trained.loss, output.loss)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_commands_take_a_run(tmp_path, capsys):
     folder, (out, maps) = tmp_path / "brief", (["--output_dir", str(tmp_path / name)] for name in ("out", "maps"))
     options = ["--until_certified", "False", "--max_steps", "2", "--eval_steps", "1", "--batch_size", "8"]

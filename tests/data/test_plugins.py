@@ -329,7 +329,7 @@ model.save_pretrained(again)
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_an_encoder_with_a_pair_map_from_a_plugin_is_saved_with_its_code(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(SHOWN)
     importlib.import_module("partner_map")
@@ -384,7 +384,7 @@ longhand.CoupledGPTForCausalLM.from_pretrained(longhand.zoo("addition-tiny"), tr
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_a_checkpoint_with_plugins_runs_with_trust_where_this_package_is_imported_without_them(modules, tmp_path):
     model, tokenizer, folder = with_plugins(), build_tokenizer(), tmp_path / "checkpoint"
     model.save_pretrained(folder)

@@ -95,7 +95,7 @@ def test_what_a_run_is_made_of_is_pickled(recipe):
 # A process that loads data imports the package first.
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("start", "plugin"), [pytest.param("spawn", "hex_addition.py", marks=pytest.mark.thorough), ("forkserver", "joined.py")]
+    ("start", "plugin"), [pytest.param("spawn", "hex_addition.py", marks=pytest.mark.release), ("forkserver", "joined.py")]
 )
 def test_a_data_loader_draws_the_same_batches_in_a_process_of_any_start(start, plugin):
     recipe = ["columns"] if plugin == "hex_addition.py" else ["subtraction", "--task", "copy_or_subtract"]

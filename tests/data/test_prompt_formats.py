@@ -144,6 +144,7 @@ def is_legal(task, prompt: str) -> bool:
     return task.prompt_format.prompt_fault(prompt) is None
 
 
+@pytest.mark.parametrize("task", drawn(TASK_FORMATS, 10), ids=name_of)
 def test_prompts_are_legal_exactly_if_the_task_itself_writes_them(task):
     generator = make_generator("mutations")
     family = [other for other in TASK_FORMATS if other.family is task.family]

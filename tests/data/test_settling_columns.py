@@ -62,7 +62,7 @@ def ternary(tmp_path_factory):
     return folder
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_a_trained_encoder_is_certified_and_adds_at_any_length(ternary, tmp_path):
     assert json.loads((ternary / "certificate.json").read_text())["certified"]
     model = AutoModelForTokenClassification.from_pretrained(ternary).eval()

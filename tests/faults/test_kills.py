@@ -25,9 +25,9 @@ def few_and_many(few: int, many: int) -> list[object]:
     return [pytest.param(few, marks=pytest.mark.thorough), pytest.param(many, marks=pytest.mark.release)]
 
 
-KILLS = few_and_many(3, 8)
+KILLS = few_and_many(2, 8)
 """Kills at random moments of runs of one process: in `.ci/run`, and before a release."""
-CHANGES_BETWEEN = few_and_many(8, 3)
+CHANGES_BETWEEN = few_and_many(16, 3)
 """Files that a run renames and folders that it removes, by which it gets farther from kill to kill."""
 LEAST_CHANGES = 30
 """A run renames files and removes folders more often than that."""
@@ -39,8 +39,15 @@ SECONDS = ("seconds", "run_seconds", "created_at")
 """What differs from run to run."""
 
 ONE_PROCESS = """
-import os, signal, sys, time
+import gc, os, signal, sys, time
 from longhand import train
+from longhand.hub_cards.commands import write_atomically
+from longhand.hub_cards.evaluation import plots
+
+# A plot is written as it is, and not drawn: that takes as long as the rest of the run.
+plots.save_figure = lambda figure, file: write_atomically(file, b"a plot")
+# The libraries are left out whenever Python looks for garbage.
+gc.freeze()
 
 def kill_before(change):
     "Kill this process when it renames a file or removes a folder once more, after so many times."

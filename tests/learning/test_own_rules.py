@@ -201,8 +201,16 @@ def test_arguments_of_the_other_way_are_refused(words):
         parse_run(["columns", *words])
 
 
-@pytest.mark.thorough  # trains a model, publishes it to a Hub of its own, and makes it again from its card
-def test_a_rule_in_a_home_folder_is_published_and_made_again_from_its_card(rule, tmp_path, monkeypatch):
+FEW_STEPS = "--max_steps 4 --eval_steps 4 --until_certified False --test_samples 10 --validation_samples 10"
+
+
+# Trains a model, publishes it to a Hub of its own, and makes it again from its card.
+@pytest.mark.parametrize(
+    "is_short",
+    [pytest.param(True, marks=pytest.mark.thorough), pytest.param(False, marks=pytest.mark.release)],
+    ids=["few steps", "until certified"],
+)
+def test_a_rule_in_a_home_folder_is_published_and_made_again_from_its_card(is_short, rule, tmp_path, monkeypatch):
     with ExitStack() as stack:
         hub = stack.enter_context(LoopbackHub())
         token = hub.add_token("secret", "user")
@@ -216,7 +224,8 @@ def test_a_rule_in_a_home_folder_is_published_and_made_again_from_its_card(rule,
             assert ran.returncode == 0, ran.stdout + ran.stderr
             return ran.stdout
 
-        ask(rule.parent, "-m", "longhand.train", "columns", "--function", str(rule), "--name", "mine", "--use_cpu", "True")
+        options = ["--name", "mine", "--use_cpu", "True", *(FEW_STEPS.split() if is_short else ())]
+        ask(rule.parent, "-m", "longhand.train", "columns", "--function", str(rule), *options)
         ask(rule.parent, "-m", "longhand.hub_cards.push", "model", "outputs/mine", "user/mine", "--yes")
         card = hub.repositories["model", "user/mine"].head.files["README.md"].decode()
         assert "Whether a code of digits has a right check digit." in card and "def _weight" in card
@@ -225,8 +234,11 @@ def test_a_rule_in_a_home_folder_is_published_and_made_again_from_its_card(rule,
         empty = tmp_path / "empty"
         ask(empty, *shlex.split(command[1]), "--use_cpu", "True")
         (made,) = (empty / "outputs").iterdir()
-        assert (made / "certificate.json").is_file()
-        assert ask(empty, "-m", "longhand.eval", str(made), "--ask", "13").split()[-1] == str(int(is_right("13")))
+        for file in ("config.json", "model.safetensors"):
+            assert (made / file).read_bytes() == (rule.parent / "outputs" / "mine" / file).read_bytes(), file
+        assert is_short or (made / "certificate.json").is_file()
+        answer = ask(empty, "-m", "longhand.eval", str(made), "--ask", "13").split()[-1]
+        assert is_short or answer == str(int(is_right("13")))
 
 
 def test_a_function_that_changes_is_refused_for_that():

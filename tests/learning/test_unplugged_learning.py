@@ -116,7 +116,7 @@ PLAIN = ("branches that are named", "numbers that functions single out", "words 
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in PLAIN else pytest.param(name, marks=pytest.mark.thorough) for name in MECHANISMS]
+    "name", [name if name in PLAIN else pytest.param(name, marks=pytest.mark.release) for name in MECHANISMS]
 )
 def test_without_a_mechanism_a_function_is_learned_worse(name, monkeypatch):
     mechanism = MECHANISMS[name]

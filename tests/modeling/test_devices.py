@@ -103,7 +103,7 @@ def test_every_rule_gives_ids_and_relations_on_the_device_of_the_tokens(name):
     [
         "addition-tiny",
         "binary-multiplication",
-        pytest.param("encoder-multiplication-1-settling", marks=pytest.mark.thorough),
+        pytest.param("encoder-multiplication-1-settling", marks=pytest.mark.release),
         pytest.param("encoder-addition-settling", marks=pytest.mark.release),
     ],
 )
@@ -155,7 +155,7 @@ def test_attention_is_drawn_on_one_device(name, tmp_path, monkeypatch):
     [
         ["addition", "--muon_learning_rate", "0.02", "--until_certified", "True"],
         pytest.param(["addition", "--until_certified", "False"], marks=pytest.mark.release),
-        pytest.param(["addition-absolute", "--practise_worst", "4"], marks=pytest.mark.thorough),
+        pytest.param(["addition-absolute", "--practise_worst", "4"], marks=pytest.mark.release),
         ["addition-absolute-proved", "--practise_worst", "4"],
         pytest.param(["encoder-addition-settling", "--until_certified", "True"], marks=pytest.mark.thorough),
     ],

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from cases import drawn, in_turn
 from position_subjects import DECODERS, PROMPTS, assert_written_as_by_full_forwards, build, encode, tokenizer
 from transformers import BatchEncoding, DynamicCache, pipeline
 
@@ -193,8 +194,7 @@ ANY_TEXT = {f"windowed, {rule}": {"relation_range": [-1, 1], "coupling": rule} f
 """Rules whose ids go on behind the planned response."""
 
 
-@pytest.mark.parametrize("use_cache", [True, False])
-@pytest.mark.parametrize("name", [*DECODERS, *ANY_TEXT])
+@pytest.mark.parametrize(("name", "use_cache"), in_turn([*DECODERS, *ANY_TEXT], [True, False]))
 def test_generate_and_forward_agree_behind_the_planned_response(name, use_cache):
     model = build(name) if name in DECODERS else build(**ANY_TEXT[name])
     batch = tokenizer(PROMPTS, padding=True, return_tensors="pt")
@@ -205,7 +205,7 @@ def test_generate_and_forward_agree_behind_the_planned_response(name, use_cache)
 SHIPPED = [name for name in list_zoo() if CoupledGPTConfig.model_type in Path(zoo(name), "config.json").read_text()]
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", drawn(SHIPPED, 8))
 def test_a_shipped_decoder_agrees_with_itself_behind_the_planned_response(name):
     checkpoint = load_checkpoint(zoo(name))
     model = checkpoint.model.double()

@@ -67,7 +67,7 @@ def batch_of_two_sizes(checkpoint, side: str) -> dict:
     return dict(DataCollatorForTokenClassification(checkpoint.tokenizer)(rows))
 
 
-@pytest.mark.parametrize("name", drawn(list_zoo(), 12, pytest.mark.release))
+@pytest.mark.parametrize("name", drawn(list_zoo(), 12))
 def test_every_shipped_model_trains_in_half_precision(name):
     checkpoint = load_checkpoint(zoo(name))
     model = checkpoint.model
@@ -187,8 +187,7 @@ def test_on_an_accelerator_the_loss_is_looked_at_now_and_then(monkeypatch):
     assert len(looks) == 2
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("name", ["copy", "encoder-multiplication-grid"])
+@pytest.mark.parametrize(("name", "dtype"), in_turn(["copy", "encoder-multiplication-grid"], ["bfloat16", "float16"]))
 def test_neighbourhoods_are_checked_in_a_lower_precision_without_a_certificate(name, dtype, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     folder = unpack(name, tmp_path)

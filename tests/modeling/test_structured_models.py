@@ -96,10 +96,8 @@ def test_flex_attention_agrees(kind, uncompiled):
 
 
 # It is compiled for half a minute.
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.thorough if kind == "llama" else pytest.mark.release) for kind in KINDS]
-)
+@pytest.mark.release
+@pytest.mark.parametrize("kind", KINDS)
 def test_compiled_flex_attention_agrees(kind):
     assert_flex_attention_agrees(kind, attention_mask=MASK_OF_HEADS)
 

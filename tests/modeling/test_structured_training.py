@@ -383,7 +383,7 @@ def test_a_model_without_tables_has_none_to_save(tmp_path):
     assert not (tmp_path / "structure").exists() and not list((tmp_path / "model").glob("structure*"))
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_structure_needs_no_build_of_torch_with_processes():
     """Builds without distributed training lack `torch.distributed.tensor`, and transformers does not import it there."""
     program = (

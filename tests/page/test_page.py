@@ -320,11 +320,12 @@ def python_says(checkpoint, question):
     return checkpoint.answer(question), task.end_token in written.tolist()
 
 
-def test_a_model_with_noise_is_quoted_as_python_answers_with_its_weights(open_page, file, tmp_path):
+@pytest.mark.parametrize("names", [NOISED[::3], pytest.param(NOISED, marks=pytest.mark.release)], ids=["some", "all"])
+def test_a_model_with_noise_is_quoted_as_python_answers_with_its_weights(open_page, file, names, tmp_path):
     html = file.read_text(encoding="utf-8").replace("listen(self);", f"listen(self);{NOISY}")
     (tmp_path / "page.html").write_text(html, encoding="utf-8")
     page, endless = open_page(tmp_path / "page.html"), 0
-    for name in NOISED:
+    for name in names:
         generator, checkpoint = random.Random(name), load_checkpoint(zoo(name))
         checkpoint.model.double()
         questions = [draw(generator, name, 5)[0] for _ in range(6)]

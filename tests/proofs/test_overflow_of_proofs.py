@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from cases import in_turn
+from cases import drawn, in_turn
 from far_subjects import KINDS, small_model
 
 from longhand.data import build_task
@@ -98,7 +98,7 @@ def closed_by_boxes(far, case):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", drawn(KINDS, 2))
 def test_overflow_in_any_weight_closes_no_case(kind, monkeypatch):
     """Behind the door: what the bounds say where it does not guard them."""
     with torch.inference_mode():

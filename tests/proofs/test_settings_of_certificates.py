@@ -79,7 +79,7 @@ def of_other_types(value):
             yield changed
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(None, marks=pytest.mark.thorough)], ids=["some", "all"])
+@pytest.mark.parametrize("count", [12, pytest.param(None, marks=pytest.mark.release)], ids=["some", "all"])
 def test_a_value_of_another_type_is_none_that_a_check_finds(count, folder):
     checkpoint = load_checkpoint(str(folder))
     stated = json.loads((folder / "certificate.json").read_text())

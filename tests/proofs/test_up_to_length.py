@@ -3,6 +3,7 @@
 import ast
 import hashlib
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -540,8 +541,13 @@ def is_docstring(node: object) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
+@cache
+def structure_of_source(source: str) -> object:
+    return structure_of(ast.parse(source))
+
+
 def digest_of(sources: list[str]) -> str:
-    return hashlib.sha256(json.dumps([structure_of(ast.parse(source)) for source in sources]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([structure_of_source(source) for source in sources]).encode()).hexdigest()
 
 
 def bound_sources() -> list[str]:

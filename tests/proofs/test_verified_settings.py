@@ -78,7 +78,7 @@ def idle_settings() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("folder", drawn(NAMES, 2), indirect=True)
+@pytest.mark.parametrize("folder", drawn(NAMES, 1), indirect=True)
 @pytest.mark.parametrize("file", FILES)
 def test_settings_that_the_verifier_knows_can_be_loaded(file, folder):
     assert is_known(folder)

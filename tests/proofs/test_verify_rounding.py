@@ -64,7 +64,7 @@ def test_leads_of_decoders_are_those_of_the_package_and_rounding_keeps_to_the_bo
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("name", ["addition", pytest.param("encoder-addition-settling", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("name", ["addition", pytest.param("encoder-addition-settling", marks=pytest.mark.release)])
 def test_overflow_in_any_weight_is_no_lead_that_a_bound_allows(name, monkeypatch):
     """Neither program calls a neighbourhood proved in which a number overflows, though each looks at it by itself."""
     checkpoint = load_checkpoint(zoo(name))

@@ -1,8 +1,10 @@
+import json
 import re
 import sys
 from pathlib import Path
 
 import pytest
+from made_once import make_once
 
 from longhand.hub_cards.recipes import list_recipes
 from longhand.hub_cards.research import pages as documents
@@ -15,9 +17,15 @@ TEXT = PAGES["README.md"]
 EVERYTHING = "\n".join(PAGES.values())
 
 
-@pytest.fixture(scope="module")
-def blocks():
-    return documents.all_blocks(EVERYTHING)
+@pytest.fixture(scope="session")
+def blocks(tmp_path_factory) -> dict[str, str]:
+    """What pages show of results, made by one test process."""
+
+    def write(folder: Path) -> None:
+        folder.mkdir()
+        (folder / "blocks.json").write_text(json.dumps(documents.all_blocks(EVERYTHING)), encoding="utf-8")
+
+    return json.loads((make_once(tmp_path_factory, "blocks", write) / "blocks.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.thorough

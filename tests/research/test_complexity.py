@@ -189,7 +189,7 @@ def test_classes_that_no_sum_has_are_refused(draw, longest, digits, said):
         draw(make_generator(0), np.array(longest), digits)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_the_published_rows_are_those_of_the_command(tmp_path, monkeypatch):
     published = read_results(command.RESULTS)
     monkeypatch.setattr(command, "RESULTS", tmp_path / "rows.jsonl")

@@ -84,7 +84,7 @@ def test_augmentation_keeps_a_matrix_of_differences_one():
     assert (matrix[0, 0] - ALPHA).abs() < 0.5, "it was trained"
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_published_rows_can_be_made_again():
     """The first seed of Fig. 9's setting. Proposition 5.1: RPE finds the task, APE the block of the window."""
     published = [row for row in read_results(command.RESULTS) if (row["window"], row["seed"]) == (10, 0)]

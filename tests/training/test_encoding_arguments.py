@@ -1,6 +1,9 @@
 """What has to change with a position encoding: all of it is refused in one line, and `--encoding` sets it together."""
 
+from itertools import product
+
 import pytest
+from cases import drawn
 
 from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.recipes import list_recipes, load_recipe
@@ -27,9 +30,12 @@ def try_run(*words):
         return None, str(error)
 
 
-@pytest.mark.parametrize("encoding", [name for name in POSITION_ENCODINGS if not name.startswith("test")])
-@pytest.mark.parametrize("recipe", [*RECIPES, *COLUMNS])
-def test_every_recipe_of_a_decoder_takes_every_encoding(recipe, encoding):
+ENCODINGS = [name for name in POSITION_ENCODINGS if not name.startswith("test")]
+
+
+@pytest.mark.parametrize("pair", drawn(product([*RECIPES, *COLUMNS], ENCODINGS), 60), ids="-".join)
+def test_every_recipe_of_a_decoder_takes_every_encoding(pair):
+    recipe, encoding = pair
     run, refusal = try_run(recipe, "--encoding", encoding)
     if recipe in COLUMNS and POSITION_ENCODINGS[encoding].reads_token_distances:
         assert "column task" in refusal and "rotary" in refusal

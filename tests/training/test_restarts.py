@@ -1,10 +1,11 @@
 """Runs that give up a seed and begin again with the next one."""
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
-from cases import in_turn
+from cases import drawn
 from made_once import make_once
 from test_train import UNTIL_CERTIFIED, Cut
 from transformers import TrainerState
@@ -21,6 +22,8 @@ from longhand.hub_cards.training import run_folder, trainer
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.run_folder import GivenUp
 from longhand.hub_cards.training.trainer import PATIENCE, PREDICTIONS, WRONG, given_up
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 EVERY = 2
 """Steps between two checks."""
@@ -120,8 +123,9 @@ KILLED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("when", "turn"), in_turn(KILLED, [0, 1]))
-def test_a_run_that_is_killed_around_a_restart_resumes_to_the_same_weights(when, turn, whole, seeds, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kill", drawn(product(KILLED, [0, 1]), 3), ids=str)
+def test_a_run_that_is_killed_around_a_restart_resumes_to_the_same_weights(kill, whole, seeds, tmp_path, monkeypatch):
+    when, turn = kill
     place, name, before, each = KILLED[when]
     folder, real, calls = tmp_path / "run", getattr(place, name), []
 

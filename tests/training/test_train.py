@@ -22,6 +22,8 @@ from longhand.hub_cards.training import trainer
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.run_folder import claim_folder, keep_as_best
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SIZES = (
     "--hidden_size 16 --intermediate_size 32 --batch_size 8 --max_length 3 --validation_lengths 3 4 --validation_samples 4"
 )
