@@ -21,6 +21,7 @@ def test_places_of_tasks_are_where_they_are_registered():
     assert found == TASK_PLACES
 
 
+@pytest.mark.release
 def test_a_task_is_imported_when_it_is_asked_for():
     asked = "from longhand.data.tasks.registry import TASKS; import sys; list(TASKS); name = 'longhand.data.tasks.strings'; "
     asked += "assert TASKS.module_of('copy') == name not in sys.modules; TASKS['copy']; assert name in sys.modules"

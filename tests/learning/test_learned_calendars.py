@@ -133,7 +133,7 @@ def drawn_dates(shape: str, count: int) -> list[str]:
     return dates
 
 
-RULES = [pytest.param(rule, marks=pytest.mark.thorough if rule is day_first else pytest.mark.release) for rule in SHAPES]
+RULES = [pytest.param(rule, marks=pytest.mark.release) for rule in SHAPES]
 """One rule is learned in `.ci/run`, and none in the plain tests: the day must be remembered until the year is read."""
 
 

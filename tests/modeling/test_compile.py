@@ -48,7 +48,7 @@ def assert_one_graph(model, batch):
             torch.testing.assert_close(found.loss, expected.loss, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.parametrize("options", one_of(ALL_PAIRS.values()), ids=ALL_PAIRS)
 def test_a_decoder_that_scores_all_pairs_is_one_graph_if_ids_are_given(options):
     given = {**ADDITION.family.config_options(ADDITION), "hidden_size": 16, "intermediate_size": 16, **options}

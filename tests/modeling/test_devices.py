@@ -175,7 +175,7 @@ def test_runs_train_validate_and_practise_on_one_device(words, tmp_path, monkeyp
     assert all(map(is_on, trainer.model.parameters()))
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.parametrize("scale", [pytest.param("sqrt", marks=pytest.mark.release), "log_length"])
 def test_lengths_are_proved_and_worst_problems_found_on_one_device(scale, tmp_path, monkeypatch):
     """A model may lie on an accelerator: it is asked there, and its bounds are found from a copy of its weights."""

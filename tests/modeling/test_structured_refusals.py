@@ -368,7 +368,7 @@ def test_a_pickled_model_is_the_same_model(kind, tmp_path):
         assert again.base_model.has_tables == [again]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_pickled_model_is_the_same_where_no_model_has_structure_yet(tmp_path):
     model = structured()
     torch.save((model, ids_of(), map_of(), model(ids_of(), pair_map=map_of()).logits), tmp_path / "model.pt")

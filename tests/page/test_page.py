@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cases import drawn
 
 from longhand.data import ColumnTask
 from longhand.data.families import Questions
@@ -264,7 +265,7 @@ def is_taken(checkpoint, text):
     return True
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.release)])
+@pytest.mark.parametrize("count", [10, pytest.param(300, marks=pytest.mark.release)])
 def test_every_model_takes_the_texts_that_python_takes_and_answers_the_same(open_page, file, count):
     """Those that fail too: all that they write is their answer."""
     page = open_page(file)
@@ -587,6 +588,7 @@ def test_an_address_is_of_no_question_but_the_one_that_is_answered(open_page, fi
     playwright.expect(page).to_have_url(f"{file.as_uri()}#addition")
 
 
+@pytest.mark.release
 def test_few_of_the_tokens_that_a_model_without_positions_sees_are_listed(open_page, file):
     page = open_page(file)
     page.goto(f"{file.as_uri()}#lesson?73918+26485")
@@ -720,7 +722,7 @@ SCALES = (
 )
 
 
-@pytest.mark.parametrize("encoding", ENCODED)
+@pytest.mark.parametrize("encoding", drawn(ENCODED, 2))
 def test_models_whose_tokens_see_all_tokens_run_as_in_torch(open_page, tmp_path, encoding):
     config = json.loads((Path(zoo("addition-tiny")) / "config.json").read_text())
     sizes = {"hidden_size": 16, "num_attention_heads": 2, "head_dim": 8, "intermediate_size": 24, "windowed": False}
@@ -861,6 +863,7 @@ def test_folders_that_cannot_be_shown_are_refused_with_the_reason(open_page, sma
     assert page.evaluate("longhand.request('ask', {question: '7+8'})")["answer"] == "15"
 
 
+@pytest.mark.release
 def test_the_page_and_python_agree_on_what_can_be_shown(open_page, small_file):
     """Each setting of each kind of model, changed to another value and left out."""
     page = open_page(small_file)

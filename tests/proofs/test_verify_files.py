@@ -90,8 +90,11 @@ def copied(folders, tmp_path):
     return lambda name: Path(shutil.copytree(folders[name], tmp_path / name, ignore=ignored))
 
 
+OTHERS = ("addition-tiny", "division", "minesweeper")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", all_but(["division", "minesweeper"], ["copy", "addition-tiny", "division", "minesweeper"]))
+@pytest.mark.parametrize("name", all_but(OTHERS, ["copy", *OTHERS]))
 def test_a_checkpoint_is_verified_by_the_file_beside_it_with_numpy_alone(name, folders, tmp_path):
     verified_alone(folders.get(name) or unpack(name, tmp_path))
 

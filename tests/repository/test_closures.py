@@ -149,13 +149,18 @@ AutoModelForCausalLM.from_config(AutoConfig.for_model("coupled_gpt", **small))
 AutoModel.from_config(AutoConfig.for_model("coupled_gpt", **small))
 AutoModelForTokenClassification.from_config(AutoConfig.for_model("pairwise_bert", **small))
 AutoModel.from_config(AutoConfig.for_model("pairwise_bert", **small))
+import sys, longhand.eval
+assert not {"datasets", "evaluate", "matplotlib"} & {*sys.modules}
 """
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("imports", IMPORTS)
 def test_auto_classes_know_the_models_whatever_is_imported_first(imports):
-    """Importing longhand loads neither torch nor transformers, and nobody meets Auto classes that do not know its models."""
+    """Importing longhand loads neither torch nor transformers, and nobody meets Auto classes that do not know its models.
+
+    Questions need no libraries of datasets and pictures.
+    """
     subprocess.run([sys.executable, "-c", imports + USES], check=True)
 
 

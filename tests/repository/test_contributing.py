@@ -47,8 +47,6 @@ import os, sys
 from longhand import train
 from longhand.modeling import CoupledGPTForCausalLM
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 def note(frame, event, argument):
     if event == "call" and frame.f_code.co_name != "<module>":
         files.add(frame.f_code.co_filename)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cases import all_but
 from forking import Forks
 
 EXAMPLES = Path(__file__).parents[2] / "hub_cards" / "examples"
@@ -56,8 +57,12 @@ def test_every_script_is_known():
     assert sorted(PRINTED) == sorted(file.name for file in EXAMPLES.glob("*.py"))
 
 
+SIMILAR = ("table_relations.py", "text_graph.py", "fine_tune.py")
+"""Other scripts, or commands of the guide, show the same kinds of models."""
+
+
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", PRINTED)
+@pytest.mark.parametrize("name", all_but(SIMILAR, PRINTED))
 def test_a_script_runs_with_few_steps(forks, name, tmp_path):
     text = (EXAMPLES / name).read_text(encoding="utf-8")
     for large, small in SMALLER.get(name, {}).items():

@@ -86,7 +86,7 @@ def test_numbers_have_as_many_digits_as_are_asked_for():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("adapter", ["none", LORA])
+@pytest.mark.parametrize("adapter", ["none", pytest.param(LORA, marks=pytest.mark.release)])
 def test_a_run_that_is_cut_off_goes_on(adapter, tmp_path):
     settings, weights = SentenceSettings(steps=5, batch_size=4, adapter=adapter, rank=2), []
     for limits in ((None,), (0.0, None)):
