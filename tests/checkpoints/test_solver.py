@@ -3,6 +3,7 @@
 import io
 import random
 import shutil
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -101,7 +102,9 @@ def test_a_model_that_a_refusal_names_takes_the_question():
     assert named > len(examples)
 
 
-def test_what_cannot_be_loaded_is_refused():
+def test_what_cannot_be_loaded_is_refused(monkeypatch):
+    # Before the Hub is asked again.
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
     with pytest.raises(ValueError, match="did you mean"):
         longhand.load("additoin")
     for wrong in (None, 5, "", b"addition"):
