@@ -8,6 +8,7 @@ import shlex
 import numpy as np
 import pytest
 import yaml
+from cases import all_but
 from refusals import refusal
 from small_language_models import save_random_model
 from transformers import pipeline
@@ -139,7 +140,7 @@ def run_harness(folder, model, tasks, shots=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shots", [None, 3])
+@pytest.mark.parametrize("shots", all_but([None], [None, 3]))
 def test_the_harness_reads_the_problems_and_the_answers_as_we_do(tmp_path, shots):
     source = save_random_model(tmp_path / "llama", seed=1)
     harness.main([str(tmp_path / "tasks"), "--tasks", "copy", "--lengths", "5", "--num_samples", "10"])

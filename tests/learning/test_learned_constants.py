@@ -340,7 +340,7 @@ def test_no_ring_of_an_alarm_comes_while_it_is_left():
                 ring(signal.SIGALRM, None)
 
 
-QUICK = 4
+QUICK = 2
 """So many functions are learned by the plain tests, and the others before a release."""
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from cases import drawn, in_turn
+from cases import all_but, drawn, in_turn
 from certificate_subjects import change_json
 from publishing_subjects import model_card
 
@@ -87,7 +87,7 @@ def test_what_padded_examples_prove_holds_for_numbers_of_every_width(name, base,
         assert holds_for_wide_operands(report.proved, task)
 
 
-@pytest.mark.parametrize("base", [2, 4])
+@pytest.mark.parametrize("base", all_but([4], [2, 4]))
 @pytest.mark.parametrize("width", [None, 6])
 def test_padded_sums_are_sums_and_those_that_wrap_round_are_not(base, width):
     task, report = learn_task_from_examples(padded(FUNCTIONS["sums"], base, width), base=base)

@@ -143,7 +143,7 @@ def test_what_tokens_see_by_the_drawn_ids_is_what_they_see_by_the_ids_of_rows(ta
     listed = set(listed_neighbourhoods(task.covering(window, 1)))
     generator, seen = np.random.default_rng(1), set()
     for length in (1, 2, 3, 5, 8):
-        lengths = task.group_lengths(generator, np.array(task.operand_lengths(length)), 40, length)
+        lengths = task.group_lengths(generator, np.array(task.operand_lengths(length)), 20, length)
         digits = task.draw(generator, lengths, "train") if length > 4 else task.draw_operands(generator, lengths)
         seen |= neighbourhoods(rule_of(task), task.format(digits, lengths), window)
     assert seen <= listed and len(seen) >= 8

@@ -333,6 +333,8 @@ def briefly_trained(tmp_path_factory):
     return folder
 
 
+# README's commands do it too.
+@pytest.mark.release
 def test_commands_take_an_encoder_that_settles(briefly_trained, tmp_path, capsys):
     out = ["--output_dir", str(tmp_path / "out")]
     with pytest.raises(SystemExit) as stop:

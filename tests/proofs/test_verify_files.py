@@ -130,7 +130,7 @@ def with_file(name: str):
 
 DAMAGES = [
     *(("copy", partial(with_noise, seed=seed), "") for seed in (0, 3, 11)),
-    *(("grids", partial(with_noise, seed=seed), "") for seed in (0, 9)),
+    *(pytest.param("grids", partial(with_noise, seed=seed), "", marks=pytest.mark.release) for seed in (0, 9)),
     ("copy", without_a_tensor, "model.safetensors"), ("copy", swap_digits, "tokenizer.json"),
 ]  # fmt: skip
 """Folders, what is changed in them, and what is in the verifier's refusal."""

@@ -26,6 +26,8 @@ from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.encoder_maps import PAIR_MAP_RULES
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 PLUGINS = ROOT / "tests" / "plugins"
 SHOWN = dict(re.findall(r"<!-- (\S+) -->\n```\w+\n(.*?)```\n", TEXT, flags=re.DOTALL))

@@ -137,9 +137,11 @@ def start(*words: object) -> subprocess.Popen:
     return subprocess.Popen(command, **pipes, env={**os.environ, "ACCELERATE_LOG_LEVEL": "error"})
 
 
-# README's commands start processes by cpus.yaml.
+# README's commands start processes by cpus.yaml, and gpus.yaml differs from it by what runs on a GPU alone.
 @pytest.mark.thorough
-@pytest.mark.parametrize("file", all_but([CONFIGURATIONS / "cpus.yaml"], FILES), ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file", all_but([CONFIGURATIONS / f"{name}.yaml" for name in ("cpus", "gpus")], FILES), ids=lambda file: file.stem
+)
 def test_configuration_starts_its_processes(file, tmp_path):
     """Two processes on this machine: of one node, or of two nodes that meet on loopback."""
     script = tmp_path / "show.py"

@@ -20,6 +20,7 @@ assert hub
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 WEIGHTS = ("model.safetensors", "best/model.safetensors")
+WORST = "--practise_worst 8 --max_steps 15"
 SCHEDULE = "--max_steps 30 --warmup_steps 2 --decay_steps 12 --num_train_samples 100"
 AT_ONCE = "--practise_worst 8 --eval_steps 4 --max_steps 12"
 SHARPER = "--qk_norm True --sharper_scores 3"
@@ -47,7 +48,7 @@ def stop(*_, **__):
         ([*SMALL, *LEARNED, *MIXED, *SCHEDULE.split()], 18, FixedBatches, 15),
         pytest.param([*SMALL, *MUON.split()], 12, FreshBatches, 10, marks=pytest.mark.release),
         # The worst problems that were found at step 10 are practised in batch 12.
-        ([*SMALL, *LEARNED, "--practise_worst", "8", "--max_steps", "15"], 13, FreshBatches, 10),
+        pytest.param([*SMALL, *LEARNED, *WORST.split()], 13, FreshBatches, 10, marks=pytest.mark.release),
         # Those that were found at step 8 are practised in batch 8 already, the first one of the resumed run.
         pytest.param([*SMALL, *LEARNED, *AT_ONCE.split()], 10, FreshBatches, 8, marks=pytest.mark.release),
         # Factors of scores grow before and behind the step at which it is cut off.
