@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import all_but, in_turn
+from cases import drawn, in_turn
 from kinds import recipes_of_kinds
 from position_subjects import DECODERS, ENCODERS, SETTLING, build, encode, texts_of
 
@@ -16,9 +16,8 @@ from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.trainer import validation_batches
 
 KINDS = recipes_of_kinds()
-LARGE = ("paper-multiplication-scratchpad", "paper-addition-scratchpad", "encoder-multiplication-grid")
 RECIPES = [
-    *all_but(LARGE, KINDS),
+    *drawn(KINDS, 20),
     *(pytest.param(name, marks=pytest.mark.release) for name in list_recipes() if name not in KINDS),
 ]
 

@@ -129,7 +129,7 @@ for offline in (False, True):
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_eval_and_load_dataset_read_what_was_pushed(hub, api, adder, small_encoder, tmp_path):
     push_model(adder, "user/adder", api=api)
     push_model(small_encoder, "user/reader", api=api)

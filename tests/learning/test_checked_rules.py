@@ -58,14 +58,14 @@ def test_a_table_that_is_wrong_somewhere_is_found_out():
 
 
 @pytest.mark.thorough
-def test_answers_of_a_table_are_those_that_the_task_gives_to_questions():
-    for name in ("from_gray", "hex_color"):
-        rule = RULES[name]
-        task = learn_task(getattr(checked_rules, name), alphabet=rule.alphabet, name=f"asked_{name}").task
-        texts = list(draw(rule, 60, random.Random(3)))
-        answers = table_answers(task, texts)
-        assert answers == [task.answer_to(text) for text in texts], name
-        assert np.unique(answers).size > 1
+@pytest.mark.parametrize("name", all_but(["leap_year", "hex_color"], ["from_gray", "leap_year", "hex_color"]))
+def test_answers_of_a_table_are_those_that_the_task_gives_to_questions(name):
+    rule = RULES[name]
+    task = learn_task(getattr(checked_rules, name), alphabet=rule.alphabet, name=f"asked_{name}").task
+    texts = list(draw(rule, 60, random.Random(3)))
+    answers = table_answers(task, texts)
+    assert answers == [task.answer_to(text) for text in texts]
+    assert np.unique(answers).size > 1
 
 
 def test_the_study_goes_on_where_it_stopped(tmp_path, monkeypatch):

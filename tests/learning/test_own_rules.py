@@ -1,22 +1,24 @@
 """A rule of a user's own: how it is given, what is assumed of it and told, and what its card says."""
 
-import os
 import re
 import shlex
 import sys
-from contextlib import ExitStack
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import pytest
-from forking import Forks
-from loopback_hub import LoopbackHub
 from plugin_state import forget_plugins
 
+from longhand import eval as evaluation
+from longhand import train
 from longhand.data import learn_task
 from longhand.data.learning.questions.functions import Refused
 from longhand.data.learning.questions.operands import OUTSIDE, operands_of
 from longhand.data.tasks.registry import TASKS
+from longhand.hub_cards import push
+from longhand.hub_cards.checkpoints import load
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.found_task import read_function, told_of
 
@@ -210,35 +212,36 @@ FEW_STEPS = "--max_steps 4 --eval_steps 4 --until_certified False --test_samples
     [pytest.param(True, marks=pytest.mark.thorough), pytest.param(False, marks=pytest.mark.release)],
     ids=["few steps", "until certified"],
 )
-def test_a_rule_in_a_home_folder_is_published_and_made_again_from_its_card(is_short, rule, tmp_path, monkeypatch):
-    with ExitStack() as stack:
-        hub = stack.enter_context(LoopbackHub())
-        token = hub.add_token("secret", "user")
-        environment = {**os.environ, **hub.environment(rule.parent, token), "HOME": str(rule.parent)}
+def test_a_rule_in_a_home_folder_is_published_and_made_again_from_its_card(
+    is_short, rule, hub, at_home, tmp_path, monkeypatch, capsys
+):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.setenv("HOME", str(rule.parent))
+    download = partial(load.snapshot_download, endpoint=hub.endpoint, cache_dir=tmp_path / "cache")
+    monkeypatch.setattr(load, "snapshot_download", download)
 
-        forks = stack.enter_context(Forks(rule.parent, environment, tmp_path))
+    def ask(main: Callable[[list[str]], None], place: Path, *words: str) -> None:
+        monkeypatch.chdir(place)
+        # As in a process of its own.
+        forget_plugins()
+        main([*words])
 
-        def ask(place: Path, *words: str) -> str:
-            place.mkdir(exist_ok=True)
-            ran = forks.run(["python", *words], place)
-            assert ran.returncode == 0, ran.stdout + ran.stderr
-            return ran.stdout
-
-        options = ["--name", "mine", "--use_cpu", "True", *(FEW_STEPS.split() if is_short else ())]
-        ask(rule.parent, "-m", "longhand.train", "columns", "--function", str(rule), *options)
-        ask(rule.parent, "-m", "longhand.hub_cards.push", "model", "outputs/mine", "user/mine", "--yes")
-        card = hub.repositories["model", "user/mine"].head.files["README.md"].decode()
-        assert "Whether a code of digits has a right check digit." in card and "def _weight" in card
-        assert str(tmp_path) not in card
-        command = re.search(r"^python (-m longhand\.train .*)$", card, re.MULTILINE)
-        empty = tmp_path / "empty"
-        ask(empty, *shlex.split(command[1]), "--use_cpu", "True")
-        (made,) = (empty / "outputs").iterdir()
-        for file in ("config.json", "model.safetensors"):
-            assert (made / file).read_bytes() == (rule.parent / "outputs" / "mine" / file).read_bytes(), file
-        assert is_short or (made / "certificate.json").is_file()
-        answer = ask(empty, "-m", "longhand.eval", str(made), "--ask", "13").split()[-1]
-        assert is_short or answer == str(int(is_right("13")))
+    options = ["--name", "mine", "--use_cpu", "True", *(FEW_STEPS.split() if is_short else ())]
+    ask(train.main, rule.parent, "columns", "--function", str(rule), *options)
+    ask(push.main, rule.parent, "model", "outputs/mine", "user/mine", "--yes")
+    card = at_home.repositories["model", "user/mine"].head.files["README.md"].decode()
+    assert "Whether a code of digits has a right check digit." in card and "def _weight" in card
+    assert str(tmp_path) not in card
+    command = re.search(r"^python -m longhand\.train (.*)$", card, re.MULTILINE)
+    ask(train.main, empty, *shlex.split(command[1]), "--use_cpu", "True")
+    (made,) = (empty / "outputs").iterdir()
+    for file in ("config.json", "model.safetensors"):
+        assert (made / file).read_bytes() == (rule.parent / "outputs" / "mine" / file).read_bytes(), file
+    assert is_short or (made / "certificate.json").is_file()
+    capsys.readouterr()
+    ask(evaluation.main, empty, str(made), "--ask", "13")
+    assert is_short or capsys.readouterr().out.split()[-1] == str(int(is_right("13")))
 
 
 def test_a_function_that_changes_is_refused_for_that():

@@ -157,7 +157,7 @@ def test_attention_is_drawn_on_one_device(name, tmp_path, monkeypatch):
         pytest.param(["addition", "--until_certified", "False"], marks=pytest.mark.release),
         pytest.param(["addition-absolute", "--practise_worst", "4"], marks=pytest.mark.release),
         ["addition-absolute-proved", "--practise_worst", "4"],
-        pytest.param(["encoder-addition-settling", "--until_certified", "True"], marks=pytest.mark.thorough),
+        pytest.param(["encoder-addition-settling", "--until_certified", "True"], marks=pytest.mark.release),
     ],
 )
 def test_runs_train_validate_and_practise_on_one_device(words, tmp_path, monkeypatch):

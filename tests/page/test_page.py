@@ -265,7 +265,8 @@ def is_taken(checkpoint, text):
     return True
 
 
-@pytest.mark.parametrize("count", [10, pytest.param(300, marks=pytest.mark.release)])
+@pytest.mark.release
+@pytest.mark.parametrize("count", [300])
 def test_every_model_takes_the_texts_that_python_takes_and_answers_the_same(open_page, file, count):
     """Those that fail too: all that they write is their answer."""
     page = open_page(file)
@@ -321,12 +322,12 @@ def python_says(checkpoint, question):
     return checkpoint.answer(question), task.end_token in written.tolist()
 
 
-@pytest.mark.parametrize("names", [NOISED[::3], pytest.param(NOISED, marks=pytest.mark.release)], ids=["some", "all"])
-def test_a_model_with_noise_is_quoted_as_python_answers_with_its_weights(open_page, file, names, tmp_path):
+@pytest.mark.release
+def test_a_model_with_noise_is_quoted_as_python_answers_with_its_weights(open_page, file, tmp_path):
     html = file.read_text(encoding="utf-8").replace("listen(self);", f"listen(self);{NOISY}")
     (tmp_path / "page.html").write_text(html, encoding="utf-8")
     page, endless = open_page(tmp_path / "page.html"), 0
-    for name in names:
+    for name in NOISED:
         generator, checkpoint = random.Random(name), load_checkpoint(zoo(name))
         checkpoint.model.double()
         questions = [draw(generator, name, 5)[0] for _ in range(6)]

@@ -49,7 +49,7 @@ def written_on_the_page():
     return dict(re.findall(r"<!-- (\S+) -->\n```\w+\n(.*?)```", section(), flags=re.DOTALL))
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_the_text_of_the_page_runs(tmp_path, monkeypatch, capsys):
     """Its files and its commands, with tiny sizes: all variants are legal, and those that are trained are shown."""
     for name, text in written_on_the_page().items():
