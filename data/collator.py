@@ -35,6 +35,7 @@ from longhand.modeling.inputs import TaskConfig
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
 from longhand.modeling.relations import NOT_RELATED, with_levels
 from longhand.modeling.settling import IGNORED, NO_STATE
+from longhand.modeling.values import FLOATS, INTEGERS, describe_kind
 from longhand.modeling.vocabulary import PAD
 
 LARGEST_NUMBER = 2**31 - 1
@@ -404,11 +405,9 @@ def collate_labels(
     return batch
 
 
-WHOLE_NUMBERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
-FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 TRUTH_VALUES = (torch.bool,)
 
-KINDS = {WHOLE_NUMBERS: "whole numbers", FLOATS: "floats", TRUTH_VALUES: "truth values"}
+KINDS = {INTEGERS: "whole numbers", FLOATS: "floats", TRUTH_VALUES: "truth values"}
 """What the values of a column are, in words."""
 
 RIGHT, LEFT = "right", "left"
@@ -430,7 +429,7 @@ class RowColumn:
     """
 
     filler: float | None = 0
-    kind: tuple[torch.dtype, ...] = WHOLE_NUMBERS
+    kind: tuple[torch.dtype, ...] = INTEGERS
     smallest: int | None = 0
     token_axes: int = 1
     outer_axis: str | None = None
@@ -648,7 +647,9 @@ def _read_values(name: str, kinds: Sequence[RowColumn], row: int, values: object
         tensor = torch.as_tensor(values)
     if tensor is None or not any(kind.fits(tensor, tokens) for kind in kinds):
         legal = ", or ".join(kind.describe(tokens) for kind in kinds)
-        got = f"{values!r:.60}" if tensor is None else f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+        got = (
+            f"{values!r:.60}" if tensor is None else f"{describe_kind(tensor).removeprefix('torch.')} {tuple(tensor.shape)}"
+        )
         raise ValueError(f"{name} of row {row} of the batch must be {legal}, got {' '.join(got.split())}")
     return tensor
 
@@ -678,7 +679,7 @@ def _stack_column(
             axis = column.inner_axis or column.outer_axis
             shapes = f"{tuple(first.shape)} in row 0 of the batch and {tuple(tensor.shape)} in row {row}"
             raise ValueError(f"{shown} must have the same {axis} in every row, got {shapes}")
-    kind = torch.int64 if column.kind == WHOLE_NUMBERS else reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
+    kind = torch.int64 if column.kind == INTEGERS else reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
     if column.kind == FLOATS and name == "labels":
         kind = torch.get_default_dtype()
     filler = column.filler if filler is None else filler

@@ -11,6 +11,8 @@ from test_given_rows import ROW, STRUCTURE, model_of, rows_of
 
 import longhand
 from longhand.data import TASKS, build_task
+from longhand.data.collator import ROW_COLUMNS
+from longhand.modeling.values import INTEGERS
 
 
 def first_tokens(structure, size):
@@ -81,6 +83,19 @@ def test_padding_stands_on_the_side_that_is_asked_for(side):
     assert torch.equal(derived["position_ids"], longhand.CouplingCollator(padding_side=side)(rows)["position_ids"])
     with pytest.raises(ValueError, match="padding_side must be one of right, left, got 'Left'"):
         longhand.collate_rows(rows, padding_side="Left")
+
+
+@pytest.mark.parametrize("name", [name for name, kinds in ROW_COLUMNS.items() if kinds[0].kind == INTEGERS])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32, np.int64, np.uint64])
+def test_the_largest_number_of_each_type_is_kept_or_refused(name, dtype):
+    largest, size = np.iinfo(dtype).max, ROW_COLUMNS[name][0].token_axes
+    row = {"input_ids": [3], name: np.full((1,) * size, largest, dtype)}
+    try:
+        kept = longhand.collate_rows([row])[name]
+    except ValueError as error:
+        assert dtype is np.uint64 and "torch.int64" in str(error)
+    else:
+        assert kept.flatten().tolist() == [largest]
 
 
 @pytest.mark.parametrize(
