@@ -7,7 +7,7 @@ tokens alone, by `on_host`, from this copy if there is one; the device itself ch
 on them.
 """
 
-# Used by: modeling, hub_cards/training. Bound by: the digest of the code that travels with a checkpoint: run .ci/code.
+# Used by: modeling, data, hub_cards/training. Bound by: the digest of the code that travels with a checkpoint: run .ci/code.
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple

@@ -103,8 +103,8 @@ LOADED = (
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "f2b18560483e2b06ddb01f48f225f02d30114cee2eb9fd52d697ad6ee87d1989",
-    "pairwise_bert": "973ff47c8b79df152d34e2c5d7bb531b758037c61b7f777e3ecc4425b1a02c56",
+    "coupled_gpt": "a9c3a547011eb0d968684431dce656091c70ceb087e3989414467dbd6169bc1f",
+    "pairwise_bert": "479d31c7518356cefa1864f7b79573bf46d20ddeccd4f15bdb635b499b662cd3",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it, or that these import. Where a program is
