@@ -67,7 +67,7 @@ def batch_of_two_sizes(checkpoint, side: str) -> dict:
     return dict(DataCollatorForTokenClassification(checkpoint.tokenizer)(rows))
 
 
-@pytest.mark.parametrize("name", drawn(list_zoo(), 12))
+@pytest.mark.parametrize("name", drawn(list_zoo(), 6))
 def test_every_shipped_model_trains_in_half_precision(name):
     checkpoint = load_checkpoint(zoo(name))
     model = checkpoint.model
