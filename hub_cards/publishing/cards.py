@@ -136,7 +136,7 @@ def render_card(checkpoint: Checkpoint, repo_id: str | None = None, dataset: str
         shipped=shipped,
         checkpoint=checkpoint,
         tables=_size_tables,
-        rows_are_alike=_rows_are_alike,
+        is_sentence=_says_all_in_one_row,
         listed=_listed,
         plot=PLOT_FILE,
         best_folder=BEST_FOLDER,
@@ -224,13 +224,23 @@ def _size_tables(rows: list[Row], task: Task) -> Iterator[tuple[str, dict[str, l
             columns = {_size_name(part_rows, part): list(map(describe_length, part_rows)), **accuracy_columns(part_rows)}
             if any("worst_tried" in row for row in part_rows):
                 columns["worst problem"] = [plain(_worst_found(row)) for row in part_rows]
-            yield part.name, {**columns, "problems": [f"{row['num_samples']:,}" for row in part_rows]}
+            yield part.name, _join_alike({**columns, "problems": [f"{row['num_samples']:,}" for row in part_rows]})
 
 
-def _rows_are_alike(columns: dict[str, list[str]]) -> bool:
-    """Whether a table has several rows that differ in their size alone, the first column, so that one line says it all."""
-    _, *measured = columns.values()
-    return len(measured[0]) > 1 and all(len(set(cells)) == 1 for cells in measured)
+def _join_alike(columns: dict[str, list[str]]) -> dict[str, list[str]]:
+    """The columns of a table in which rows that differ in their size alone, the first column, are one row."""
+    (size_name, sizes), *measured = columns.items()
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for size, cells in zip(sizes, zip(*(values for _, values in measured), strict=True), strict=True):
+        alike.setdefault(cells, []).append(size)
+    joined = {name: list(values) for (name, _), values in zip(measured, zip(*alike, strict=True), strict=True)}
+    return {size_name: [", ".join(group) for group in alike.values()], **joined}
+
+
+def _says_all_in_one_row(columns: dict[str, list[str]]) -> bool:
+    """Whether a table is one row of several sizes, so that a sentence says it all."""
+    sizes, *_ = columns.values()
+    return len(sizes) == 1 and ", " in sizes[0]
 
 
 def _worst_found(row: Row) -> str:

@@ -31,7 +31,7 @@ of the study `paper-scale`. A variant may differ in its sizes and budget, in the
 
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
@@ -131,13 +131,15 @@ class Judgement:
 
     Attributes:
         own_method: whether the paper's own method was judged, and not another one that does what the sentence says.
-        setting: what was judged, with the sizes that differ from the paper's, which stand in brackets.
+        setting: the study, or the results file, that was judged.
+        sizes: those that differ from the paper's, ours and the paper's.
         smaller: the sizes below the paper's: sizes, budget, seeds and test problems.
     """
 
     verdict: str
     own_method: bool = True
     setting: str = ""
+    sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     found: str = ""
     why: str = ""
     smaller: frozenset[str] = frozenset()
@@ -236,9 +238,8 @@ def judge_checkpoints(claim: Claim, paper: Paper, select: Selection) -> Judgemen
     except NotRunError as error:
         return Judgement(NOT_RUN, setting=f"`{claim.study or claim.rows}`", why=sentences(str(error), claim.note))
     except NotFittedError as error:
-        tried = claim.tried or f"`research/studies/{claim.study}.yaml` says what was tried"
-        return replace(judgement, verdict=UNFITTED, why=sentences(str(error), tried, claim.note))
-    found = "; ".join(dict.fromkeys(chain.from_iterable(finding.found.split("; ") for finding in findings)))
+        return replace(judgement, verdict=UNFITTED, found=str(error), why=sentences(claim.tried, claim.note))
+    found = join_numbers(chain.from_iterable(finding.found.split("; ") for finding in findings))
     fitting = {variant: evidence.seeds_that_fit(variant) for variant in claim.variants}
     fewest = min((seeds for _, seeds in fitting.values()), default=ENOUGH_SEEDS)
     open_parts, shown = (
@@ -356,10 +357,19 @@ def judge_scale(claim: Claim, paper: Paper, evidence: Evidence) -> Judgement:
             # The variant that is farthest below the paper says what was spent.
             if name not in sizes or size / max(paper_size, 1) < sizes[name][0] / max(sizes[name][1], 1):
                 sizes[name] = size, paper_size
-    described = ", ".join(f"{name} {size:,} ({paper_size:,})" for name, (size, paper_size) in sizes.items())
-    setting = f"[`{claim.study}`](research/studies/{claim.study}.yaml){': ' if described else ''}{described}"
+    setting = f"[`{claim.study}`](research/studies/{claim.study}.yaml)"
     smaller = frozenset(name for name, (size, paper_size) in sizes.items() if size < paper_size)
-    return Judgement(NOT_RUN, own_method, setting, smaller=smaller)
+    return Judgement(NOT_RUN, own_method, setting, sizes, smaller=smaller)
+
+
+def join_numbers(texts: Iterable[str]) -> str:
+    """Return different texts as one list; a beginning that a text shares with the one before, to a comma, is said once."""
+    joined, beginning = "", None
+    for text in dict.fromkeys(texts):
+        first, comma, rest = text.rpartition(", ")
+        joined += f", {rest}" if comma and first == beginning else f"{'; ' if joined else ''}{text}"
+        beginning = first
+    return joined
 
 
 def sentences(*parts: str) -> str:
@@ -372,15 +382,48 @@ def runs_of_papers(claim: Claim) -> list[str]:
     return [name for version in (claim, *claim.alternatives) if version.study == PAPER_RUNS for name in version.variants]
 
 
-def deciding_runs(claim: Claim) -> str:
-    """Return the command that trains the papers' runs that also judge a claim, and roughly their cost; "" if none do."""
-    experiments = runs_of_papers(claim)
-    if not experiments:
-        return ""
-    hours = round(sum(core_hours(experiment) for experiment in experiments))
-    unit = "core-hour" if hours == 1 else "core-hours"
-    cost = f"about {hours:,} {unit} a seed"
-    return f"`research {PAPER_RUNS} --only {' '.join(experiments)}` decides it, {cost}"
+def deciding_table(numbered: dict[int, tuple[Claim, Judgement]]) -> str:
+    """Return a line for the papers' runs that decide rows whose verdict is open, with roughly their cost.
+
+    Args:
+        numbered: the claims of all papers by their row.
+    """
+    decided: dict[tuple[str, ...], list[int]] = {}
+    for number, (claim, judgement) in numbered.items():
+        if judgement.verdict in OPEN and (experiments := runs_of_papers(claim)):
+            decided.setdefault(tuple(experiments), []).append(number)
+    return render_table(
+        [
+            {
+                "rows": ", ".join(map(str, rows)),
+                "runs that decide them": " ".join(experiments),
+                "core-hours a seed": f"{round(sum(map(core_hours, experiments))):,}",
+            }
+            for experiments, rows in decided.items()
+        ]
+    )
+
+
+def sizes_table(judged: dict[Claim, Judgement], first: int) -> str:
+    """Return a line for the claims, numbered from `first`, that were judged at the same sizes: ours (the paper's).
+
+    A cell is empty where our size is the paper's, or the paper gives none.
+    """
+    names = [name for name in SIZES if any(name in judgement.sizes for judgement in judged.values())]
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for number, judgement in enumerate(judged.values(), start=first):
+        if judgement.sizes:
+            cells = [
+                f"{judgement.sizes[name][0]:,} ({judgement.sizes[name][1]:,})" if name in judgement.sizes else ""
+                for name in names
+            ]
+            alike.setdefault((judgement.setting, *cells), []).append(number)
+    return render_table(
+        [
+            {"rows": ", ".join(map(str, rows)), **dict(zip(("study", *names), cells, strict=True))}
+            for cells, rows in alike.items()
+        ]
+    )
 
 
 def next_runs(numbered: dict[int, tuple[Claim, Judgement]]) -> str:
@@ -412,10 +455,7 @@ def next_runs(numbered: dict[int, tuple[Claim, Judgement]]) -> str:
 
 
 def claims_table(judged: dict[Claim, Judgement], first: int) -> str:
-    """Return a line for each claim, numbered from `first`: what the paper says, the verdict, and its reasons.
-
-    Where the verdict is open, the runs that decide it are named.
-    """
+    """Return a line for each claim, numbered from `first`: what the paper says, the verdict, and its reasons."""
     return render_table(
         [
             {
@@ -425,8 +465,8 @@ def claims_table(judged: dict[Claim, Judgement], first: int) -> str:
                 "verdict": f"**{judgement.verdict}**",
                 "method": "the paper's" if judgement.own_method else "another",
                 "our numbers": judgement.found,
-                "why": sentences(judgement.why, deciding_runs(claim) if judgement.verdict in OPEN else ""),
-                "study: our sizes (the paper's)": judgement.setting,
+                "why": judgement.why,
+                "study": judgement.setting,
             }
             for number, (claim, judgement) in enumerate(judged.items(), start=first)
         ]
@@ -434,11 +474,11 @@ def claims_table(judged: dict[Claim, Judgement], first: int) -> str:
 
 
 def settings_table(paper: Paper) -> str:
-    """Return a line for variants of a study that differ alike from the paper's runs: their arguments (the paper's).
+    """Return a line for variants that differ alike from the paper's runs: their arguments (the paper's).
 
     What most lines have alike of the last column is said once, below the table.
     """
-    alike: dict[tuple[str, str, tuple[tuple[str, str], ...]], dict[str, None]] = {}
+    alike: dict[tuple[str, tuple[tuple[str, str], ...]], dict[str, dict[str, None]]] = {}
     versions = [version for claim in paper.claims for version in (claim, *claim.alternatives)]
     for claim in (version for version in versions if version.study):
         try:
@@ -449,18 +489,17 @@ def settings_table(paper: Paper) -> str:
             said: dict[bool, dict[str, str]] = {True: {}, False: {}}
             for name, values in compare_arguments(ours, papers, paper.silent).items():
                 said[changes_method(name, *values)][name] = f"{values[0]} ({values[1]})"
-            runs = alike.setdefault((claim.study, list_arguments(said[True]), tuple(said[False].items())), {})
-            runs[f"`{variant}` (`{claim.variants[variant]}`)"] = None
-    counts = Counter(pair for *_, others in alike for pair in others)
+            studies = alike.setdefault((list_arguments(said[True]), tuple(said[False].items())), {})
+            studies.setdefault(claim.study, {})[f"`{variant}` (`{claim.variants[variant]}`)"] = None
+    counts = Counter(pair for _, others in alike for pair in others)
     usual = dict(sorted(pair for pair, number in counts.items() if number > len(alike) / 2))
     lines = [
         {
-            "study": f"`{study}`",
-            "runs (the paper's)": ", ".join(runs),
+            "study: runs (the paper's)": "; ".join(f"`{study}`: {', '.join(runs)}" for study, runs in sorted(studies.items())),
             "method": of_method,
             "other arguments": list_arguments(unusual(dict(others), usual)),
         }
-        for (study, of_method, others), runs in sorted(alike.items())
+        for (of_method, others), studies in sorted(alike.items(), key=lambda item: min(item[1]))
     ]
     return render_table(lines, f"Other arguments, where a row does not say otherwise: {list_arguments(usual)}.")
 
@@ -520,11 +559,12 @@ def claims_blocks() -> dict[str, str]:
         "claims/summary": summary_table({papers[name].title: judgements for name, judgements in judged.items()}),
     }
     numbered = dict(enumerate(chain.from_iterable(judgements.items() for judgements in judged.values()), start=1))
-    blocks["claims/next"] = next_runs(numbered)
+    blocks |= {"claims/next": next_runs(numbered), "claims/deciding": deciding_table(numbered)}
     first = 1
     for name, judgements in judged.items():
         blocks |= {
             f"claims/{name}": claims_table(judgements, first),
+            f"claims/{name}/sizes": sizes_table(judgements, first),
             f"claims/{name}/settings": settings_table(papers[name]),
         }
         first += len(judgements)

@@ -145,8 +145,8 @@ def test_rows_that_say_the_same_are_one_line(folder):
     measure(folder, {5: 0.5, 40: 0.5, 60: 0.5})
     card = model_card(folder)
     assert "5, 40, 60. At each of them: exact match 0.5000, 95% interval" in card and "| 0.5000 |" not in card
-    measure(folder, {5: 0.5, 40: 0.25})
-    assert "| 40 | 0.2500 |" in (card := model_card(folder)) and "| 5 | 0.5000 |" in card
+    measure(folder, {5: 0.5, 40: 0.25, 60: 0.5})
+    assert "| 40 | 0.2500 |" in (card := model_card(folder)) and "| 5, 60 | 0.5000 |" in card
 
 
 def test_limits_name_the_trained_and_tested_lengths_and_the_end_of_the_table(folder):
@@ -254,7 +254,7 @@ def test_a_card_says_what_of_positions_the_model_reads(tmp_path, options, reads)
 
 
 def test_a_card_of_the_zoo_names_its_checkpoint_by_any_path():
-    assert 'longhand.zoo("copy")' in model_card(Path(os.path.relpath(zoo("copy"))))
+    assert 'longhand.load("copy")' in model_card(Path(os.path.relpath(zoo("copy"))))
 
 
 def test_the_command_writes_the_card(folder, capsys):

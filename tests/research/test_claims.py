@@ -1,6 +1,5 @@
 """Verdicts on the papers' claims follow from the results files, and from nothing else."""
 
-import re
 from itertools import product
 from pathlib import Path
 
@@ -22,11 +21,14 @@ from longhand.hub_cards.research.claims import (
     Claim,
     Paper,
     compare_arguments,
-    deciding_runs,
+    deciding_table,
+    join_numbers,
     judge,
     judge_once,
     learned_lines,
     load_claims,
+    runs_of_papers,
+    sizes_table,
     variant_settings,
 )
 from longhand.hub_cards.research.papers import predicates
@@ -94,11 +96,14 @@ def test_every_verdict_has_a_ground_and_changes_with_broken_results(number, monk
     if judgement.verdict == UNFITTED:
         assert claim.tried or "ried" in (STUDIES_FOLDER / f"{claim.study}.yaml").read_text(), "say what was tried"
     if judgement.verdict in OPEN:
-        command = re.search(r"`research ([\w-]+) --only ([\w -]+)` decides it", deciding_runs(claim))
-        assert command is not None, claim.says
-        assert {*command[2].split()} <= load_study(command[1]).variants.keys()
+        runs = runs_of_papers(claim)
+        assert runs and {*runs} <= load_study(PAPER_RUNS).variants.keys(), claim.says
+        assert f"| 7 | {' '.join(runs)} |" in deciding_table({7: (claim, judgement)})
     if judgement.verdict == REDUCED:
-        assert "(" in judgement.setting.partition(": ")[2], "what is smaller stands in the row"
+        assert judgement.sizes, "what is smaller is said"
+        line = sizes_table({claim: judgement}, 7).splitlines()[-1]
+        sizes = [f"{ours:,} ({theirs:,})" for ours, theirs in judgement.sizes.values()]
+        assert line.startswith(f"| 7 | {judgement.setting} |") and all(f"| {size} |" in line for size in sizes)
     for one in (claim, *claim.alternatives):
         experiments = set(one.variants.values())
         if one.study in list_studies() and not one.exact:
@@ -250,9 +255,10 @@ def test_what_holds_is_reproduced_and_what_does_not_contradicted_only_at_the_pap
                        ("num_hidden_layers", 2), ("num_attention_heads", 4), ("test_samples", 2001)):  # fmt: skip
         assert judged(results(), FARTHER, paper={name: more}).verdict == REDUCED, name
         assert judged(results(), LOW, paper={name: more}).verdict == UNDECIDED, name
-    assert "trained to 4 (30)" in judged(results(), FARTHER, paper={"max_length": 30}).setting
+    assert judged(results(), FARTHER, paper={"max_length": 30}).sizes["trained to"] == (4, 30)
     STUDY.variants["near"]["max_steps"] = 5
-    assert "training problems 40 (80)" in judged(results(), FARTHER).setting, "the least budget of the variants counts"
+    sizes = judged(results(), FARTHER).sizes
+    assert sizes["training problems"] == (40, 80), "the least budget of the variants counts"
     del STUDY.variants["near"]["max_steps"]
     assert judged(results(seeds=1), LOW, paper={"seeds": 1}).verdict == UNDECIDED, "one seed"
     assert judged(results(), LOW, paper={"seeds": 8}, exact="a proof").verdict == CONTRADICTED
@@ -324,9 +330,15 @@ def test_larger_runs_of_the_papers_cost_more():
 
 def test_a_method_that_does_not_fit_decides_nothing(judged):
     judgement = judged(results(near=(0.9, 0.0, 0.0)), FARTHER, tried="four rates")
-    assert judgement.verdict == UNFITTED and "(0.890 at the worst). Four rates." in judgement.why
+    assert judgement.verdict == UNFITTED and "(0.890 at the worst)" in judgement.found and judgement.why == "Four rates."
     rows = [{**row, "exact_match": 0.5} if row["model"] == "far-seed2" else row for row in results()]
     assert "`far` fits with 2 of 3 seeds" in judged(rows, FARTHER).why
+
+
+def test_numbers_of_one_run_are_listed_behind_one_beginning():
+    parts = ["share of `a`, place 1: 0.5", "share of `a`, place 2: 0.6", "share of `b`, place 2: 0.6"]
+    assert join_numbers(parts + parts[:1]) == "share of `a`, place 1: 0.5, place 2: 0.6; share of `b`, place 2: 0.6"
+    assert join_numbers(["`a` 5", "`b` 5"]) == "`a` 5; `b` 5"
 
 
 def test_missing_rows_and_studies_are_not_run_yet(judged):
