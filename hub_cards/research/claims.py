@@ -495,7 +495,9 @@ def settings_table(paper: Paper) -> str:
     usual = dict(sorted(pair for pair, number in counts.items() if number > len(alike) / 2))
     lines = [
         {
-            "study: runs (the paper's)": "; ".join(f"`{study}`: {', '.join(runs)}" for study, runs in sorted(studies.items())),
+            "study: runs (the paper's)": "; ".join(
+                f"`{study}`: {', '.join(runs)}" for study, runs in sorted(studies.items())
+            ),
             "method": of_method,
             "other arguments": list_arguments(unusual(dict(others), usual)),
         }

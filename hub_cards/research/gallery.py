@@ -114,7 +114,7 @@ def shipped_table(names: Sequence[str]) -> str:
 def problems(task: Task) -> str:
     """A list of problems of every part of a task."""
     rows = [example_row(task, part, size) for part, size in product(task.parts, SIZES)]
-    lines = ("- given `{prompt}`, it writes `{completion}`; the answer: `{answer}`\n".format(**row) for row in rows)
+    lines = ("- `{prompt}` gives `{completion}`; answer `{answer}`\n".format(**row) for row in rows)
     return "".join(lines)
 
 
@@ -149,7 +149,7 @@ def render() -> str:
                 "problems": problems(task.for_evaluation),
                 "recipe": recipe,
                 "drawing": drawing or family_card(task).draw(task),
-                "columns": [column for column in columns[name] if column not in common],
+                "columns": [column for column in columns[name] if column not in {*common, "query_length"}],
                 "recipes": alike_recipes(local, reach),
                 "shipped": held,
                 "papers": [recipe for recipe in own if recipe not in local],

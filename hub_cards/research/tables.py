@@ -115,6 +115,13 @@ def headings_of(rows: list[Row], field: str) -> dict[Any, str]:
     return {value: str(value) for value in values}
 
 
+def shorten(cell: str, table: Mapping[str, Any]) -> str:
+    """Return a cell with the words that its page explains in place of the long ones."""
+    for long, short in table.get("shorter", {}).items():
+        cell = cell.replace(long, short)
+    return cell
+
+
 def filled_table(name: str, rows: list[Row]) -> str:
     """Return the table of that name in `TABLES`, without columns that no row fills."""
     table = TABLES[name]
@@ -131,7 +138,7 @@ def filled_table(name: str, rows: list[Row]) -> str:
         line = lines.setdefault(tuple(cells.values()), cells | values)
         line |= fill_cells(row, {headings[row[across]]: table["cell"]} if across else {})
     filled = {name for line in lines.values() for name, cell in line.items() if cell}
-    shown = [{name: cell for name, cell in line.items() if name in filled} for line in lines.values()]
+    shown = [{name: shorten(cell, table) for name, cell in line.items() if name in filled} for line in lines.values()]
     note = table.get("note", "").format(**rows[0])
     if "code" in table and any(row.get("code") != code_of(table["code"]) for row in rows):
         note += f" {EARLIER}"
