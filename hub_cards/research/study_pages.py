@@ -214,9 +214,11 @@ def study_table(
         table["seeds that fit"] = fits["fit"].astype(str) + " of " + fits["seeds"].astype(str)
         table["reach"] = fits["reach"]
         if rows["is_best"].any():
-            table["reach of the best checkpoint"] = (
-                fitting(study, rows[rows["is_best"]])["reach"].reindex(variants).fillna("")
-            )
+            best = fitting(study, rows[rows["is_best"]])["reach"].reindex(variants).fillna("")
+            if best.equals(table["reach"]):
+                table = table.rename(columns={"reach": "reach, also of the best checkpoint"})
+            else:
+                table["reach of the best checkpoint"] = best
         if certificates is not None and len(certificates):
             table = table.join(certificate_cells(study, shown, certificates))
         table["steps"] = [f"{study.parse(name).training.max_steps:,}" for name in variants]

@@ -67,6 +67,7 @@ def render_table(lines: Sequence[TableLine], note: str = "") -> str:
 
     The first column and columns of words are aligned to the left, columns of numbers to the right. What all lines say alike
     is said once, below the table; the first column, and columns whose headings are numbers, such as lengths, always stay.
+    Neighbouring ones of these that all lines have alike share a column.
 
     Args:
         lines: all with the same headings.
@@ -76,6 +77,7 @@ def render_table(lines: Sequence[TableLine], note: str = "") -> str:
         lines = [{name: cell for name, cell in line.items() if name not in alike} for line in lines]
         said = "; ".join(f"{name} {cell}" for name, cell in alike.items())
         note = f"In each row: {said}. {note}".rstrip()
+    lines = join_sizes(lines)
     header = list(lines[0])
     words = {name for line in lines for name, cell in line.items() if re.match(r"[*`\[]*[A-Za-z]", cell)}
     marks = ["---" if name in words | {header[0]} else "---:" for name in header]
@@ -89,10 +91,27 @@ def alike_cells(lines: Sequence[TableLine]) -> TableLine:
     """Return the cells that all of several lines have alike, but for the first column and headings that are numbers."""
     first, *others = lines
     _, *names = first
-    words = [name for name in names if not re.fullmatch(r"[\d,]+", name)]
+    words = [name for name in names if not is_size(name)]
     return {
         name: first[name] for name in words if first[name] and others and all(line[name] == first[name] for line in others)
     }
+
+
+def is_size(heading: str) -> bool:
+    """Whether the heading of a column is a number, such as a length."""
+    return re.fullmatch(r"[\d,]+", heading) is not None
+
+
+def join_sizes(lines: Sequence[TableLine]) -> list[TableLine]:
+    """Return lines in which neighbouring sizes with the same cell in every line share a column, such as `1, 2, 5`."""
+    groups: list[list[str]] = []
+    for name in lines[0]:
+        before = groups[-1][-1] if groups else ""
+        if is_size(before) and is_size(name) and all(line[before] == line[name] for line in lines):
+            groups[-1].append(name)
+        else:
+            groups.append([name])
+    return [{", ".join(group): line[group[0]] for group in groups} for line in lines]
 
 
 def fill_cells(row: Row, columns: Mapping[str, str]) -> TableLine:

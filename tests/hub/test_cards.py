@@ -144,7 +144,7 @@ def test_the_column_of_equal_sizes_names_no_operand_that_others_equal(name, monk
 def test_rows_that_say_the_same_are_one_line(folder):
     measure(folder, {5: 0.5, 40: 0.5, 60: 0.5})
     card = model_card(folder)
-    assert "5, 40, 60. At each of them: exact match 0.5000, 95% interval" in card and "| 0.5000 |" not in card
+    assert "5, 40, 60. At each: exact match 0.5000, 95% interval" in card and "| 0.5000 |" not in card
     measure(folder, {5: 0.5, 40: 0.25, 60: 0.5})
     assert "| 40 | 0.2500 |" in (card := model_card(folder)) and "| 5, 60 | 0.5000 |" in card
 

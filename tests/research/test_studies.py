@@ -28,7 +28,7 @@ from longhand.hub_cards.research.study_pages import (
     study_block,
     study_table,
 )
-from longhand.hub_cards.research.tables import as_frame, read_frame
+from longhand.hub_cards.research.tables import as_frame, read_frame, render_table
 from longhand.hub_cards.result_rows import RESULTS_FILE, read_results, write_results
 from longhand.hub_cards.training.arguments import parse_run
 
@@ -160,6 +160,14 @@ def cells(table):
     return {line[0]: dict(zip(header, line, strict=True)) for line in lines}
 
 
+def test_neighbouring_sizes_share_a_column_just_if_all_lines_have_them_alike():
+    lines = [{"variant": "a", "1": "1.0", "2": "1.0", "3": "0.5", "4": "0.5", "steps": "0.5"},
+             {"variant": "b", "1": "0.9", "2": "0.9", "3": "0.5", "4": "0.1", "steps": "0.1"}]  # fmt: skip
+    joined = cells(render_table(lines))
+    assert joined["a"] == {"variant": "a", "1, 2": "1.0", "3": "0.5", "4": "0.5", "steps": "0.5"}
+    assert joined["b"] == {"variant": "b", "1, 2": "0.9", "3": "0.5", "4": "0.1", "steps": "0.1"}
+
+
 def test_a_table_shows_everything_and_marks_what_does_not_fit():
     rows = [measured(f"{name}-seed{seed}", size, 0.9 if name == "nope" and size == 1 else 1.0 - seed / 2)
             for name in ("nope", "coupled") for size in (1, 3) for seed in (0, 0.01)]  # fmt: skip
@@ -205,7 +213,7 @@ def test_a_class_of_sums_is_no_trained_size(tmp_path):
     write_results(tests, tmp_path / "results.jsonl")
     write_results(classes, tmp_path / "cascades" / "results.jsonl")
     table = study_block(TINY, tmp_path, "cascades")
-    assert {name: line["2"] for name, line in cells(table).items()} == {"nope": "*0.100*", "coupled": "0.100"}
+    assert {name: line["1, 2, 3"] for name, line in cells(table).items()} == {"nope": "*0.100*", "coupled": "0.100"}
     assert len(cells(study_block(TINY, tmp_path, "cascades", "runs"))) == 2
     draw_study(TINY, as_frame(classes), tmp_path / "classes.png", as_frame(tests))
     grid = [measured("nope-seed0", a, 0.5, length_b=b) for a in (1, 3) for b in (2, 4)]
