@@ -57,6 +57,11 @@ def of_a_table(s):
     return int(s[-1:] == "a")
 
 
+def in_order(s):
+    first, second, third = s.find("mno"), s.find("pqr"), s.find("stu")
+    return 2 if 0 <= first < second < third else 0
+
+
 def two_counts(s):
     if s.count("q") == 3 and s.count("x") == 4:
         return 2
@@ -136,6 +141,16 @@ FUNCTIONS = {
     "a multiple and more": Subject(lambda a, b: a == 12 * b + 345, ((12 * 9999 + 345, 9999), (12 * 8765432 + 345, 8765432))),
     "a sum of operands": Subject(
         lambda a, b: 2 if a + b == 600_613 else a % 2, ((600000, 613), (1, 600612), (299999, 300614))
+    ),
+    "a proportion": Subject(lambda a, b: a * 7 == b * 11, ((11 * 9999, 7 * 9999), (11 * 12345678, 7 * 12345678), (11, 7))),
+    "a constant that operands are together": Subject(
+        lambda a, b: int(str(a) + str(b)) == 48151623, ((4815, 1623), (48, 151623), (4815162, 3))
+    ),
+    "constants one behind the other": Subject(
+        in_order, (("mnopqrstu",), ("mnoxpqrxstu",), ("pqrmnostu",)), {"alphabet": "mnopqrstux"}
+    ),
+    "constants and a length": Subject(
+        lambda s: ("foo" in s) & ("bar" in s) & (len(s) == 9), (("fooxxxbar",), ("barfoooox",)), {"alphabet": "abforx"}
     ),
     "a small difference": Subject(lambda a, b: a == b + 36, ((99999 + 36, 99999), (10**12 + 20, 10**12 - 16), (37, 1))),
     "three operands": Subject(rare_difference_of_three, ((99999 + 77, 4, 99999), (10**9 + 3, 3, 10**9 - 74), (77, 0, 0))),

@@ -116,6 +116,13 @@ class ExampleReading:
         trace = self.trace(example)
         return machine.written(trace.letters) == trace.written
 
+    def counts_zeros(self, examples: Sequence[Example]) -> bool:
+        """Whether zeros in front of the operands of examples leave room for an answer, as in 000078+000046 = 124."""
+        if not self.words.are_numbers or self.answer == "last" or self.flush:
+            return False
+        operands = (operand for example in examples for operand in operands_of(example, self.sign))
+        return any(len(operand) > 1 and operand.startswith(self.words.alphabet[0]) for operand in operands)
+
     def spread(self, examples: Sequence[Example]) -> str:
         """How often answers that are one symbol stand in examples, in words: if nearly all are alike, they say little."""
         if self.answer == "all":
@@ -379,7 +386,8 @@ def words_of(examples: Sequence[Example], base: int, alphabet: str | None, by_an
     uneven = [text for text in texts if len(set(map(len, text.split(sign) if sign else [text]))) > 1]
     # What is read as texts here may be read as numbers later.
     if uneven and not (by_answers and symbols <= set(DIGITS[:base])):
-        raise Refused(f"the operands of {uneven[0]!r} are texts of different lengths: pad them to one length")
+        other_base = ", or give the base of numbers by --base" if symbols <= set(DIGITS) else ""
+        raise Refused(f"the operands of {uneven[0]!r} are texts of different lengths: pad them to one length{other_base}")
     return words, sign
 
 

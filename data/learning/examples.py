@@ -87,6 +87,8 @@ def learn_task_from_examples(
     passes = (pass_of(machine, reading.symbols, reading.direction, range(words.operands), reading.flush),)
     found = f"{count_of(machine.states, 'state')}, {order_of(words, reading.direction)}{more_of(reading.flush)}"
     found += "; the answer is one symbol" if reading.answer == "last" else ""
+    if reading.counts_zeros(examples):
+        found += "; an answer has as many digits as the operands as they are written, with the zeros in front of them"
     sign = reading.sign
     if sign and not is_written(sign):
         sign = sign_between(words, passes, is_sum=False)

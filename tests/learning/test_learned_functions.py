@@ -16,8 +16,10 @@ from longhand.data.learning.questions.functions import Refused
 from longhand.data.splits import make_generator
 
 PLAIN = ("a difference", "four symbols at places")
-THOROUGH = ("a distance", "two counts")
+THOROUGH = ("a distance", "two counts", "a proportion", "constants one behind the other")
 """The others are learned before a release: each takes some seconds."""
+LEARNED = ("constants one behind the other", "constants and a length")
+"""No random word shows that these answer otherwise than 0: they are refused if none holds all their constants."""
 
 
 def marked(name: str):
@@ -29,7 +31,7 @@ def marked(name: str):
 @pytest.mark.parametrize("name", [marked(name) for name in FUNCTIONS])
 def test_a_function_is_learned_rightly_or_is_refused_or_what_it_turns_on_is_named(name):
     outcome = outcome_of(FUNCTIONS[name])
-    assert outcome.learned is not None or outcome.refusal
+    assert outcome.learned is not None or (outcome.refusal and name not in LEARNED)
     assert not outcome.wrong or outcome.learned.report.unseen, outcome.wrong
 
 

@@ -93,8 +93,10 @@ def test_padded_sums_are_sums_and_those_that_wrap_round_are_not(base, width):
     task, report = learn_task_from_examples(padded(FUNCTIONS["sums"], base, width), base=base)
     highest = task.alphabet[-1]
     assert report.proved != NOTHING_PROVED and task.answer_to(f"{highest * 9}+1") == "1" + "0" * 9
+    assert "as they are written" not in report.found
     task, report = learn_task_from_examples(padded(FUNCTIONS["sums"], base, 6, base**6), base=base)
     assert report.proved == NOTHING_PROVED and task.answer_to(f"{highest * 9}+1") == "0"
+    assert "as they are written" in report.found
 
 
 def linear_table(coefficients: tuple[int, ...], constant: int, base: int, write_states: bool) -> Transducer:

@@ -9,7 +9,7 @@ cut, filled up to a length, or calculated as a number.
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import combinations, pairwise, product
 
 from longhand.data.learning.questions.strewn import MOST_REPEATS, Strewn, longest_of
 from longhand.data.learning.questions.words import Word, Words, number_as_text
@@ -32,6 +32,9 @@ BESIDE_OTHERS = 10
 
 LONGEST_CHANGED = 60
 """Columns of the longest questions of which others are made."""
+
+MOST_CUTS = 20
+"""Ways in which the parts of a constant are the operands of a question."""
 
 MADE_BY_CHANCE = 1_000
 """Questions of constants alone that are drawn; as many more are made of these by several ways."""
@@ -77,6 +80,7 @@ class Drawing:
         rows = [[text] * words.operands for text in texts]
         if words.operands > 1:
             rows += [row for text in (*texts, *self._fragments * BESIDE_OTHERS) for row in self.rows_with(text)]
+            rows += [row for text in self._fragments for row in self._cut(text)]
         rows += self.made_by_chance()
         values = dict.fromkeys(max(0, value + more) for value in self.strewn.values for more in (0, -1, 1))
         rows += [[number_as_text(value, words.alphabet)] * words.operands for value in values]
@@ -109,11 +113,11 @@ class Drawing:
             yield [*others[:place], text, *others[place + 1 :]]
 
     def made_by_chance(self) -> Iterator[list[str]]:
-        """Questions whose operands are constants, and questions that are made of these by several ways."""
+        """Questions whose operands are constants, one or several in a text, and questions that are made of these."""
         fragments = [text for text in self._fragments if len(text) <= LONGEST_CHANGED] or self._symbols
         self.pool = [[text] for text in fragments]
         for _ in range(MADE_BY_CHANCE):
-            row = self._fitted(self.generator.choices(fragments, k=self.words.operands))
+            row = self._fitted([self._one_or_several(fragments) for _ in range(self.words.operands)])
             yield from (row, self.changed(row))
 
     def changed(self, row: Sequence[str]) -> list[str]:
@@ -139,6 +143,18 @@ class Drawing:
             yield self._fitted([*row[:number], self._put(row[number], symbol, place, from_end), *row[number + 1 :]])
         for _ in range(NEAR_MISSES):
             yield self.changed(row)
+
+    def _one_or_several(self, fragments: Sequence[str]) -> str:
+        """One constant, or up to four one behind the other, with something between or not."""
+        parts = self.generator.choices(fragments, k=self.generator.choice((1, 1, 1, 2, 3, 4)))
+        most = self.generator.choice((0, 0, 2))
+        return parts[0] + "".join(self._between(0, most) + part for part in parts[1:])
+
+    def _cut(self, text: str) -> Iterator[list[str]]:
+        """Operands that make a text together, one behind the other."""
+        choices = list(combinations(range(1, min(len(text), LONGEST_CHANGED)), self.words.operands - 1))
+        for places in self._some(choices, MOST_CUTS):
+            yield self._fitted([text[first:end] for first, end in pairwise((0, *places, len(text)))])
 
     def _some(self, choices: list[tuple], most: int) -> list[tuple]:
         """So many of some choices, or all of them if these are fewer."""

@@ -18,6 +18,9 @@ LEAST_PAIRS, MOST_PAIRS = 12, 300
 """Pairs of operands of each relation, of many widths: so many of each number, and of the first one; half as many of the
 second one, a third of the third one, and so on."""
 
+MOST_FACTORS = 8
+"""So many numbers, those of code first, are tried as factors of one operand beside a factor of another."""
+
 LARGEST_DIVISOR = 5_000
 """Smaller divisors of these numbers are tried, and the quotients with them."""
 
@@ -37,7 +40,8 @@ MOST_NEAR = 4_000
 def related_numbers(values: Sequence[int], words: Words, generator: random.Random) -> Iterator[list[int]]:
     """Operands of which one is another one and a number, less a number, or so many times as much, with carries.
 
-    Or both are divisors, of which a number is the product.
+    Or a multiple of the one is a multiple of the other one, or a little more; or both are divisors, of which a number is the
+    product. Further operands are random, or one of these two.
     """
     few = [value for value in values if value][:MOST_RELATED]
     small = [value for value in few if value < 100][:8]
@@ -50,10 +54,21 @@ def related_numbers(values: Sequence[int], words: Words, generator: random.Rando
             firsts = [second + value, abs(second - value), second * value, second // value]
             firsts += [second * factor + value for factor in small[:3]] + [second ^ value]
             related += [(first, second) for first in firsts]
+            if value in few[:MOST_FACTORS] and place < LEAST_PAIRS:
+                related += [pair for factor in small[:3] for pair in _proportional(factor, value, (0, *small[:3]), second)]
         for number, (first, second) in enumerate(related):
-            row = [generator.randrange(words.base ** (1 + number % 6)) for _ in range(words.operands)]
+            drawn = [generator.randrange(words.base ** (1 + number % 6)) for _ in range(words.operands)]
+            row = [generator.choice((other, other, first, second)) for other in drawn]
             row[first_place], row[second_place] = first, second
             yield row
+
+
+def _proportional(factor: int, other_factor: int, constants: Sequence[int], near: int) -> Iterator[tuple[int, int]]:
+    """Numbers a and b with `factor * a == other_factor * b + constant`, for each constant; b is `near` or a little more."""
+    for constant in constants:
+        solutions = (number for number in range(near, near + factor) if (other_factor * number + constant) % factor == 0)
+        if (number := next(solutions, None)) is not None:
+            yield (other_factor * number + constant) // factor, number
 
 
 def _with_carries(value: int, place: int, base: int, generator: random.Random) -> int:

@@ -60,7 +60,7 @@ class Words:
 
     @cached_property
     def singled_out(self) -> tuple[Word, ...]:
-        """Words that hold the constants of the function's code, see `strewn_words`."""
+        """Words that hold the constants of the function's code, see `single_out` in `operands.py`."""
         return tuple(self.single_out())
 
     @cached_property
