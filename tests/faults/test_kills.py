@@ -25,9 +25,9 @@ def few_and_many(few: int, many: int) -> list[object]:
     return [pytest.param(few, marks=pytest.mark.thorough), pytest.param(many, marks=pytest.mark.release)]
 
 
-KILLS = few_and_many(2, 8)
+KILLS = few_and_many(1, 8)
 """Kills at random moments of runs of one process: in `.ci/run`, and before a release."""
-CHANGES_BETWEEN = few_and_many(16, 3)
+CHANGES_BETWEEN = few_and_many(20, 3)
 """Files that a run renames and folders that it removes, by which it gets farther from kill to kill."""
 LEAST_CHANGES = 30
 """A run renames files and removes folders more often than that."""

@@ -16,7 +16,7 @@ from longhand.data.learning.questions.functions import Refused
 from longhand.data.splits import make_generator
 
 PLAIN = ("a difference", "four symbols at places")
-THOROUGH = ("a distance", "two counts", "a proportion", "constants one behind the other")
+THOROUGH = ("a proportion", "constants one behind the other")
 """The others are learned before a release: each takes some seconds."""
 LEARNED = ("constants one behind the other", "constants and a length")
 """No random word shows that these answer otherwise than 0: they are refused if none holds all their constants."""

@@ -326,7 +326,7 @@ distributed.destroy_process_group()
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_two_processes_have_the_derivatives_of_one_and_write_whole_tables(tmp_path):
     script = tmp_path / "rank.py"
     script.write_text(RANK)
