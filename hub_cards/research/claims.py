@@ -476,7 +476,7 @@ def claims_table(judged: dict[Claim, Judgement], first: int) -> str:
 def settings_table(paper: Paper) -> str:
     """Return a line for variants that differ alike from the paper's runs: their arguments (the paper's).
 
-    What most lines have alike of the last column is said once, below the table.
+    What most runs have alike of the last column is said once, below the table.
     """
     alike: dict[tuple[str, tuple[tuple[str, str], ...]], dict[str, dict[str, None]]] = {}
     versions = [version for claim in paper.claims for version in (claim, *claim.alternatives)]
@@ -491,8 +491,11 @@ def settings_table(paper: Paper) -> str:
                 said[changes_method(name, *values)][name] = f"{values[0]} ({values[1]})"
             studies = alike.setdefault((list_arguments(said[True]), tuple(said[False].items())), {})
             studies.setdefault(claim.study, {})[f"`{variant}` (`{claim.variants[variant]}`)"] = None
-    counts = Counter(pair for _, others in alike for pair in others)
-    usual = dict(sorted(pair for pair, number in counts.items() if number > len(alike) / 2))
+    numbers = {key: sum(map(len, studies.values())) for key, studies in alike.items()}
+    counts: Counter[tuple[str, str]] = Counter()
+    for (_, others), number in numbers.items():
+        counts.update(dict.fromkeys(others, number))
+    usual = dict(sorted(pair for pair, number in counts.items() if number > sum(numbers.values()) / 2))
     lines = [
         {
             "study: runs (the paper's)": "; ".join(
