@@ -1,20 +1,11 @@
 """Transformers that do arithmetic longhand: trained on short numbers, right on long ones.
 
-Importing registers the models with transformers' Auto classes. All else is imported when it is asked for.
+Importing registers the models with transformers' Auto classes; they are imported with transformers, or when asked for.
 """
 
 from typing import TYPE_CHECKING
 
-from longhand.data.on_demand import names_on_demand
-from longhand.modeling import (
-    CoupledGPTConfig,
-    CoupledGPTForCausalLM,
-    CoupledGPTModel,
-    PairwiseBertConfig,
-    PairwiseBertForSequenceClassification,
-    PairwiseBertForTokenClassification,
-    PairwiseBertModel,
-)
+from longhand.data.on_demand import import_after, names_on_demand
 
 if TYPE_CHECKING:
     from longhand.data.collator import CouplingCollator, collate_rows
@@ -22,6 +13,15 @@ if TYPE_CHECKING:
     from longhand.hub_cards.checkpoints.load import zoo
     from longhand.hub_cards.checkpoints.solver import load
     from longhand.hub_cards.metrics.exact_match_by_length.counting import exact_match_reward
+    from longhand.modeling import (
+        CoupledGPTConfig,
+        CoupledGPTForCausalLM,
+        CoupledGPTModel,
+        PairwiseBertConfig,
+        PairwiseBertForSequenceClassification,
+        PairwiseBertForTokenClassification,
+        PairwiseBertModel,
+    )
     from longhand.modeling.numbers_in_text import numbers_in_text
     from longhand.modeling.structure_rules import check_rule, structure_rule
     from longhand.modeling.structured_models import structure_parameters, with_structure
@@ -30,7 +30,14 @@ else:
     __getattr__, __dir__ = names_on_demand(
         __name__,
         {
+            "CoupledGPTConfig": "longhand.modeling",
+            "CoupledGPTForCausalLM": "longhand.modeling",
+            "CoupledGPTModel": "longhand.modeling",
             "CouplingCollator": "longhand.data.collator",
+            "PairwiseBertConfig": "longhand.modeling",
+            "PairwiseBertForSequenceClassification": "longhand.modeling",
+            "PairwiseBertForTokenClassification": "longhand.modeling",
+            "PairwiseBertModel": "longhand.modeling",
             "check_rule": "longhand.modeling.structure_rules",
             "collate_rows": "longhand.data.collator",
             "compute_metrics": "longhand.data.metrics",
@@ -69,3 +76,5 @@ __all__ = [
     "with_structure",
     "zoo",
 ]
+
+import_after("transformers", then="longhand.modeling")

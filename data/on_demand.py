@@ -5,7 +5,10 @@
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
+from types import ModuleType
 
 
 def names_on_demand(
@@ -41,3 +44,43 @@ def names_on_demand(
         return value
 
     return get, lambda: sorted({*vars(sys.modules[package]), *public_names()})
+
+
+def import_after(first: str, then: str) -> None:
+    """Import a module right after another one; now, if that one is imported already."""
+    if first in sys.modules:
+        import_module(then)
+    else:
+        sys.meta_path.insert(0, _FinderOfFirst(first, then))
+
+
+class _FinderOfFirst(MetaPathFinder):
+    """Finds one module as all other finders do, once, and has a second one imported after it."""
+
+    def __init__(self, first: str, then: str):
+        self.first, self.then = first, then
+
+    def find_spec(self, fullname: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if fullname != self.first:
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _LoaderOfBoth(spec.loader, self.then)
+        return spec
+
+
+class _LoaderOfBoth(Loader):
+    """Loads a module by its own loader, which it gives back to it, and then imports a second one."""
+
+    def __init__(self, loader: Loader, then: str):
+        self.loader, self.then = loader, then
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self.loader
+        self.loader.exec_module(module)
+        import_module(self.then)

@@ -13,12 +13,14 @@ from package_files import ROOT, lines_of_code, tree
 import longhand
 from longhand import data
 from longhand.data import proofs
+from longhand.data.on_demand import import_after
 
 MOST = {"begin": (77, 12_100), "ask": (69, 11_200)}
 """Files and lines of `train.py addition` when its first step begins, and of `eval.py addition --ask`."""
 
 KNOWN = {
-    "import longhand": (28, 5_156),
+    "import longhand": (3, 175),
+    "the verifier": (5, 2_102),
     "datasets": (53, 8_902),
     "ask": (68, 10_961),
     "begin": (76, 11_789),
@@ -53,6 +55,10 @@ def closure(then):
 def import_longhand():
     import longhand
 
+def verify():
+    from longhand.data.proofs.verify_certificate import main
+    main(["--help"])
+
 def load_datasets():
     from longhand.data import load_task_dataset
 
@@ -70,7 +76,7 @@ def train():
     small = "--max_steps 1 --eval_steps 1 --validation_samples 2 --test_samples 2 --test_lengths 3 --batch_size 2"
     main(["addition", "--use_cpu", "True", "--output_dir", sys.argv[1], *small.split()])
 
-found = {"import longhand": closure(import_longhand)}
+found = {"import longhand": closure(import_longhand), "the verifier": closure(verify)}
 import datasets, torch, transformers
 found |= {"datasets": closure(load_datasets), "ask": closure(ask)}
 found |= {"begin": closure(begin), "train": closure(train)}
@@ -127,7 +133,7 @@ def test_a_question_loads_no_proof_of_windows_and_a_run_its_own_task_alone(closu
 
 
 IMPORTS = [
-    "import longhand, sys; assert 'datasets' not in sys.modules; from transformers import AutoConfig",
+    "import longhand, sys; assert not {'torch', 'transformers'} & {*sys.modules}; from transformers import AutoConfig",
     pytest.param(
         "from longhand.data import proofs; from transformers.models.auto import AutoConfig", marks=pytest.mark.release
     ),
@@ -151,11 +157,32 @@ assert not {"datasets", "evaluate", "matplotlib"} & {*sys.modules}
 @pytest.mark.thorough
 @pytest.mark.parametrize("imports", IMPORTS)
 def test_auto_classes_know_the_models_whatever_is_imported_first(imports):
-    """Importing longhand loads no datasets, and nobody meets Auto classes that do not know its models.
+    """Importing longhand loads neither torch nor transformers, and nobody meets Auto classes that do not know its models.
 
     Questions need no libraries of datasets and pictures.
     """
     subprocess.run([sys.executable, "-c", imports + USES], check=True)
+
+
+def test_a_module_is_imported_right_after_another_one(tmp_path, monkeypatch):
+    """Once, before the statement that imports the first one goes on; and at once, if the first one is there."""
+    (tmp_path / "first_of_two.py").write_text("import sys\nassert 'second_of_two' not in sys.modules\n")
+    (tmp_path / "second_of_two.py").write_text("import first_of_two\n")
+    (tmp_path / "third_of_two.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = [*sys.meta_path]
+    try:
+        import_after("first_of_two", then="second_of_two")
+        assert not {"first_of_two", "second_of_two"} & {*sys.modules}
+        first = import_module("first_of_two")
+        assert "second_of_two" in sys.modules and sys.meta_path == before
+        assert Path(first.__file__).parent == tmp_path and first.__spec__.loader is first.__loader__
+        assert first.__loader__.get_source("first_of_two").startswith("import sys")
+        import_after("first_of_two", then="third_of_two")
+        assert "third_of_two" in sys.modules and sys.meta_path == before
+    finally:
+        for name in ("first", "second", "third"):
+            sys.modules.pop(f"{name}_of_two", None)
 
 
 @pytest.mark.parametrize("package", [longhand, data, proofs], ids=lambda package: package.__name__)
