@@ -36,6 +36,12 @@ LONGEST_CHANGED = 60
 MOST_CUTS = 20
 """Ways in which the parts of a constant are the operands of a question."""
 
+CONSTANTS_IN_TEXT = (1, 1, 1, 2, 3, 4)
+"""Numbers of constants of a drawn text, each as often as it stands here."""
+
+SYMBOLS_BETWEEN = (0, 0, 2)
+"""Largest numbers of symbols between two constants of a drawn text, each as often as it stands here."""
+
 MADE_BY_CHANCE = 1_000
 """Questions of constants alone that are drawn; as many more are made of these by several ways."""
 
@@ -146,8 +152,8 @@ class Drawing:
 
     def _one_or_several(self, fragments: Sequence[str]) -> str:
         """One constant, or up to four one behind the other, with something between or not."""
-        parts = self.generator.choices(fragments, k=self.generator.choice((1, 1, 1, 2, 3, 4)))
-        most = self.generator.choice((0, 0, 2))
+        parts = self.generator.choices(fragments, k=self.generator.choice(CONSTANTS_IN_TEXT))
+        most = self.generator.choice(SYMBOLS_BETWEEN)
         return parts[0] + "".join(self._between(0, most) + part for part in parts[1:])
 
     def _cut(self, text: str) -> Iterator[list[str]]:
