@@ -227,12 +227,12 @@ def dry_run(run: Run) -> str:
 
 def make_trainer(run: Run) -> BatchTrainer:
     """Make data, model and Trainer."""
-    batches, validation = training_batches(run), validation_batches(run)
+    batches = training_batches(run)
     set_seed(run.training.seed)
     model = run.task.family.model_class(run.config)
     use_helpful_threads(model)
     check_sizes(run, model)
-    return trainer_of(run, model, batches, validation)
+    return trainer_of(run, model, batches, validation_batches(run, model))
 
 
 def train_seeds(run: Run, trainer: BatchTrainer, start: "Start") -> tuple[BatchTrainer, int]:

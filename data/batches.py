@@ -8,10 +8,11 @@ costs little, and makes the inputs of its own rows.
 # hub_cards/research/structured, hub_cards/research/theories, hub_cards/training, train.py. Changed freely.
 
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import signature
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
 from longhand.data.collator import CouplingCollator
-from longhand.data.formatting import Batch, Examples, LabelledTokens, as_batch, is_repeated, join_examples
+from longhand.data.formatting import Batch, Examples, LabelledTokens, contiguous, join_examples
 from longhand.data.lengths import rows_of_groups
 from longhand.data.machines.covering import NeighbourhoodBatch, Practice, Practised, Problems, join_neighbourhoods
 from longhand.data.splits import SPLITS, make_generator
@@ -94,12 +95,7 @@ class Batches(Dataset):
         index, part = divmod(item, self.accumulation)
         examples, generator = self.global_batch(index)
         share = [slice(part * self.processes + self.process, None, self.shares)] if self.takes_share else []
-        batch: dict[str, Any] = {**self.collator(examples, generator, *share)}
-        for name, value in batch.items():
-            if isinstance(value, torch.Tensor) and not is_repeated(value):
-                # Losses of transformers view labels as one row.
-                batch[name] = value.contiguous()
-        return as_batch(batch)
+        return contiguous(self.collator(examples, generator, *share))
 
     def global_batch(self, index: int) -> tuple[Examples | LabelledTokens | NeighbourhoodBatch, np.random.Generator]:
         """Examples of a whole batch, and the generator that goes on to draw their starts."""
@@ -317,9 +313,23 @@ class EvaluationBatches(Batches):
     def __init__(
         self, task: Task, lengths: tuple[int, ...], num_samples: int, seed: int, split: str, batch_size: int, **kwargs
     ):
-        super().__init__(batch_size=batch_size, num_batches=-(-num_samples // batch_size), **kwargs)
+        self.task, self.num_samples = task, num_samples
+        self._divide(batch_size, **kwargs)
         generator, tiled = evaluation_draw(task, lengths, num_samples, seed, split)
         self.examples = task.examples(generator, tiled, split)
+
+    def _divide(self, batch_size: int, **kwargs: Any) -> None:
+        super().__init__(batch_size=batch_size, num_batches=-(-self.num_samples // batch_size), **kwargs)
+
+    def divided(self, batch_size: int, **share: int) -> Self:
+        """The same problems in batches of another size.
+
+        Args:
+            share: `process`, `processes` and `accumulation`, as in `Batches`.
+        """
+        divided = copy(self)
+        divided._divide(batch_size, collator=self.collator, **share)
+        return divided
 
     def __getitem__(self, item: int) -> Batch:
         """As `Batches`; where processes cannot share rows evenly, the last row fills up, and is not `counted` (rows,)."""
@@ -331,7 +341,7 @@ class EvaluationBatches(Batches):
         return batch
 
     def _rows(self, index: int) -> range:
-        return range(len(self.examples))[index * self.batch_size : (index + 1) * self.batch_size]
+        return range(self.num_samples)[index * self.batch_size : (index + 1) * self.batch_size]
 
     def global_batch(self, index):
         rows = self._rows(index)
@@ -354,14 +364,14 @@ def draw_batch(
 
 
 def check_lengths(
-    model: PreTrainedModel, task: Task, lengths: Iterable[tuple[int, ...]], start: int = 1, split: str = "test"
+    model: PreTrainedModel, task: Task, lengths: Iterable[tuple[int, ...]], start: int = 1
 ) -> list[tuple[int, ...]]:
     """Check operands, with ids that begin with `start`, before any time is spent, and return them.
 
     Raises:
-        ValueError: the model cannot take the operands, or the split holds no problem of their lengths.
+        ValueError: the model cannot take the operands, or the test split holds no problem of their lengths.
     """
-    checked = list(lengths)
+    checked, collator = list(lengths), task.family.collator(model.config, start)
     for operands in tqdm(checked, desc="checking lengths", disable=None, leave=False, delay=1):
-        task.family.check_inputs(task, model, draw_batch(model, task, operands, split=split, start=start))
+        task.family.check_inputs(task, model, EvaluationBatches(task, operands, 1, 0, "test", 1, collator=collator)[0])
     return checked

@@ -66,6 +66,16 @@ def as_batch(inputs: Mapping[str, object]) -> Batch:
     return cast(Batch, dict(inputs))
 
 
+def contiguous(batch: Batch) -> Batch:
+    """A batch whose tensors are contiguous, since losses of transformers view labels as one row; repeated rows stay so."""
+    return as_batch(
+        {
+            name: value.contiguous() if isinstance(value, torch.Tensor) and not is_repeated(value) else value
+            for name, value in batch.items()
+        }
+    )
+
+
 FILLERS = {"tokens": PAD, "labels": IGNORED, "states": NO_STATE, "supervised": False, "position_ids": 0}
 """What stands at padding in those arrays of problems that have columns, by their names."""
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -384,25 +383,26 @@ def training_batches(run: Run) -> FreshBatches | FixedBatches:
     return FixedBatches(run.task, data.num_train_samples, **options)
 
 
-def validation_batches(run: Run) -> dict[str, EvaluationBatches]:
-    """Return the problems of each validated size, by its name in metrics, in batches that fit into memory."""
-    return {
-        size: _validation_of(run, part, part.operand_lengths(length))
-        for length in sorted(set(run.data.validation_lengths))
-        for size, part in validated_sizes(run.task.for_evaluation, length).items()
-    }
+def validation_batches(run: Run, model: PreTrainedModel) -> dict[str, EvaluationBatches]:
+    """Return the problems of each validated size, by its name in metrics, in batches that fit into memory.
 
-
-def _validation_of(run: Run, task: Task, operands: tuple[int, ...]) -> EvaluationBatches:
-    """Return the validation problems of one size. Every process has as many as it can take at once."""
+    Raises:
+        ValueError: a size does not fit the model, or there is no problem of it.
+    """
     training, samples = run.training, run.data.validation_samples
-    collator = task.family.collator(run.config)
-    one = EvaluationBatches(task, operands, 1, training.data_seed, "validation", 1, collator=collator)[0]
-    share = rows_at_once(run.config, one, -(-samples // training.world_size), training.device)
-    size = share * training.world_size
-    return EvaluationBatches(
-        task, operands, samples, training.data_seed, "validation", size, collator=collator, **_share(run)
-    )
+    family, task = run.task.family, run.task.for_evaluation
+    collator = family.collator(run.config)
+    batches: dict[str, EvaluationBatches] = {}
+    for length in sorted(set(run.data.validation_lengths)):
+        for size, part in validated_sizes(task, length).items():
+            operands = part.operand_lengths(length)
+            problems = EvaluationBatches(part, operands, samples, training.data_seed, "validation", 1, collator=collator)
+            one = problems[0]
+            family.check_inputs(part, model, one)
+            # Every process has as many as it can take at once.
+            share = rows_at_once(run.config, one, -(-samples // training.world_size), training.device)
+            batches[size] = problems.divided(share * training.world_size, **_share(run))
+    return batches
 
 
 def counts_and_losses(model: PreTrainedModel, family: Family) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
@@ -453,14 +453,13 @@ def _share(run: Run) -> dict[str, int]:
 
 
 def check_sizes(run: Run, model: PreTrainedModel) -> None:
-    """Raise ValueError if the longest problems that the run trains, validates or tests do not fit the model.
+    """Raise ValueError if the longest problems that the run trains or tests do not fit the model.
 
-    A split must also hold problems of the shortest size that is validated, or tested.
+    The test split must also hold problems of the shortest size that is tested.
     """
     data = run.data
-    evaluated = {"validation": data.validation_lengths, "test": data.test_lengths}
-    for part, (split, sizes) in product(run.task.for_evaluation.parts, evaluated.items()):
-        check_lengths(model, part, map(part.operand_lengths, sorted({min(sizes), max(sizes)})), split=split)
+    for part in run.task.for_evaluation.parts:
+        check_lengths(model, part, map(part.operand_lengths, sorted({min(data.test_lengths), max(data.test_lengths)})))
     for part in run.task.parts:
         longest, seed = part.operand_lengths(data.max_length), run.training.data_seed
         check_lengths(model, part.widest, [longest])

@@ -93,10 +93,11 @@ def test_largest_validations_of_the_papers_fit_and_are_large(name):
 
 def test_validations_and_evaluations_are_divided_by_the_budget(monkeypatch):
     run = parse_run(["addition", "--use_cpu", "True", "--validation_samples", "11", "--validation_lengths", "5"])
-    (batches,) = validation_batches(run).values()
+    model = run.task.family.model_class(run.config)
+    (batches,) = validation_batches(run, model).values()
     assert [len(batch["input_ids"]) for batch in map(batches.__getitem__, range(len(batches)))] == [11]
     monkeypatch.setattr(budget, "CACHED_TOKENS", 4 * int((batches[0]["labels"][0] != IGNORED).sum()))
-    (batches,) = validation_batches(run).values()
+    (batches,) = validation_batches(run, model).values()
     assert [len(batch["input_ids"]) for batch in map(batches.__getitem__, range(len(batches)))] == [4, 4, 3]
 
 

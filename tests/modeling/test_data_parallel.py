@@ -52,7 +52,7 @@ def test_batches_of_runs_are_divided_by_rows(recipe, tmp_path):
     words += [*few_problems(recipe), "--batching", "one_length", "--output_dir", str(tmp_path / "run")]
     run = parse_run([recipe, *words])
     model = run.task.family.model_class(run.config).eval()
-    for batch in (training_batches(run)[0], next(iter(validation_batches(run).values()))[0]):
+    for batch in (training_batches(run)[0], next(iter(validation_batches(run, model).values()))[0]):
         sizes = {name: len(value) for name, value in batch.items() if isinstance(value, torch.Tensor)}
         assert set(sizes.values()) == {6}, sizes
         check(model, batch)

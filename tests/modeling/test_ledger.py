@@ -89,7 +89,7 @@ def give_structure() -> None:
 
 LIMITS = {
     # Each option of the command line asks whether it was given before.
-    "train.py addition to the first logits": Walk(1590, 49, 1400),
+    "train.py addition to the first logits": Walk(1380, 49, 1120),
     "longhand.load": Walk(840, 30, 650),
     "a question": Walk(310, 25, 250),
     # Kind and shape of the map are checked by values.py, as those of all inputs.

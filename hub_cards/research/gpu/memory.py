@@ -44,7 +44,7 @@ def measure(recipe: str, record: Record) -> Row:
     torch.manual_seed(0)
     model: Any = run.task.family.model_class(run.config)
     model.to(record.device)
-    size, batches = list(validation_batches(run).items())[-1]
+    size, batches = list(validation_batches(run, model).items())[-1]
     batch = batches[0]
     row: Row = {
         "parameters": model.num_parameters(),
