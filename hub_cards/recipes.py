@@ -1,7 +1,7 @@
 """Recipes: the arguments of a training run, one YAML file for each published model."""
 
-# Used by: eval.py, hub_cards/checkpoints, hub_cards/publishing, hub_cards/research, hub_cards/research/gpu,
-# hub_cards/research/theories, hub_cards/training, train.py. Changed freely.
+# Used by: eval.py, hub_cards/checkpoints, hub_cards/page, hub_cards/publishing, hub_cards/research, hub_cards/research/gpu,
+# hub_cards/research/structured, hub_cards/research/theories, hub_cards/training, train.py. Changed freely.
 
 import copy
 import difflib

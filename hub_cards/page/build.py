@@ -19,6 +19,7 @@ from longhand.data.tasks.column_task import TABLES, ColumnTask
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, Checkpoint, checkpoint_name
 from longhand.hub_cards.checkpoints.load import list_zoo, load_checkpoint, zoo
 from longhand.hub_cards.commands import read_object, read_text
+from longhand.hub_cards.recipes import read_settings
 
 logger = logging.get_logger(__name__)
 
@@ -33,185 +34,22 @@ MOST_CODE = 30
 """Lines of a task's step that are shown."""
 
 
-LEFT_OUT = (
-    "addition-absolute-proved",
-    "addition-scratchpad",
-    "addition-short",
-    "encoder-multiplication-1-settling",
-    "larger-number",
-    "subtraction",
-    "three-summands",
-)
-"""Checkpoints of the zoo that a page shows only if they are named: with all of them the file would be too large."""
+SETTINGS = read_settings(FOLDER / "page.yaml")
+"""What the page shows of which checkpoints, in which words; the file says what its fields mean."""
 
-
-RUNS: dict[str, dict[str, list[Any]]] = {
-    "coupled_gpt": {
-        "num_hidden_layers": [1],
-        "mlp": ["geglu"],
-        "norm": ["rms"],
-        "norm_placement": ["pre", "sandwich"],
-        "final_norm": [None, "rms"],
-        "dtype": ["float32"],
-        "hidden_act": ["gelu_pytorch_tanh"],
-        "attention_scale": ["sqrt", "zero"],
-        "position_encoding": ["pairwise"],
-        "windowed": [True],
-        "qk_norm": [False],
-        "randomized_positions": [False],
-    },
-    "dense": {
-        "mlp": ["geglu"],
-        "norm": ["rms"],
-        "norm_placement": ["pre", "post", "pre_post", "sandwich"],
-        "final_norm": [None, "rms"],
-        "dtype": ["float32"],
-        "hidden_act": ["gelu_pytorch_tanh"],
-        "attention_scale": ["sqrt", "none", "log_length"],
-        "position_encoding": ["learned", "rotary", "none"],
-        "randomized_positions": [False],
-    },
-    "pairwise_bert": {
-        "num_hidden_layers": [1],
-        "hidden_act": ["gelu"],
-        "absolute_positions": ["none"],
-        "label_states": [True],
-        "sink": [True],
-        "num_loops": [1],
-        "windowed": [True],
-        "dtype": ["float32"],
-    },
-}
-"""Fields that decide whether the scripts compute what a model does, and their legal values.
-
-By type of configuration, or `dense` for decoders whose tokens see all tokens before them.
-"""
-
-COUPLINGS = {
-    "parity": "copy",
-    "multiplication": "multiplication_by_digits",
-    "minesweeper": "minesweeper_next_cell",
-}
-"""Coupling rules of the page's sheets, by task, where they are not called like the task."""
-
-WORDS = {
-    "coupling": "the rule of its position ids",
-    "num_hidden_layers": "the number of layers",
-    "mlp": "the kind of MLP",
-    "norm": "the kind of norm",
-    "norm_placement": "where norms stand",
-    "final_norm": "the norm after the last layer",
-    "dtype": "the precision of weights",
-    "hidden_act": "the activation of the MLP",
-    "attention_scale": "how scores are scaled",
-    "position_encoding": "the position encoding",
-    "windowed": "a window",
-    "qk_norm": "a norm of queries and keys",
-    "randomized_positions": "random positions in training",
-    "absolute_positions": "tokens with embeddings of their positions",
-    "label_states": "a layer that is applied until no label changes",
-    "sink": "a sink",
-    "num_loops": "how often the layers are applied",
-    "task.separate_eos": "an end token of its own",
-    "task.zero_padding": "zeros in front of numbers",
-    "task.order": "the order of digits",
-    "task.scratchpad": "a scratchpad",
-    "task.text_tokens": "text around the numbers",
-    "task.multiplier_length": "the digits of the multiplier",
-}
-"""A person's words for the settings of `RUNS`, and of `FORMAT` behind `task.`."""
-
-FORMAT = {
-    "separate_eos": False,
-    "zero_padding": True,
-    "order": "response_reversed",
-    "scratchpad": True,
-    "text_tokens": 0,
-    "multiplier_length": 1,
-}
-"""Options of tasks for which sheets.js has the right sheets."""
-
-SENTENCES = {
-    "symbols": "its symbols are not all in Unicode's basic plane, to which this page's words are limited",
-    "task": "its configuration names no task",
-    "grid": "its answer is read along a grid of cells, which this page does not draw",
-    "encoder": "it is an encoder of a column task, and this page runs column tasks by decoders alone",
-    "kind": "it is a model of another kind than those of longhand",
-}
-"""Why a model cannot be shown, whatever its settings are."""
-
-RULES = {"runs": RUNS, "couplings": COUPLINGS, "words": WORDS, "format": FORMAT, "sentences": SENTENCES}
+RULES = {name: SETTINGS[name] for name in ("runs", "couplings", "words", "format", "sentences")}
 """What decides whether a folder that is opened in the page can be shown, for own.js."""
 
+RUNS, COUPLINGS, WORDS, FORMAT, SENTENCES = RULES.values()
 
-GROUPS = {
-    "Sums and differences": (
-        "addition",
-        "multi_operand_addition",
-        "addition_scratchpad",
-        "base_addition",
-        "plus_one",
-        "encoder_addition",
-        "subtraction",
-        "signed_subtraction",
-    ),
-    "Products and quotients": (
-        "multiplication",
-        "multiplication_scratchpad",
-        "constant_multiplication",
-        "encoder_multiplication",
-        "encoder_multiplication_grid",
-        "division",
-        "remainder",
-        "digit_sum",
-        "modular_arithmetic",
-    ),
-    "Calculators": ("calculator", "encoder_calculator"),
-    "Numbers side by side": ("bitwise", "comparison", "larger_number", "gray_code"),
-    "Strings": ("copy", "reverse", "duplicate_string", "odds_first", "missing_duplicate"),
-    "Yes or no, and where": ("parity", "even_pairs", "cycle_navigation", "minesweeper"),
-}
-"""Names of tasks by the heading under which the page lists their models; all others are listed under `OWN`."""
+LESSON: dict[str, str] = SETTINGS["lesson"]
 
 OWN, FAILING = "Own tasks", "Models that fail"
 
-CAPTIONS = {
-    "multi_operand_addition": "Sums of {operands} numbers.",
-    "base_addition": "Sums of two numbers in base {radix}.",
-    "multiplication": "Products of a number of any length and one of {multiplier_length}.",
-    "multiplication_scratchpad": "Products of two numbers in base {radix}, by partial products and running sums, all "
-    "written with the ones first.",
-    "bitwise": "Two numbers in base 2, bit by bit: a bit of the result is the {operation} of the two bits above it.",
-    "digit_sum": "The sum of a number's digits modulo {modulus}, as checksums use it. The running sum is written.",
-    "remainder": "The remainder of a number modulo {modulus}. From the top, that of the digits so far is written.",
-    "constant_multiplication": "A number times {factor}.",
-    "even_pairs": "Whether 01 and 10 stand in a word an even number of times (0) or an odd one (1); the answer for what was "
-    "read so far is written.",
-    "odds_first": "The symbols in odd places, then those in even ones; a place that does not count is left blank.",
-    "encoder_addition": "Sums of two numbers, by an encoder that labels all tokens at once.",
-    "encoder_multiplication": "Products of a number and one of {multiplier_length}, by an encoder that labels all tokens at "
-    "once.",
-}
-"""What a task does, in words and with the values of its settings, where the first line of its docstring names fields."""
-
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
-CARRIES = ("base_addition", "plus_one", "constant_multiplication")
-"""Tasks on columns whose state is the carry."""
-
-
-LESSON = {
-    "addition-no-positions": "Its tokens have no positions. Trained on sums of 1 to 3 digits, it answers all of those "
-    "with 3, and none with more.",
-    "addition-short-table": "It learned the same sums, by ids that digits share, as rows of a table. It answers those of 3 "
-    "digits, and hardly one of 6.",
-    "addition": "It sees the digits by differences of shared ids alone, through a window.",
-}
-"""By checkpoint, in the order of the lesson, what tells it from the others; all but the last one lie in `LESSONS_FOLDER`."""
-
 LESSONS_FOLDER = FOLDER / "lessons"
-"""Checkpoints that are trained to fail on sums longer than their own, for the lesson, each by
-`python -m longhand.train FOLDER/recipe.yaml --output_dir outputs/NAME`."""
+"""Checkpoints that are trained to fail on sums longer than their own, for the lesson."""
 
 
 def default_sources() -> list[str]:
@@ -222,7 +60,8 @@ def default_sources() -> list[str]:
 
 def shown_by_default() -> list[str]:
     """The checkpoints that a page shows if none is named: those of the zoo that it can run, without a few."""
-    return [name for name in list_zoo() if name not in LEFT_OUT and not unfit(read_object(Path(zoo(name), "config.json")))]
+    wanted = [name for name in list_zoo() if name not in SETTINGS["left_out"]]
+    return [name for name in wanted if not unfit(read_object(Path(zoo(name), "config.json")))]
 
 
 def build_page(sources: Sequence[str], repository: str | None = None) -> str:
@@ -282,7 +121,7 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
         "unfit": unfit(json.loads(text)),
         "about": caption(checkpoint.task),
         "group": group_of(checkpoint),
-        "state": "carry" if checkpoint.task.name in CARRIES else "state",
+        "state": "carry" if checkpoint.task.name in SETTINGS["carries"] else "state",
         "lesson": LESSON.get(checkpoint.name, ""),
         "order": list(LESSON).index(checkpoint.name) if checkpoint.name in LESSON else None,
         "examples": [part.example_question for part in parts],
@@ -294,12 +133,12 @@ def group_of(checkpoint: Checkpoint) -> str:
     """The heading under which the page lists a checkpoint."""
     if checkpoint.folder.parent == LESSONS_FOLDER:
         return FAILING
-    return next((group for group, names in GROUPS.items() if checkpoint.task.name in names), OWN)
+    return next((group for group, names in SETTINGS["groups"].items() if checkpoint.task.name in names), OWN)
 
 
 def caption(task: Any) -> str:
     """What a task does, in a sentence that names no field of it."""
-    if task.name not in CAPTIONS:
+    if task.name not in SETTINGS["captions"]:
         return (type(task).__doc__ or "").split("\n")[0].replace("`", "")
     said = {name: getattr(task, name, None) for name in ("radix", "operation", "modulus", "factor")}
     said["radix"] = said["radix"] or 10
@@ -307,7 +146,7 @@ def caption(task: Any) -> str:
         said["operands"] = COUNTS[operands] if operands < len(COUNTS) else operands
     if digits := getattr(task, "multiplier_length", None):
         said["multiplier_length"] = f"{COUNTS[digits] if digits < len(COUNTS) else digits} digit{'s' if digits > 1 else ''}"
-    return CAPTIONS[task.name].format(**said)
+    return SETTINGS["captions"][task.name].format(**said)
 
 
 def unfit(config: dict[str, Any]) -> str:

@@ -4,12 +4,13 @@
 # Changed freely.
 
 import argparse
+from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from longhand.hub_cards.result_rows import Row, write_results
+from longhand.hub_cards.result_rows import Row, read_results, write_results
 
 
 @cache
@@ -62,3 +63,16 @@ def write_output(rows: list[Row], output: Path) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     write_results(rows, output)
     print(f"wrote {output}", flush=True)
+
+
+def replace_rows(found: list[Row], output: Path, run_of: Callable[[Row], Any]) -> list[Row]:
+    """Write rows into a results file, in place of those of the same runs, and return all that it holds then.
+
+    Args:
+        run_of: returns what tells the run of a row apart from others; rows are in its order.
+    """
+    measured = set(map(run_of, found))
+    kept = [row for row in read_results(output) if run_of(row) not in measured] if output.exists() else []
+    rows = sorted(kept + found, key=run_of)
+    write_output(rows, output)
+    return rows

@@ -11,7 +11,7 @@ from longhand.data.collator import IGNORED
 from longhand.data.metrics import preprocess_logits
 from longhand.hub_cards.evaluation import budget
 from longhand.hub_cards.recipes import list_recipes
-from longhand.hub_cards.research.gpu.counters import LiveBytes
+from longhand.hub_cards.research.gpu.memory import LiveBytes
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.trainer import validation_batches
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from longhand.hub_cards.research.gpu import arithmetic, paper_runs
-from longhand.hub_cards.research.gpu.counters import HostWaits, LiveBytes
+from longhand.hub_cards.research.gpu.memory import LiveBytes
 from longhand.hub_cards.research.gpu.record import Record, read_rows
 from longhand.hub_cards.research.gpu.run import PARTS, is_failed, run, summary
 from longhand.hub_cards.result_rows import read_results
@@ -75,20 +75,6 @@ def test_bytes_of_tensors_alive_are_counted_until_they_are_gone():
         assert counted.now == 4000
         del one
     assert (counted.now, counted.peak) == (0, 8000)
-
-
-def test_values_that_the_host_reads_are_counted():
-    tensor, mask = torch.arange(4.0), torch.tensor([True, False, True, False])
-    with HostWaits() as counted:
-        _ = tensor * 2 + tensor[torch.tensor([0, 1, 2, 3])]
-        assert counted.count == 0
-        float(tensor.sum())
-        assert counted.count == 1
-        if (tensor > 9).any():
-            pytest.fail("no value is so large")
-        assert counted.count == 2
-        _ = tensor[mask]
-        assert counted.count > 2
 
 
 def files_of(folder):

@@ -3,17 +3,18 @@
 # Used by: whoever runs or imports it. Changed freely.
 
 import time
+import weakref
 from functools import partial
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
 from longhand.data.families import to_device
 from longhand.data.formatting import Batch
 from longhand.data.metrics import preprocess_logits
 from longhand.hub_cards.recipes import list_recipes
-from longhand.hub_cards.research.gpu.counters import LiveBytes
 from longhand.hub_cards.research.gpu.record import Record
 from longhand.hub_cards.result_rows import Row
 from longhand.hub_cards.training.arguments import parse_run
@@ -95,3 +96,36 @@ def peak_bytes(work: partial, device: torch.device) -> int:
     work()
     torch.cuda.synchronize()
     return torch.cuda.max_memory_allocated()
+
+
+class LiveBytes(TorchDispatchMode):
+    """Bytes of the tensors that operations make while this mode is on and that are still alive, on any device.
+
+    Attributes:
+        now: bytes alive now.
+        peak: most bytes that were alive at a time.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.now = self.peak = 0
+        self._alive: dict[int, int] = {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for value in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(value, torch.Tensor):
+                self._add(value.untyped_storage())
+        return result
+
+    def _add(self, storage: torch.UntypedStorage) -> None:
+        place = storage._cdata
+        if place in self._alive:
+            return
+        self._alive[place] = storage.nbytes()
+        self.now += storage.nbytes()
+        weakref.finalize(storage, self._remove, place)
+        self.peak = max(self.peak, self.now)
+
+    def _remove(self, place: int) -> None:
+        self.now -= self._alive.pop(place, 0)

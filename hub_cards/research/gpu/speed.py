@@ -6,9 +6,12 @@ Both train in this package's Trainer on the same batches, whose making is part o
 # Used by: run.py. Changed freely.
 
 import time
+import warnings
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -19,12 +22,13 @@ from transformers.trainer_utils import IntervalStrategy
 
 from longhand.data.batches import Batches
 from longhand.data.formatting import Batch, as_batch
-from longhand.hub_cards.research.gpu.counters import HostWaits, cuda_waits
 from longhand.hub_cards.research.gpu.record import Record
 from longhand.hub_cards.result_rows import Row
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.trainer import BatchTrainer
 from longhand.train import make_trainer
+
+PACKAGE = Path(__file__).parents[3]
 
 RECIPES = ("addition", "paper-addition", "paper-encoder-addition")
 TRAINED = "50000"
@@ -77,7 +81,7 @@ class Clock(TrainerCallback):
 
     Attributes:
         seconds: of a step; None until known.
-        places: how often the host waited in the watched steps, by the line of code.
+        places: how often the host waited for a GPU in the watched steps, by the line of code.
     """
 
     def __init__(self, device: torch.device, warm_up: int, timed: int, watched: int):
@@ -86,7 +90,6 @@ class Clock(TrainerCallback):
         self.places: Counter[str] = Counter()
         self._watching = ExitStack()
         self._left = watched
-        self._counted: Any = None
 
     def now(self) -> float:
         """The time when the device has done all that it was given."""
@@ -103,19 +106,31 @@ class Clock(TrainerCallback):
         if self.seconds is None and done > 0:
             if state.global_step >= self.most or (done >= 10 and time.perf_counter() - self._began > MOST_SECONDS):
                 self.seconds = (self.now() - self._began) / done
-                self._watch()
+                counting = cuda_waits() if self.device.type == "cuda" else nullcontext(self.places)
+                self.places = self._watching.enter_context(counting)
         elif self.seconds is not None:
             self._left -= 1
             if not self._left:
                 self._watching.close()
-                if isinstance(self._counted, HostWaits):
-                    self._counted = self._counted.places
-                self.places = self._counted
                 control.should_training_stop = True
 
-    def _watch(self) -> None:
-        counting: Any = cuda_waits() if self.device.type == "cuda" else HostWaits()
-        self._counted = self._watching.enter_context(counting)
+
+@contextmanager
+def cuda_waits() -> Iterator[Counter[str]]:
+    """Count how often CUDA makes the host wait, by the line of code; the counter is filled when the context ends."""
+    places: Counter[str] = Counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            yield places
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    for warning in caught:
+        if "synchronizing CUDA operation" in str(warning.message):
+            file = Path(warning.filename)
+            name = str(file.relative_to(PACKAGE)) if file.is_relative_to(PACKAGE) else "/".join(file.parts[-2:])
+            places[f"{name}:{warning.lineno}"] += 1
 
 
 class Plain(Dataset):

@@ -28,6 +28,7 @@ from transformers.models.auto.modeling_auto import (
 from transformers.utils import logging
 
 import longhand
+from longhand.hub_cards.recipes import read_settings
 from longhand.hub_cards.research.output import show_row, write_output
 from longhand.hub_cards.result_rows import Row
 
@@ -54,43 +55,11 @@ OUTCOMES = (CARRIES, DIFFERS, REFUSED, NOT_BUILT, FAILS)
 CLOSE = 2e-5
 """A larger difference has another cause than rounding."""
 
-SMALL: dict[str, Any] = {
-    **dict.fromkeys(("vocab_size", "max_position_embeddings", "n_positions", "max_seq_len"), 64),
-    **dict.fromkeys(("hidden_size", "n_embd", "d_model", "dim", "word_embed_proj_dim", "embedding_size"), 32),
-    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers"), 2),
-    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads"), 4),
-    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
-    **dict.fromkeys(("intermediate_size", "ffn_dim", "hidden_dim", "moe_intermediate_size", "n_inner"), 48),
-    **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 48),
-    **dict.fromkeys(("num_key_value_heads", "num_experts_per_tok"), 2),
-    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), 4),
-    **dict.fromkeys(("n_group", "topk_group", "first_k_dense_replace"), 1),
-    **dict.fromkeys(("kv_lora_rank", "q_lora_rank"), 16),
-    **dict.fromkeys(("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "head_dim", "rotary_dim"), 8),
-    **dict.fromkeys(("attn_pdrop", "resid_pdrop", "embd_pdrop", "attention_dropout", "hidden_dropout_prob", "dropout"), 0.0),
-    "attention_probs_dropout_prob": 0.0,
-    "sliding_window": 6,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    **dict.fromkeys(("initializer_range", "init_std"), 0.3),
-}
+SETTINGS = read_settings(Path(__file__).with_suffix(".yaml"))
+"""Fields of configurations; the file says which are of which types."""
+
+SMALL: dict[str, Any] = {name: size for size, names in SETTINGS["small"].items() for name in names} | SETTINGS["tokens"]
 """Sizes of the small models, for the fields that a configuration has."""
-
-OWN: dict[str, dict[str, Any]] = {
-    "dory": {"num_hidden_layers": 4, "n_input_layers": 1, "n_output_layers": 1},
-    "dots3_note_text": {"num_key_value_heads": 4},
-    "esm": {"position_embedding_type": "rotary", "mask_token_id": 63, "pad_token_id": 0, "vocab_size": 64},
-    "falcon": {"head_dim": None},
-    "gemma4_text": {"head_dim": 8, "global_head_dim": 8, "num_kv_shared_layers": 0},
-    "gpt_neo": {"attention_types": [[["global"], 2]]},
-    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "use_mamba_kernels": False},
-    "nemotron": {"num_key_value_heads": 2, "head_dim": 8},
-}
-"""Fields of single families; None leaves a field out."""
-
-LATENT = {"head_dim": None, "num_key_value_heads": 4, "index_topk": 4, "index_n_heads": 2, "index_head_dim": 16}
-"""Fields of models with latent keys; those with an index of keys have fewer keys in it than there are tokens."""
 
 LARGEST = 60_000_000
 """Parameters of a model that is built."""
@@ -102,8 +71,8 @@ TOKENS, NEW, RELATIONS, PADDING = 9, 3, 5, 3
 def small_config(kind: str) -> Any:
     """Return the configuration of a small model of a type."""
     fields = AutoConfig.for_model(kind)
-    latent = LATENT if hasattr(fields, "kv_lora_rank") else {}
-    chosen = {name: value for name, value in (SMALL | latent).items() if _has(fields, name)} | OWN.get(kind, {})
+    latent = SETTINGS["latent"] if hasattr(fields, "kv_lora_rank") else {}
+    chosen = {name: value for name, value in (SMALL | latent).items() if _has(fields, name)} | SETTINGS["own"].get(kind, {})
     return AutoConfig.for_model(kind, **{name: value for name, value in chosen.items() if value is not None})
 
 

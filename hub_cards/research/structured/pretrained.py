@@ -23,7 +23,6 @@ import argparse
 import json
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -31,10 +30,10 @@ from hashlib import sha256
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 import torch
+from pandas import DataFrame
 from torch import Tensor, nn
 
 import longhand
@@ -43,7 +42,7 @@ from longhand.data.collator import CouplingCollator
 from longhand.data.tasks.registry import build_task
 from longhand.hub_cards.commands import read_text, write_atomically
 from longhand.hub_cards.evaluation import plots
-from longhand.hub_cards.research.output import write_output
+from longhand.hub_cards.research.output import replace_rows
 from longhand.hub_cards.result_rows import Row, hardware, read_results, write_results
 from longhand.modeling.coupling import find_rule
 from longhand.modeling.relations import coupled_pair_map, num_coupled_relations
@@ -215,7 +214,6 @@ class Inputs:
 
 def build_model(settings: "AdapterSettings", condition: Condition, num_relations: int, folder: Path) -> Any:
     """Return the pretrained model with what is trained in this condition."""
-    import peft
     from transformers import AutoModelForCausalLM
 
     # States stay in float32 under autocast.
@@ -223,12 +221,22 @@ def build_model(settings: "AdapterSettings", condition: Condition, num_relations
     model = model.to(settings.device)
     if condition.relations:
         model = longhand.with_structure(model, num_relations=num_relations)
-    if condition.lora:
-        adapted = ["q_proj", "k_proj", "v_proj", "o_proj"]
-        saved = ["structure"] if condition.relations else None
-        lora = peft.LoraConfig(r=settings.rank, lora_alpha=2 * settings.rank, target_modules=adapted, modules_to_save=saved)
-        model = peft.get_peft_model(model, lora)
-    return model
+    return with_lora(model, settings.rank, condition.relations) if condition.lora else model
+
+
+def with_lora(model: Any, rank: int, has_tables: bool, **options: Any) -> Any:
+    """Return a model with LoRA on queries, keys, values and outputs of attention.
+
+    Args:
+        has_tables: whether tables of relations are trained and saved with it.
+        options: others of `LoraConfig`.
+    """
+    import peft
+
+    adapted = ["q_proj", "k_proj", "v_proj", "o_proj"]
+    saved = ["structure"] if has_tables else None
+    lora = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=adapted, modules_to_save=saved, **options)
+    return peft.get_peft_model(model, lora)
 
 
 def trained_weights(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
@@ -335,23 +343,19 @@ def run_file(settings: "AdapterSettings", condition: str, seed: int | str, folde
 @plots.house_style
 def draw(rows: list[Row], file: Path) -> None:
     """Draw exact match by length, of tasks with conditions to compare: the median of the seeds, and their range."""
-    pairs = dict.fromkeys((row["task"], row["condition"]) for row in rows)
-    tasks = [task for task, number in Counter(task for task, _ in pairs).items() if number > 1]
+    frame = DataFrame(rows)
+    compared = frame.groupby("task", sort=False)["condition"].nunique()
+    tasks = list(compared.index[compared > 1])
+    scores = frame.groupby(["task", "condition", "length"])["exact_match"].agg(["median", "min", "max"])
     figure, axes = plots.new_figure(2.9 * len(tasks), rows=len(tasks))
     for place, task in zip(axes[:, 0], tasks, strict=True):
         lines: list[plots.Line] = []
         poor: list[plots.Line] = []
         for look, condition in enumerate(CONDITIONS):
-            own: dict[int, list[float]] = {}
-            for row in rows:
-                if (row["task"], row["condition"]) == (task, condition):
-                    own.setdefault(row["length"], []).append(row["exact_match"])
-            if own:
-                scores = [own[length] for length in sorted(own)]
-                low, high = [min(of_length) for of_length in scores], [max(of_length) for of_length in scores]
-                middle = [median(of_length) for of_length in scores]
-                line = plots.Line(condition, sorted(own), middle, low, high, look)
-                learned = all(score >= LEARNED for length, score in zip(line.x, line.y, strict=True) if length <= LONGEST)
+            if (task, condition) in scores.index:
+                own = scores.loc[(task, condition)]
+                line = plots.Line(condition, list(own.index), list(own["median"]), list(own["min"]), list(own["max"]), look)
+                learned = (own["median"][own.index <= LONGEST] >= LEARNED).all()
                 (lines if learned else poor).append(line)
         plots.draw_lines(place, lines, poor)
         place.axvspan(1, LONGEST, color=plots.GREY, alpha=0.15, linewidth=0)
@@ -401,11 +405,7 @@ def run(
     files = [file for name in names for file in sorted(output_dir.glob(name))]
     if files:
         found = [row for file in files for row in read_results(file)]
-        measured = {run_of(row) for row in found}
-        kept = [row for row in read_results(output) if run_of(row) not in measured] if output.exists() else []
-        rows = sorted(kept + found, key=run_of)
-        write_output(rows, output)
-        draw(rows, output.with_suffix(".png"))
+        draw(replace_rows(found, output, run_of), output.with_suffix(".png"))
 
 
 def run_of(row: Row) -> tuple[str, str, int]:

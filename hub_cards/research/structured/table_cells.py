@@ -20,6 +20,7 @@ import argparse
 import time
 from collections.abc import Sequence
 from itertools import product
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,8 +29,8 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForTokenClassification
 
 import longhand
-from longhand.hub_cards.research.output import write_output
-from longhand.hub_cards.result_rows import Row, hardware, read_results
+from longhand.hub_cards.research.output import replace_rows
+from longhand.hub_cards.result_rows import Row, hardware
 from longhand.modeling.checks import check_integer
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
@@ -209,7 +210,6 @@ def run(
             begun, reader = time.monotonic(), Reader(folder, mapped, device)
             reader.train(training)
             own: Row = {"model": name, "map": "with" if mapped else "without", "seed": seed}
-            kept = [row for row in read_results(output) if not own.items() <= row.items()] if output.exists() else []
             own |= {"run_seconds": round(time.monotonic() - begun, 1), **training._asdict()}
             own |= {"hardware": hardware(torch.device(device)), "num_samples": num_samples}
             torch.manual_seed(seed + 1000)
@@ -218,4 +218,4 @@ def run(
                 share = reader.share_right(num_samples, *size)
                 rows.append({**own, "size": f"{size[0]} x {size[1]}", "exact_match": share})
             print(own, [row["exact_match"] for row in rows], flush=True)
-            write_output(sorted([*kept, *rows], key=lambda row: (row["model"], row["seed"])), output)
+            replace_rows(rows, output, itemgetter("model", "seed", "map"))
