@@ -1,4 +1,4 @@
-"""The zoo: its checkpoints are used by their names. `.ci/run` certifies each of them again."""
+"""The zoo: its checkpoints are used by their names. `.ci/run` verifies all of them, and certifies most again."""
 
 import json
 import shutil
