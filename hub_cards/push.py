@@ -33,12 +33,13 @@ from transformers.utils import logging
 from longhand.data.splits import SPLITS
 from longhand.data.tasks.plugins import PLUGINS_MEANING, load_plugin
 from longhand.data.tasks.registry import TASKS, build_task
-from longhand.hub_cards.checkpoints.load import lacks_code, locate, read_checkpoint, unpack
+from longhand.hub_cards.checkpoints.load import OtherModel, lacks_code, locate, read_checkpoint, unpack
 from longhand.hub_cards.commands import (
     command_of,
     holding,
     interruptible,
     refusing_in_one_line,
+    shell_word,
 )
 from longhand.hub_cards.options import OneLineParser, add_options, check, option
 from longhand.hub_cards.publishing.cards import write_card
@@ -358,7 +359,11 @@ def main(arguments: list[str] | None = None) -> None:
     # The client warns of a commit that would be empty. The command says so itself.
     huggingface_hub.logging.set_verbosity_error()
     with interruptible("run the command again"), refusing_in_one_line(OSError, yaml.YAMLError):
-        run(read_options(arguments))
+        try:
+            run(read_options(arguments))
+        except OtherModel as error:
+            upload = f"hf upload USER/NAME {shell_word(error.pretrained)}"
+            raise ValueError(f"{error}; {upload} pushes its folder as it is") from error
 
 
 if __name__ == "__main__":

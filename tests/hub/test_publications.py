@@ -186,3 +186,7 @@ def test_wrong_use_of_the_verifier_is_no_refusal_of_a_certificate(words, capsys)
     with pytest.raises(SystemExit) as end:
         verify_certificate.main(words)
     assert end.value.code == 2 and capsys.readouterr().err.startswith("usage: ")
+
+
+def test_a_model_of_others_is_refused_with_the_command_that_uploads_it(capsys):
+    assert "hf upload" in refusal(capsys, command.main, "model", "sums-in-sentences", "user/made")
