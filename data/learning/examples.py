@@ -17,22 +17,19 @@ from longhand.data.learning.example_machines import (
     HELD_OUT,
     ExampleReading,
     fitted_linear,
-    linear_in,
     numbers_of,
     read_in_some_way,
     text_of,
     words_of,
 )
-from longhand.data.learning.locality import layout_of_passes
-from longhand.data.learning.machine_task import build, pass_of, sign_between
+from longhand.data.learning.locality import task_of
+from longhand.data.learning.machine_task import Finding, pass_of, sign_between
 from longhand.data.learning.machines import Machine, minimised
 from longhand.data.learning.proof import proved_of
 from longhand.data.learning.questions.functions import SECONDS, OutOfTime, Refused, alarm
 from longhand.data.learning.questions.readings import is_written
 from longhand.data.learning.questions.words import Words
-from longhand.data.learning.report import Learned, Report, count_of, more_of, order_of
-from longhand.data.tasks.column_task import ColumnTask
-from longhand.modeling.transducer import Pass
+from longhand.data.learning.report import Learned, Report, count_of, found_in_words
 
 DEFAULT_BASE = 10
 MOST_PARTS = 16
@@ -81,22 +78,20 @@ def learn_task_from_examples(
             merged = merge([example for example in examples if example not in wrong], base, alphabet, complete)
     except OutOfTime:
         raise Refused(f"no machine was found after {seconds:g} seconds of merging {len(examples):,} examples") from None
-    merged.check_held_out()
+    if failing := merged.failing:
+        raise Refused(
+            f"{len(failing)} of {len(merged.held_out)} examples that were held out are not answered by the machine of "
+            f"{merged.machine.states} states that agrees with the others, such as {shown(failing[0])}: give more of them"
+        )
     reading, words, machine = merged.reading, merged.reading.words, minimised(merged.machine)
-    linear = linear_in(reading, machine)
-    passes = (pass_of(machine, reading.symbols, reading.direction, range(words.operands), reading.flush),)
-    found = f"{count_of(machine.states, 'state')}, {order_of(words, reading.direction)}{more_of(reading.flush)}"
-    found += "; the answer is one symbol" if reading.answer == "last" else ""
+    only = pass_of(machine, reading.symbols, reading.direction, range(words.operands), reading.flush)
+    found = found_in_words(machine.states, words, reading.direction, reading.flush, reading.answer)
     if reading.counts_zeros(examples):
         found += "; an answer has as many digits as the operands as they are written, with the zeros in front of them"
-    sign = reading.sign
-    if sign and not is_written(sign):
-        sign = sign_between(words, passes, is_sum=False)
-
-    def task_with(passes: tuple[Pass, ...], found: str) -> ColumnTask:
-        return build(name, words, sign, reading.answer, passes, f"{source}: {found}.")
-
-    task, found = layout_of_passes(passes, found, task_with, words.operands, write_states)
+    finding = Finding((only,), reading.answer, found, reading.legend)
+    is_kept = not reading.sign or is_written(reading.sign)
+    sign = reading.sign if is_kept else sign_between(words, (only,), is_sum=False)
+    task, found, linear = task_of(finding, words, name, source, write_states, sign)
     report = Report(
         source,
         found,
@@ -147,14 +142,10 @@ class Merged:
     used: Sequence[Example]
     held_out: Sequence[Example]
 
-    def check_held_out(self) -> None:
-        """Raise `Refused` if the machine does not answer an example that was held out."""
-        failing = [example for example in self.held_out if not self.reading.agrees(self.machine, example)]
-        if failing:
-            raise Refused(
-                f"{len(failing)} of {len(self.held_out)} examples that were held out are not answered by the machine of "
-                f"{self.machine.states} states that agrees with the others, such as {shown(failing[0])}: give more of them"
-            )
+    @property
+    def failing(self) -> list[Example]:
+        """The examples that were held out and that the machine does not answer."""
+        return [example for example in self.held_out if not self.reading.agrees(self.machine, example)]
 
     @property
     def checked(self) -> str:
@@ -173,21 +164,15 @@ class Merged:
 
 
 def merge(examples: Sequence[Example], base: int, alphabet: str | None, complete: bool) -> Merged:
-    """Merge a machine from most of the examples.
+    """Merge a machine from most of the examples, in an order that has no meaning; the others are held out.
 
     Raises:
         Refused: there is none.
     """
-    shuffled, held_out, used = parted(examples)
-    return Merged(*read_in_some_way(shuffled, used, base, alphabet, complete), used, held_out)
-
-
-def parted(examples: Sequence[Example]) -> tuple[list[Example], list[Example], list[Example]]:
-    """Examples in an order that has no meaning, those of them that are held out, and the others."""
     shuffled = sorted(examples, key=lambda example: example[:2])
     random.Random(0).shuffle(shuffled)
     used = [example for place, example in enumerate(shuffled) if place % HELD_OUT]
-    return shuffled, shuffled[::HELD_OUT], used
+    return Merged(*read_in_some_way(shuffled, used, base, alphabet, complete), used, shuffled[::HELD_OUT])
 
 
 def base_of(examples: Sequence[Example]) -> tuple[int, str] | None:
@@ -200,8 +185,7 @@ def base_of(examples: Sequence[Example]) -> tuple[int, str] | None:
     if not digits or not digits <= set(DIGITS[: DEFAULT_BASE - 1]):
         return None
     base = max(2, 1 + max(map(DIGITS.index, digits)))
-    _, held_out, used = parted(examples)
-    if _fits(used, held_out, base, None) and not _fits(used, held_out, DEFAULT_BASE, None):
+    if _fits(examples, base, None) and not _fits(examples, DEFAULT_BASE, None):
         return (
             base,
             f"numbers in base {base}, since all digits are below {base} and the examples agree in it (--base takes another)",
@@ -232,8 +216,7 @@ def wrong_examples(
         words, sign = words_of(order, base, alphabet, by_answers=True)
     except Refused:
         return []
-    _, held_out, used = parted(order)
-    if len(order) < FEWEST or (not disputed and _fits(used, held_out, base, alphabet)):
+    if len(order) < FEWEST or (not disputed and _fits(order, base, alphabet)):
         return []
     every = [*order, *disputed]
     guesses = _linear_guesses(order, every, words, sign) if words.are_numbers else iter(())
@@ -290,10 +273,9 @@ def _is_right(reading: ExampleReading, machine: Machine, example: Example) -> bo
         return False
 
 
-def _fits(used: Sequence[Example], held_out: Sequence[Example], base: int, alphabet: str | None) -> bool:
-    """Whether a machine of the examples that are used answers those that are held out."""
+def _fits(examples: Sequence[Example], base: int, alphabet: str | None) -> bool:
+    """Whether a machine of most of the examples answers those that are held out."""
     try:
-        reading, machine, _ = read_in_some_way([*used, *held_out], used, base, alphabet, complete=False)
+        return not merge(examples, base, alphabet, complete=False).failing
     except Refused:
         return False
-    return all(reading.agrees(machine, example) for example in held_out)

@@ -5,58 +5,29 @@
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, TypedDict
+from dataclasses import replace
+from typing import TypedDict
 
-from longhand.data.learning.locality import layout_of_passes
-from longhand.data.learning.machine_task import (
-    build,
-    flush_of,
-    is_legal,
-    pass_of,
-    sign_between,
-    symbols_of_states,
-    symbols_of_values,
-)
-from longhand.data.learning.machines import MachineLearner, Tests, exhaustive_words, minimised
+from longhand.data.learning.locality import task_of
+from longhand.data.learning.machine_task import Finding, flush_of, is_legal, pass_of, symbols_of_states, symbols_of_values
+from longhand.data.learning.machines import Machine, MachineLearner, Tests, exhaustive_words, minimised
 from longhand.data.learning.passes import TwoPassLearner
-from longhand.data.learning.proof import Linear, linear_function, proved_of
+from longhand.data.learning.proof import proved_of
 from longhand.data.learning.questions.branches import Branches, sentence_of
 from longhand.data.learning.questions.constants import constants_of
 from longhand.data.learning.questions.functions import SECONDS, AskedFunction, Refused, budget, shown
 from longhand.data.learning.questions.mutants import WORDS_ASKED, unseen_constants
 from longhand.data.learning.questions.operands import OUTSIDE, operands_of
 from longhand.data.learning.questions.readings import MOST_SYMBOLS, NotSequential, Reading
-from longhand.data.learning.questions.words import Argument, Word, Words
-from longhand.data.learning.report import Learned, Report, count_of, more_of, order_of
+from longhand.data.learning.questions.words import Argument, Word
+from longhand.data.learning.report import Learned, Report, count_of, found_in_words, order_of
 from longhand.data.tasks.column_task import ColumnTask
-from longhand.modeling.transducer import Pass
 
 ANSWERS_COMPARED = 300
 """Whole answers of the task, read as a person reads them, that are compared with the function at the end."""
 
 NO_QUESTIONS: tuple[Argument | float | None, ...] = ("", None, -1, 0.5)
 """Arguments that are no question of any task."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The passes of a task.
-
-    Attributes:
-        answer: as of `ColumnTask`.
-        found: the machine in words.
-        tests: the words on which the machine was compared with the function.
-        legend: as of `Report`.
-        linear: the linear function that the machine is proved to compute; None if it is none.
-    """
-
-    passes: tuple[Pass, ...]
-    answer: str
-    found: str
-    tests: Tests
-    legend: dict[str, str]
-    linear: Linear | None = None
 
 
 class LearningOptions(TypedDict, total=False):
@@ -105,19 +76,28 @@ def learn_task(
         words = operands.words
         asked = AskedFunction(operands.function, words, seconds)
         search.asked = asked
-        finding = find_unless_changing(asked)
-    task, found = task_of(finding, words, name, source, write_states)
+        finding, tests = find_unless_changing(asked)
+    task, found, linear = task_of(finding, words, name, source, write_states)
     with budget(seconds) as search:
         search.asked = asked
         compared = compare_answers(task, finding, asked)
-    checked = f"{finding.tests.sentence}; {compared:,} whole answers agree"
-    told = [unseen_constants(function, asked, held), sentence_of(not_gone(operands.branches, asked))]
-    seconds, proved = time.monotonic() - began, proved_of(task)
-    report = Report(source, found, checked, proved, finding.legend, asked.calls, seconds, task.one_length, finding.linear)
-    unseen = "; ".join(filter(None, told))
-    return Learned(
-        task, replace(report, assumed=operands.assumed, untried=words.untried, unseen=unseen, domain=domain or "")
+    unseen = [unseen_constants(function, asked, held), sentence_of(not_gone(operands.branches, asked))]
+    report = Report(
+        source,
+        found,
+        f"{tests.sentence}; {compared:,} whole answers agree",
+        proved_of(task),
+        finding.legend,
+        asked.calls,
+        time.monotonic() - began,
+        task.one_length,
+        linear,
+        operands.assumed,
+        words.untried,
+        "; ".join(filter(None, unseen)),
+        domain or "",
     )
+    return Learned(task, report)
 
 
 def not_gone(branches: Branches, asked: AskedFunction) -> tuple[str, ...]:
@@ -134,21 +114,7 @@ def not_gone(branches: Branches, asked: AskedFunction) -> tuple[str, ...]:
     return branches.not_gone
 
 
-def task_of(finding: Finding, words: Words, name: str, source: str, write_states: bool | None) -> tuple[ColumnTask, str]:
-    """The task of a finding, and the machine in words; see `layout_of_passes`.
-
-    Raises:
-        Refused: there are too many states to write them, or the name is not legal.
-    """
-    sign = sign_between(words, finding.passes, finding.linear is not None and finding.linear.is_sum)
-
-    def task_with(passes: tuple[Pass, ...], found: str) -> ColumnTask:
-        return build(name, words, sign, finding.answer, passes, f"{source}: {found}.")
-
-    return layout_of_passes(finding.passes, finding.found, task_with, words.operands, write_states)
-
-
-def find_unless_changing(asked: AskedFunction) -> Finding:
+def find_unless_changing(asked: AskedFunction) -> tuple[Finding, Tests]:
     """As `find`; whatever ends the search, the reason is that the function answers otherwise now, if it does.
 
     Raises:
@@ -161,8 +127,8 @@ def find_unless_changing(asked: AskedFunction) -> Finding:
         raise
 
 
-def find(asked: AskedFunction) -> Finding:
-    """The passes of a function, in the first reading in which it is sequential; then in two directions.
+def find(asked: AskedFunction) -> tuple[Finding, Tests]:
+    """The passes of a function, in the first reading in which it is sequential; then in two directions. And their tests.
 
     Raises:
         Refused: there is none; the message has the reason of the first readings.
@@ -240,7 +206,7 @@ def _check_answer(asked: AskedFunction, word: Word) -> None:
         )
 
 
-def find_in_one_pass(reading: Reading, generator: random.Random) -> Finding:
+def find_in_one_pass(reading: Reading, generator: random.Random) -> tuple[Finding, Tests]:
     """The pass of a reading.
 
     Raises:
@@ -249,22 +215,18 @@ def find_in_one_pass(reading: Reading, generator: random.Random) -> Finding:
     words = reading.asked.words
     learner = MachineLearner(reading, generator)
     machine = minimised(learner.learn())
-    flush, linear = 0, None
+    flush, writes = 0, words.alphabet
     legend: dict[str, str] = {}
     if reading.writes_digits:
-        writes = words.alphabet
-        if reading.direction == "ones_first":
-            flush = _flush(machine)
-            linear = linear_function(machine.write, machine.next, words.base, words.operands, flush)
+        flush = flush_of(machine) if reading.direction == "ones_first" else 0
     else:
         machine, writes, legend = _named(reading, machine)
     only = pass_of(machine, writes, reading.direction, range(words.operands), flush)
-    one_symbol = "; the answer is one symbol" if reading.answer == "last" else ""
-    found = f"{count_of(machine.states, 'state')}, {order_of(words, reading.direction)}{more_of(flush)}{one_symbol}"
-    return Finding((only,), reading.answer, found, learner.tests, legend, linear)
+    found = found_in_words(machine.states, words, reading.direction, flush, reading.answer)
+    return Finding((only,), reading.answer, found, legend), learner.tests
 
 
-def find_in_two_passes(asked: AskedFunction, generator: random.Random) -> Finding:
+def find_in_two_passes(asked: AskedFunction, generator: random.Random) -> tuple[Finding, Tests]:
     """Two passes in two directions.
 
     Raises:
@@ -274,26 +236,19 @@ def find_in_two_passes(asked: AskedFunction, generator: random.Random) -> Findin
     two = learner.learn()
     below, writes, flush = two.below, words.alphabet, 0
     if words.are_numbers:
-        flush = _flush(below)
+        flush = flush_of(below)
     else:
         below, writes, _ = _named(learner.reading, below)
     first = pass_of(two.above, symbols_of_states(two.classes), "top_first", range(words.operands))
     second = pass_of(below, writes, "ones_first", range(words.operands + 1), flush)
     found = (
         f"two passes: {count_of(two.classes, 'class', 'es')} of what is above, {order_of(words, 'top_first')}; then "
-        f"{count_of(below.states, 'state')}, {order_of(words, 'ones_first')}{more_of(flush)}"
+        f"{found_in_words(below.states, words, 'ones_first', flush)}"
     )
-    return Finding((first, second), "all", found, learner.tests, {})
+    return Finding((first, second), "all", found), learner.tests
 
 
-def _flush(machine: Any) -> int:
-    flush = flush_of(machine)
-    if flush is None:
-        raise NotSequential("an answer is never written to its end: it has digits in every column above the operands")
-    return flush
-
-
-def _named(reading: Reading, machine: Any) -> tuple[Any, str, dict[str, str]]:
+def _named(reading: Reading, machine: Machine) -> tuple[Machine, str, dict[str, str]]:
     """A machine whose symbols are in order, the symbols, and the legend of those that do not stand for themselves.
 
     A text that is read from its end must not look like a number: there the first symbol is not the one that pads.

@@ -5,43 +5,48 @@ Whether a window suffices for the last pass is decided on pairs of states, befor
 
 # Used by: examples.py, learn.py. Changed freely.
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from longhand.data.learning.machine_task import with_states
+from longhand.data.learning.machine_task import Finding, build, sign_between, with_states
+from longhand.data.learning.proof import Linear, linear_in_table
+from longhand.data.learning.questions.words import Words
 from longhand.data.learning.report import states_written
 from longhand.data.machines.states import MachineLayout, Reason, chosen_layout
 from longhand.data.machines.windows import WIDEST_WINDOW
 from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.tasks.written_states import work_of
-from longhand.modeling.transducer import Pass
+from longhand.modeling.transducer import Pass, Transducer
 
 
-def layout_of_passes(
-    passes: tuple[Pass, ...],
-    found: str,
-    task_with: Callable[[tuple[Pass, ...], str], ColumnTask],
-    operands: int,
-    write_states: bool | None,
-) -> tuple[ColumnTask, str]:
-    """The task of a machine that was found, and the machine in words.
+def task_of(
+    finding: Finding, words: Words, name: str, source: str, write_states: bool | None, sign: str | None = None
+) -> tuple[ColumnTask, str, Linear | None]:
+    """The task of a machine that was found, the machine in words, and the linear function that it computes, or None.
 
     The states are written if that is asked for, if no window suffices without them, or if it leaves far less to learn.
 
     Args:
-        found: the machine in words.
-        task_with: from passes and the machine in words to a task.
+        source: as of `Report`.
         write_states: as of `learn_task`.
+        sign: between operands; None for one that no word has.
 
     Raises:
-        Refused: there are too many states to write them.
+        Refused: there are too many states to write them, or the name is not legal.
     """
-    plain = task_with(passes, found)
+    passes, found = finding.passes, finding.found
+    table = Transducer(words.alphabet, words.operands, "", finding.answer, passes)
+    linear = linear_in_table(table) if words.are_numbers else None
+    sign = sign_between(words, passes, linear is not None and linear.is_sum) if sign is None else sign
+
+    def task_with(passes: tuple[Pass, ...], found: str) -> ColumnTask:
+        return build(name, words, sign, finding.answer, passes, f"{source}: {found}.")
 
     def stated() -> ColumnTask:
-        return task_with(with_states(passes, operands), found)
+        return task_with(with_states(passes, words.operands), found)
 
+    plain = task_with(passes, found)
     if not a_window_suffices(passes):
         layout = MachineLayout(True, Reason.NO_WINDOW)
     else:
@@ -50,9 +55,9 @@ def layout_of_passes(
             # There is one, of more neighbourhoods than are listed.
             layout = MachineLayout(True, Reason.LESS_WORK)
     if not layout.states:
-        return plain, found
+        return plain, found, linear
     found += states_written(layout.reason)
-    return task_with(with_states(passes, operands), found), found
+    return task_with(with_states(passes, words.operands), found), found, linear
 
 
 def a_window_suffices(passes: Sequence[Pass]) -> bool:

@@ -4,11 +4,12 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from longhand.data.digits import DIGITS
 from longhand.data.learning.machines import MOST_STATES, Machine
 from longhand.data.learning.questions.functions import Refused
+from longhand.data.learning.questions.readings import NotSequential
 from longhand.data.learning.questions.words import Words
 from longhand.data.machines.table import pairs_of
 from longhand.data.tasks.column_task import SETTLING, STATES, ColumnTask, column_passes, task_class
@@ -19,6 +20,23 @@ SYMBOLS = DIGITS + DIGITS[10:].upper() + "".join(map(chr, range(0x100, 0x200)))
 
 SIGNS = ",;&|:"
 """Signs between operands that are not added: the first of these that no word has."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A machine that was found.
+
+    Attributes:
+        passes: of the task.
+        answer: as of `ColumnTask`.
+        found: the machine in words.
+        legend: as of `Report`.
+    """
+
+    passes: tuple[Pass, ...]
+    answer: str
+    found: str
+    legend: dict[str, str] = field(default_factory=dict)
 
 
 def pass_of(machine: Machine, writes: str, direction: str, reads: Sequence[int], flush: int = 0) -> Pass:
@@ -74,8 +92,12 @@ def sign_between(words: Words, passes: Iterable[Pass], is_sum: bool) -> str:
     return next(sign for sign in ("+" if is_sum else "") + SIGNS if sign not in taken)
 
 
-def flush_of(machine: Machine) -> int | None:
-    """Columns in which a machine goes on writing after the operands, where it reads symbol 0 alone; None if for ever."""
+def flush_of(machine: Machine) -> int:
+    """Columns in which a machine goes on writing after the operands, where it reads symbol 0 alone.
+
+    Raises:
+        NotSequential: it goes on for ever.
+    """
     quiet = set(range(machine.states))
     while True:
         kept = {state for state in quiet if machine.write[state][0] == 0 and machine.next[state][0] in quiet}
@@ -88,7 +110,9 @@ def flush_of(machine: Machine) -> int | None:
         while after not in quiet:
             columns, after = columns + 1, machine.next[after][0]
             if columns > machine.states:
-                return None
+                raise NotSequential(
+                    "an answer is never written to its end: it has digits in every column above the operands"
+                )
         flush = max(flush, columns)
     return flush
 

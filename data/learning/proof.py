@@ -1,7 +1,6 @@
 """A proof about a machine, beyond the words that were checked: a linear function, by the identity of each entry."""
 
-# Used by: example_machines.py, examples.py, learn.py, report.py, hub_cards/checkpoints, hub_cards/publishing. Changed
-# freely.
+# Used by: data/learning, hub_cards/checkpoints, hub_cards/publishing. Changed freely.
 
 import random
 from collections.abc import Sequence

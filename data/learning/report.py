@@ -115,16 +115,22 @@ class Learned(NamedTuple):
     report: Report
 
 
+def found_in_words(states: int, words: Words, direction: str, flush: int, answer: str = "all") -> str:
+    """The machine of one pass in words.
+
+    Args:
+        flush, answer: as of `ColumnTask`.
+    """
+    more = f", {count_of(flush, 'column')} more than the operands" if flush else ""
+    one_symbol = "; the answer is one symbol" if answer == "last" else ""
+    return f"{count_of(states, 'state')}, {order_of(words, direction)}{more}{one_symbol}"
+
+
 def order_of(words: Words, direction: str) -> str:
     """Where reading begins, in words."""
     if words.are_numbers:
         return "from the ones" if direction == "ones_first" else "from the top"
     return "from the end" if direction == "ones_first" else "from the beginning"
-
-
-def more_of(flush: int) -> str:
-    """How much longer an answer may be, in words."""
-    return f", {count_of(flush, 'column')} more than the operands" if flush else ""
 
 
 def count_of(number: int, noun: str, ending: str = "s") -> str:

@@ -5,7 +5,7 @@
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import accumulate, pairwise, permutations
 
 from longhand.data.learning.questions.branches import Branches
 from longhand.data.learning.questions.drawing import LONGEST_CHANGED, Drawing
@@ -20,6 +20,9 @@ second one, a third of the third one, and so on."""
 
 MOST_FACTORS = 8
 """So many numbers, those of code first, are tried as factors of one operand beside a factor of another."""
+
+TIMES_OVER_ALL = 4
+"""How often three operands or more are made of each of these numbers together, for each of its pairs."""
 
 LARGEST_DIVISOR = 5_000
 """Smaller divisors of these numbers are tried, and the quotients with them."""
@@ -41,7 +44,7 @@ def related_numbers(values: Sequence[int], words: Words, generator: random.Rando
     """Operands of which one is another one and a number, less a number, or so many times as much, with carries.
 
     Or a multiple of the one is a multiple of the other one, or a little more; or both are divisors, of which a number is the
-    product. Further operands are random, or one of these two.
+    product. Further operands are random, or one of these two; for three operands or more, see `_over_all_operands`.
     """
     few = [value for value in values if value][:MOST_RELATED]
     small = [value for value in few if value < 100][:8]
@@ -61,6 +64,37 @@ def related_numbers(values: Sequence[int], words: Words, generator: random.Rando
             row = [generator.choice((other, other, first, second)) for other in drawn]
             row[first_place], row[second_place] = first, second
             yield row
+    if words.operands > 2:
+        for value, place in pairs:
+            yield from _over_all_operands(value, place, small[:3], words, generator)
+
+
+def _over_all_operands(
+    value: int, place: int, factors: Sequence[int], words: Words, generator: random.Random
+) -> Iterator[list[int]]:
+    """Operands that make a number together, as in `abs(a - b) + abs(b - c) == 50` or `2 * a + b == c + 50`.
+
+    The distances from one operand to the next one, in some order, are parts of the number, or of its half: then the
+    distances between any two of three are the number. Or sums of the operands, some of them times a factor, differ by it.
+    """
+    others = words.operands - 1
+    for _ in range(TIMES_OVER_ALL):
+        near = _with_carries(value, place, words.base, generator)
+        whole = generator.choice((value, value, value // 2))
+        cuts = sorted(min(whole, generator.choice((0, 1, generator.randint(0, whole)))) for _ in range(others - 1))
+        steps = [generator.choice((first - end, end - first)) for first, end in pairwise((0, *cuts, whole))]
+        distances = [*accumulate(steps, initial=0)]
+        shift = max(near - generator.choice(distances) + min(distances), 0) - min(distances)
+        yield generator.sample([shift + distance for distance in distances], words.operands)
+        # No operand of a sum that is the number is larger.
+        numbers = [_with_carries(value, place, words.base, generator) for _ in range(others)]
+        numbers = generator.choice((numbers, [generator.randint(0, value) for _ in range(others)]))
+        own_factor, *other_factors = (generator.choice((1, 1, *factors)) for _ in range(words.operands))
+        parts = (factor * number for factor, number in zip(other_factors, numbers, strict=True))
+        total = value + sum(generator.choice((part, -part)) for part in parts)
+        if total % own_factor == 0:
+            numbers.insert(generator.randint(0, others), abs(total) // own_factor)
+            yield numbers
 
 
 def _proportional(factor: int, other_factor: int, constants: Sequence[int], near: int) -> Iterator[tuple[int, int]]:
