@@ -47,15 +47,6 @@ LARGEST_FITTED = 10**100
 ONES_FIRST, TOP_FIRST = "ones_first", "top_first"
 
 
-@dataclass(frozen=True)
-class Trace:
-    """An example in one reading: letters and written symbols, in the order of reading."""
-
-    example: Example
-    letters: tuple[int, ...]
-    written: tuple[int, ...]
-
-
 def numbers_of(example: Example, words: Words, sign: str) -> list[int]:
     """The operands of an example as numbers."""
     return [int(operand, words.base) for operand in operands_of(example, sign)]
@@ -100,21 +91,21 @@ class ExampleReading:
         letters = (0,) * self.flush + self.words.columns(operands_of(example, self.sign))
         return letters[:: -1 if self.direction == ONES_FIRST else 1]
 
-    def trace(self, example: Example) -> Trace:
-        """An example in the order of reading."""
+    def trace(self, example: Example) -> tuple[Word, Word]:
+        """The letters of an example and the symbols that are written, in the order of reading."""
         words, letters = self.words, self.letters(example)
         answer = example.answer
         if words.are_numbers:
             answer = answer.lstrip(words.alphabet[0]).rjust(len(letters), words.alphabet[0])
         written = tuple(self.symbols.index(symbol) for symbol in answer)
-        return Trace(example, letters, written[:: -1 if self.direction == ONES_FIRST else 1])
+        return letters, written[:: -1 if self.direction == ONES_FIRST else 1]
 
     def agrees(self, machine: Machine, example: Example) -> bool:
         """Whether a machine answers an example rightly."""
         if self.answer == "last":
             return machine.written(self.letters(example))[-1] == self.values.index(example.answer)
-        trace = self.trace(example)
-        return machine.written(trace.letters) == trace.written
+        letters, written = self.trace(example)
+        return machine.written(letters) == written
 
     def counts_zeros(self, examples: Sequence[Example]) -> bool:
         """Whether zeros in front of the operands of examples leave room for an answer, as in 000078+000046 = 124."""
@@ -162,7 +153,7 @@ def read_in_some_way(
     reading, machine = read_for_one_symbol(examples, used, words, sign)
     if missing := missing_entries(machine):
         raise Refused(describe_missing(missing, machine, words, len(used), may_be_linear=False))
-    described, told = bits_of(machine, reading), len(used) * entropy(used)
+    described, told = bits_of(machine, reading), bits_told(reading, used)
     if told < TOLD * described:
         raise Refused(
             f"{len(used):,} examples tell {told:,.0f} bits, and the machine of {machine.states:,} states that agrees "
@@ -184,7 +175,7 @@ def check_longest(reading: ExampleReading, machine: Machine, examples: Sequence[
         shorter = [example for example in used if len(reading.letters(example)) <= width]
         if not shorter:
             return
-        smaller = merged_machine(reading, shorter)
+        smaller = merged(reading, shorter)
         states = minimised(smaller).states
         # Fewer states are the sign of a counter, and need less evidence. Other faults may be those of too few examples.
         is_certain = reading.answer == "last" and (width == widest - 1 or tells(smaller, reading, shorter, TOLD))
@@ -202,21 +193,9 @@ def check_longest(reading: ExampleReading, machine: Machine, examples: Sequence[
                 )
 
 
-def merged_machine(reading: ExampleReading, examples: Sequence[Example]) -> Machine:
-    """The machine that merging finds in some examples."""
-    if reading.answer == "last":
-        return merged_for_one_symbol(reading, examples)
-    return merged([reading.trace(example) for example in examples], reading.words.count)
-
-
 def tells(machine: Machine, reading: ExampleReading, examples: Sequence[Example], enough: int) -> bool:
     """Whether examples reach all entries of their machine, and tell so many times the bits that describe it."""
-    if missing_entries(machine):
-        return False
-    if reading.answer == "last":
-        return len(examples) * entropy(examples) >= enough * bits_of(machine, reading)
-    written = Counter(symbol for example in examples for symbol in reading.trace(example).written)
-    return entropy_of(written) * written.total() >= enough * bits_of(machine, reading)
+    return not missing_entries(machine) and bits_told(reading, examples) >= enough * bits_of(machine, reading)
 
 
 def bits_of(machine: Machine, reading: ExampleReading) -> float:
@@ -227,15 +206,13 @@ def bits_of(machine: Machine, reading: ExampleReading) -> float:
     return states * (letters * math.log2(states) + written)
 
 
-def entropy(examples: Sequence[Example]) -> float:
-    """The bits that an answer tells."""
-    return entropy_of(Counter(example.answer for example in examples))
-
-
-def entropy_of(counts: Counter) -> float:
-    """The bits that one of the things tells that were counted."""
-    total = counts.total()
-    return sum(count / total * math.log2(total / count) for count in counts.values())
+def bits_told(reading: ExampleReading, examples: Sequence[Example]) -> float:
+    """The bits that the symbols of the answers tell."""
+    if reading.answer == "last":
+        counts = Counter(example.answer for example in examples)
+    else:
+        counts = Counter(symbol for example in examples for symbol in reading.trace(example)[1])
+    return sum(count * math.log2(counts.total() / count) for count in counts.values())
 
 
 def read_for_one_symbol(
@@ -260,23 +237,10 @@ def read_for_one_symbol(
     found = []
     for direction in (TOP_FIRST, ONES_FIRST):
         reading = ExampleReading(words, sign, direction, 0, symbols, "last", tuple(values), legend)
-        machine = merged_for_one_symbol(reading, used)
+        machine = merged(reading, used)
         found.append((len(missing_entries(machine)), machine.states, reading, machine))
     _, _, reading, machine = min(found, key=lambda entry: entry[:2])
     return reading, machine
-
-
-def merged_for_one_symbol(reading: ExampleReading, examples: Sequence[Example]) -> Machine:
-    """As `merged`, where only the last symbol that is written is known: the states of the machine have answers."""
-    data: dict[Word, int] = {}
-    for example in examples:
-        word = reading.letters(example)
-        data[word] = reading.values.index(example.answer)
-        if reading.words.are_numbers:
-            # A number has the same answer with a zero on top.
-            data[(0, *word) if reading.direction == TOP_FIRST else (*word, 0)] = data[word]
-    model = run_RPNI([[word, answer] for word, answer in data.items()], "moore", print_info=False)
-    return table_of(model, reading.words.count, _answer_behind)
 
 
 def _answer_behind(state: Any, letter: int) -> int:
@@ -299,7 +263,7 @@ def read_in_a_direction(
             flush = flush_of(examples, words, sign, direction)
             symbols = words.alphabet if words.are_numbers else symbols_of(examples, words, direction)
             reading = ExampleReading(words, sign, direction, flush, symbols)
-            found = reading, merged([reading.trace(example) for example in used], words.count)
+            found = reading, merged(reading, used)
         except NotFitting as error:
             reasons.append(f"{order_of(words, direction)}, {error}")
             continue
@@ -330,7 +294,7 @@ def without_padding(
         return found
     other = replace(reading, flush=flush)
     try:
-        longer = merged([other.trace(example) for example in used], words.count)
+        longer = merged(other, used)
     except NotFitting:
         return found
     sizes = [(len(missing_entries(table)), table.states) for table in (longer, machine)]
@@ -431,25 +395,42 @@ def symbols_of(examples: Sequence[Example], words: Words, direction: str) -> str
     return symbols
 
 
-def merged(traces: Sequence[Trace], letters: int) -> Machine:
-    """The machine that merging of states finds; `UNKNOWN` stands in entries that no trace reaches.
+def merged(reading: ExampleReading, examples: Sequence[Example]) -> Machine:
+    """The machine that merging of states finds; `UNKNOWN` stands in entries that no example reaches.
 
-    Args:
-        letters: how many letters there are.
+    If the answer is one symbol, the states of the machine have answers, and it is known behind whole words alone.
 
     Raises:
         NotFitting: two examples begin alike, and their answers do not.
     """
-    known: dict[tuple[int, ...], tuple[int, Example]] = {}
-    for trace in traces:
-        for end in range(1, len(trace.letters) + 1):
-            written, other = known.setdefault(trace.letters[:end], (trace.written[end - 1], trace.example))
-            if written != trace.written[end - 1]:
+    letters = reading.words.count
+    if reading.answer == "last":
+        model = run_RPNI(
+            [[word, symbol] for word, symbol in _last_symbols(reading, examples).items()], "moore", print_info=False
+        )
+        return table_of(model, letters, _answer_behind)
+    known: dict[Word, tuple[int, Example]] = {}
+    for example in examples:
+        word, written = reading.trace(example)
+        for end, symbol in enumerate(written, 1):
+            known_symbol, other = known.setdefault(word[:end], (symbol, example))
+            if known_symbol != symbol:
                 raise NotFitting(
-                    f"{shown(other)} and {shown(trace.example)} begin with the same columns, and are answered differently"
+                    f"{shown(other)} and {shown(example)} begin with the same columns, and are answered differently"
                 )
-    model = run_RPNI([[word, written] for word, (written, _) in known.items()], "mealy", print_info=False)
+    model = run_RPNI([[word, symbol] for word, (symbol, _) in known.items()], "mealy", print_info=False)
     return table_of(model, letters)
+
+
+def _last_symbols(reading: ExampleReading, examples: Sequence[Example]) -> dict[Word, int]:
+    """The symbol behind each word of examples; a number has the same one with a zero on top."""
+    symbols: dict[Word, int] = {}
+    for example in examples:
+        word = reading.letters(example)
+        symbols[word] = reading.values.index(example.answer)
+        if reading.words.are_numbers:
+            symbols[(0, *word) if reading.direction == TOP_FIRST else (*word, 0)] = symbols[word]
+    return symbols
 
 
 def missing_entries(machine: Machine) -> list[tuple[int, int]]:
@@ -487,14 +468,6 @@ def describe_missing(
     )
 
 
-def linear_in(reading: ExampleReading, machine: Machine) -> Linear | None:
-    """The linear function that a machine computes in a reading; None if it computes none."""
-    words = reading.words
-    if not words.are_numbers or reading.answer != "all" or reading.direction != ONES_FIRST:
-        return None
-    return linear_function(machine.write, machine.next, words.base, words.operands, reading.flush)
-
-
 def completed_by_identity(machine: Machine, reading: ExampleReading, examples: Sequence[Example]) -> Machine:
     """The machine with the entries that a linear function would have where no example reaches.
 
@@ -524,6 +497,7 @@ def completed_by_identity(machine: Machine, reading: ExampleReading, examples: S
             raise Refused(f"no example reaches the carry {carry}, which is needed to complete the table")
         write[state][letter], following[state][letter] = digit, states[carry]
     completed = Machine(write, following)
-    if linear_in(reading, minimised(completed)) is None:
+    is_linear = linear_function(write, following, words.base, words.operands, reading.flush) is not None
+    if reading.direction != ONES_FIRST or not is_linear:
         raise Refused("the entries that examples reach do not fit the identity of a linear function")
     return completed

@@ -5,7 +5,7 @@
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise, permutations
+from itertools import accumulate, pairwise, permutations, product
 
 from longhand.data.learning.questions.branches import Branches
 from longhand.data.learning.questions.drawing import LONGEST_CHANGED, Drawing
@@ -21,8 +21,9 @@ second one, a third of the third one, and so on."""
 MOST_FACTORS = 8
 """So many numbers, those of code first, are tried as factors of one operand beside a factor of another."""
 
-TIMES_OVER_ALL = 4
-"""How often three operands or more are made of each of these numbers together, for each of its pairs."""
+WALKS, MOST_SUMS = 4, 256
+"""Of three operands or more: so many with distances that are parts of a number, for each of its pairs; and so many sums of
+them, with different factors and signs, for each of the first pairs."""
 
 LARGEST_DIVISOR = 5_000
 """Smaller divisors of these numbers are tried, and the quotients with them."""
@@ -64,37 +65,44 @@ def related_numbers(values: Sequence[int], words: Words, generator: random.Rando
             row = [generator.choice((other, other, first, second)) for other in drawn]
             row[first_place], row[second_place] = first, second
             yield row
-    if words.operands > 2:
-        for value, place in pairs:
-            yield from _over_all_operands(value, place, small[:3], words, generator)
-
-
-def _over_all_operands(
-    value: int, place: int, factors: Sequence[int], words: Words, generator: random.Random
-) -> Iterator[list[int]]:
-    """Operands that make a number together, as in `abs(a - b) + abs(b - c) == 50` or `2 * a + b == c + 50`.
-
-    The distances from one operand to the next one, in some order, are parts of the number, or of its half: then the
-    distances between any two of three are the number. Or sums of the operands, some of them times a factor, differ by it.
-    """
-    others = words.operands - 1
-    for _ in range(TIMES_OVER_ALL):
+    for value, place in pairs if words.operands > 2 else ():
         near = _with_carries(value, place, words.base, generator)
-        whole = generator.choice((value, value, value // 2))
-        cuts = sorted(min(whole, generator.choice((0, 1, generator.randint(0, whole)))) for _ in range(others - 1))
-        steps = [generator.choice((first - end, end - first)) for first, end in pairwise((0, *cuts, whole))]
-        distances = [*accumulate(steps, initial=0)]
-        shift = max(near - generator.choice(distances) + min(distances), 0) - min(distances)
-        yield generator.sample([shift + distance for distance in distances], words.operands)
-        # No operand of a sum that is the number is larger.
+        for _ in range(WALKS):
+            yield _walk(near, value, words.operands, generator)
+        if value in few[:MOST_FACTORS] and place < LEAST_PAIRS:
+            yield from _sums(value, place, (1, *small[:3]), words, generator)
+
+
+def _walk(near: int, value: int, operands: int, generator: random.Random) -> list[int]:
+    """Operands whose distances from one to the next, in some order, are a number, as in `abs(a - b) + abs(b - c) == 50`.
+
+    Or half of it: then the distances between any two of three operands are the number. One operand is `near` or more.
+    """
+    parts = _cut(generator.choice((value, value, value // 2)), operands - 1, generator)
+    places = [*accumulate((generator.choice((part, -part)) for part in parts), initial=0)]
+    first = max(near - generator.choice(places), -min(places))
+    return generator.sample([first + place for place in places], operands)
+
+
+def _sums(value: int, place: int, factors: Sequence[int], words: Words, generator: random.Random) -> Iterator[list[int]]:
+    """Operands of which sums, each operand so many times, differ by a number, or are it, as in `2 * a + b == c + 50`."""
+    others = words.operands - 1
+    kinds = list(product(product(factors, repeat=words.operands), product((1, -1), repeat=others)))
+    for (factor, *other_factors), signs in generator.sample(kinds, min(len(kinds), MOST_SUMS)):
         numbers = [_with_carries(value, place, words.base, generator) for _ in range(others)]
-        numbers = generator.choice((numbers, [generator.randint(0, value) for _ in range(others)]))
-        own_factor, *other_factors = (generator.choice((1, 1, *factors)) for _ in range(words.operands))
-        parts = (factor * number for factor, number in zip(other_factors, numbers, strict=True))
-        total = value + sum(generator.choice((part, -part)) for part in parts)
-        if total % own_factor == 0:
-            numbers.insert(generator.randint(0, others), abs(total) // own_factor)
-            yield numbers
+        if 1 not in signs:
+            numbers = [part // other for part, other in zip(_cut(value, others + 1, generator), other_factors, strict=False)]
+        near, *further = numbers
+        signed, *further_signed = (sign * other for sign, other in zip(signs, other_factors, strict=True))
+        constant = value + sum(other * number for other, number in zip(further_signed, further, strict=True))
+        for first, second in _proportional(factor, signed, (constant,), near):
+            yield [abs(first), second, *further]
+
+
+def _cut(value: int, count: int, generator: random.Random) -> list[int]:
+    """So many parts of a number; some are nothing, or 1."""
+    cuts = sorted(min(value, generator.choice((0, 1, generator.randint(0, value)))) for _ in range(count - 1))
+    return [end - first for first, end in pairwise((0, *cuts, value))]
 
 
 def _proportional(factor: int, other_factor: int, constants: Sequence[int], near: int) -> Iterator[tuple[int, int]]:
