@@ -154,6 +154,17 @@ FUNCTIONS = {
     ),
     "a small difference": Subject(lambda a, b: a == b + 36, ((99999 + 36, 99999), (10**12 + 20, 10**12 - 16), (37, 1))),
     "three operands": Subject(rare_difference_of_three, ((99999 + 77, 4, 99999), (10**9 + 3, 3, 10**9 - 74), (77, 0, 0))),
+    "distances of three operands": Subject(
+        lambda a, b, c: abs(a - b) + abs(b - c) == 50,
+        ((951, 1000, 999), (148, 99, 100), (99, 71, 49), (10**9 + 25, 10**9, 10**9 - 25), (50, 0, 0)),
+    ),
+    "how far three operands are apart": Subject(
+        lambda a, b, c: max(a, b, c) - min(a, b, c) == 4711,
+        ((4711, 0, 99), (10**6, 10**6 + 4000, 10**6 + 4711), (1, 4712, 1)),
+    ),
+    "a sum with a factor": Subject(
+        lambda a, b, c: 2 * c + a == b + 345, ((99999, 297566, 98956), (345, 0, 0), (1, 2 * 10**9 - 344, 10**9), (9, 0, 168))
+    ),
     "digits behind digits": Subject(nested, ((5090307,), (5999397,), (15190347,), (90307,))),
     "all of several places": Subject(all_of_pairs, (("ahbvaaaaw",), ("hhvvwwwww",), ("ahbvaaaawz",))),
     "a table of symbols": Subject(of_a_table, (("aaabd",), ("qzzxz",), ("mmmkkm",), ("aaaxz",))),

@@ -171,7 +171,6 @@ class Tests:
     Attributes:
         columns: all words of up to so many columns were asked.
         exhaustive: how many these are.
-        random: how many random words were asked.
         further: how many words were asked that are made of the words of the machine.
         singled_out: how many words were asked that hold the constants of the function's code.
         states: if a machine of at most so many states computes the function, it is the machine that was found. None if the
@@ -180,7 +179,6 @@ class Tests:
 
     columns: int = 0
     exhaustive: int = 0
-    random: int = 0
     further: int = 0
     singled_out: int = 0
     states: int | None = None
@@ -189,9 +187,8 @@ class Tests:
     def sentence(self) -> str:
         """Which words were compared, in words for a card."""
         columns = "1 column" if self.columns == 1 else f"{self.columns} columns"
-        compared = (
-            f"all {self.exhaustive:,} words of up to {columns}, {self.random:,} random words of up to {LONGEST_WORD} columns"
-        )
+        compared = f"all {self.exhaustive:,} words of up to {columns}, "
+        compared += f"{RANDOM_WORDS:,} random words of up to {LONGEST_WORD} columns"
         if self.singled_out:
             compared += f", {self.singled_out:,} words that hold the constants of its code"
         if self.further:
@@ -216,13 +213,13 @@ def exhaustive_words(words: Words, most: int = EXHAUSTIVE_WORDS) -> tuple[int, I
 def compared_words(words: Words, columns: int) -> Tests:
     """The words that every machine is compared on: all of up to so many columns, random ones, those that hold constants."""
     exhaustive = sum(words.count**length for length in range(1, columns + 1))
-    return Tests(columns, exhaustive, RANDOM_WORDS, singled_out=len(words.singled_out))
+    return Tests(columns, exhaustive, singled_out=len(words.singled_out))
 
 
-def random_words(words: Words, generator: random.Random, columns: int, count: int = RANDOM_WORDS) -> Iterator[Word]:
+def random_words(words: Words, generator: random.Random, columns: int) -> Iterator[Word]:
     """Words of more columns than were asked exhaustively: a third short ones, a third of up to 60, a third of up to 300."""
-    for trial in range(count):
-        shortest, longest = ((columns + 1, columns + 12), (columns + 12, 60), (60, LONGEST_WORD))[trial * 3 // count]
+    for trial in range(RANDOM_WORDS):
+        shortest, longest = ((columns + 1, columns + 12), (columns + 12, 60), (60, LONGEST_WORD))[trial * 3 // RANDOM_WORDS]
         yield words.random_word(generator, shortest, longest)
 
 

@@ -73,6 +73,10 @@ MECHANISMS = {
         Subject(six_symbols, (("haacaadaahaacaaf",),), {"alphabet": "abcdefgh"}),
     ),
     "operands that differ by a constant": Mechanism(operands, "related_numbers", lambda *_: [], FUNCTIONS["a distance"]),
+    "distances that are a constant together": Mechanism(
+        probes, "_walk", lambda near, *_: [near] * 3, FUNCTIONS["distances of three operands"]
+    ),
+    "sums of three operands": Mechanism(probes, "_sums", lambda *_: (), FUNCTIONS["a sum with a factor"]),
     "words that hold constants": Mechanism(
         Drawing, "words_with_constants", lambda _: [],
         Subject(lambda s: s.count("abc") >= 12, (("abc" * 12,), ("dabc" * 12,), ("abc" * 11,)), {"alphabet": "abcd"}),

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
+from longhand.data.learning.questions.constants import named
 from longhand.data.learning.questions.words import Argument
 
 MOST_STEPS = 200_000
@@ -24,9 +25,6 @@ MOST_STEPS = 200_000
 
 MOST_COUNTED = 16
 """How often a call goes one way is told apart up to so many times."""
-
-SHOWN = 3
-"""Ways that were not gone which a sentence names, before it counts the others."""
 
 LONGEST_SHOWN = 80
 """Symbols of the source of a condition."""
@@ -211,10 +209,7 @@ class Branches:
 
 def sentence_of(not_gone: Sequence[str]) -> str:
     """The ways that no question went, in words for a card; empty if there are none."""
-    if not not_gone:
-        return ""
-    more = f" and {len(not_gone) - SHOWN:,} more" if len(not_gone) > SHOWN else ""
-    return f"no question was found for which, in its code, {'; '.join(not_gone[:SHOWN])}{more}"
+    return f"no question was found for which, in its code, {named(not_gone, '; ')}" if not_gone else ""
 
 
 def _source(code: CodeType, instruction: dis.Instruction) -> str:

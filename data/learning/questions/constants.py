@@ -5,14 +5,14 @@ names, their attributes that it names, helpers, classes with their methods and b
 Functions of Python's own library are not entered.
 """
 
-# Used by: meetings.py, mutants.py, operands.py, strewn.py, data/learning, hub_cards/training. Changed freely.
+# Used by: data/learning/questions, data/learning, hub_cards/training. Changed freely.
 
 import dis
 import inspect
 import math
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -31,7 +31,7 @@ LONGEST_CONSTANT = 3_000
 """Symbols of the longest text, and decimal digits of the largest number, that is tried: Python writes 4,300 digits."""
 
 SHOWN = 3
-"""Things that were not tried which a sentence names, before it counts the others."""
+"""Things that a sentence names, before it counts the others."""
 
 _ASCII = range(32, 127)
 
@@ -60,10 +60,13 @@ class Constants:
     @property
     def sentence(self) -> str:
         """What cannot be tried, in words for a card; empty if there is nothing."""
-        if not self.untried:
-            return ""
-        more = f" and {len(self.untried) - SHOWN:,} more" if len(self.untried) > SHOWN else ""
-        return f"not tried of what the code holds: {', '.join(self.untried[:SHOWN])}{more}"
+        return f"not tried of what the code holds: {named(self.untried)}" if self.untried else ""
+
+
+def named(things: Sequence[str], separator: str = ", ") -> str:
+    """The first of some things by name, and how many more there are."""
+    more = f" and {len(things) - SHOWN:,} more" if len(things) > SHOWN else ""
+    return f"{separator.join(things[:SHOWN])}{more}"
 
 
 def constants_of(function: Callable[..., object]) -> Constants:

@@ -100,7 +100,7 @@ class Drawing:
             yield from self._around(text)
         units = list(dict.fromkeys((*self._fragments, *self.words.alphabet[:MOST_UNITS])))
         pairs = self._some(list(product(units, self.strewn.counts)), MOST_PAIRED)
-        long = [length for length in self.strewn.lengths if length > MOST_REPEATS][:MOST_LONG_REPEATS]
+        long = self.strewn.long_counts[:MOST_LONG_REPEATS]
         for unit, count in (*pairs, *product(units[:UNITS_REPEATED_LONG], long)):
             for near in (count - 1, count, count + 1):
                 yield from self._repeats(unit, near)

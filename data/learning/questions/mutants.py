@@ -18,7 +18,7 @@ from itertools import islice
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
-from longhand.data.learning.questions.constants import SHOWN, Constants, constants_of, is_of_python, nested_codes
+from longhand.data.learning.questions.constants import Constants, constants_of, is_of_python, named, nested_codes
 from longhand.data.learning.questions.functions import AskedFunction, OutOfTime, alarm, has_alarm
 from longhand.data.learning.questions.operands import WithinDomain
 
@@ -60,10 +60,7 @@ def unseen_constants(function: Callable[..., object], asked: AskedFunction, held
             AskedFunction(within, asked.words, SECONDS_OF_ONE), answers
         )
     unseen = [shown for shown, seen in is_seen.items() if not seen]
-    if not unseen:
-        return ""
-    more = f" and {len(unseen) - SHOWN:,} more" if len(unseen) > SHOWN else ""
-    return f"no answer was seen to turn on {', '.join(unseen[:SHOWN])}{more} of its code"
+    return f"no answer was seen to turn on {named(unseen)} of its code" if unseen else ""
 
 
 def _answers_otherwise(changed: AskedFunction, answers: Mapping[Any, int | str]) -> bool:

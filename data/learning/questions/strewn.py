@@ -43,7 +43,7 @@ class Strewn:
         fragments: texts over the alphabet, the short ones first.
         values: of functions of numbers: numbers that the code holds, and combinations of them.
         counts: numbers of repeats, and places.
-        lengths: numbers of columns that are tried.
+        long_counts: numbers of repeats that are larger, up to the columns of the longest words.
         patterns: regular expressions that code may hold.
         untried: what cannot be tried, in words; empty if there is nothing.
     """
@@ -51,7 +51,7 @@ class Strewn:
     fragments: tuple[str, ...] = ()
     values: tuple[int, ...] = ()
     counts: tuple[int, ...] = ()
-    lengths: tuple[int, ...] = ()
+    long_counts: tuple[int, ...] = ()
     patterns: tuple[str, ...] = ()
     untried: str = ""
 
@@ -66,7 +66,6 @@ def strewn_of(constants: Constants, words: Words) -> Strewn:
     written = {int(run) for text in constants.texts for run in re.findall("[0-9]{1,5}", text)}
     numbers = sorted({*constants.numbers, *written})
     longest = longest_of(words)
-    lengths = [number for number in numbers if 0 < number <= longest]
     beyond = [number for number in constants.numbers if number > longest]
     untried = list(constants.untried)
     if beyond:
@@ -81,7 +80,7 @@ def strewn_of(constants: Constants, words: Words) -> Strewn:
         tuple(ordered),
         tuple(values),
         tuple(number for number in numbers if 0 < number <= MOST_REPEATS),
-        tuple(lengths),
+        tuple(number for number in numbers if MOST_REPEATS < number <= longest),
         tuple(reading for text in constants.texts for reading in readings_of_pattern(text))[:MOST_PATTERNS],
         replace(constants, untried=tuple(untried)).sentence,
     )
