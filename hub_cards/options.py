@@ -11,7 +11,8 @@
 `hub_cards/training/fields.py` has the arguments of `train.py`, of which recipes give values too.
 """
 
-# Used by: harness.py, push.py, eval.py, hub_cards/page, hub_cards/research, hub_cards/training. Changed freely.
+# Used by: harness.py, push.py, eval.py, hub_cards/page, hub_cards/research, hub_cards/research/structured,
+# hub_cards/research/theories, hub_cards/training. Changed freely.
 
 import argparse
 import dataclasses
@@ -149,9 +150,10 @@ def option(meaning: str, default: object = MISSING, *, group: str = "", **about:
     Args:
         meaning: what help says of it; `%(default)s` and `%(const)s` stand for the default and for `bare`.
         group: title of its group in the help.
-        about: `metavar`; `bare`, the value of an option that is given without one; `positional`, whether it is given without
-            its name; `purpose`, what the option is for, with the names of options that it `needs` or `excludes`; and bounds
-            of each number, `least`, `most`, `above` or `below`. Others are for the command itself.
+        about: `metavar`; `choices`, the legal values; `bare`, the value of an option that is given without one;
+            `positional`, whether it is given without its name; `purpose`, what the option is for, with the names of options
+            that it `needs` or `excludes`; and bounds of each number, `least`, `most`, `above` or `below`. Others are for the
+            command itself.
     """
     bounds = {name: about.pop(name) for name in BOUNDS if name in about}
     metadata = {"help": meaning, "group": group, "bounds": bounds, **about}
@@ -187,8 +189,7 @@ def add_options(parser: argparse.ArgumentParser, kind: type, group: str = "") ->
     for declared in sorted(fields(kind), key=lambda field: field.name not in own):
         about = declared.metadata
         how = _how_it_is_read(hints[declared.name]) | {"help": about["help"], "default": default_of(declared)}
-        if "metavar" in about:
-            how["metavar"] = about["metavar"]
+        how |= {name: about[name] for name in ("metavar", "choices") if name in about}
         if "bare" in about:
             how |= {"nargs": "?", "const": about["bare"]}
         if about.get("positional"):

@@ -7,13 +7,14 @@ NAME --help says what a study does and which options it takes. A file, my-study.
 
 import argparse
 import sys
+from dataclasses import fields
 from importlib import import_module
 from typing import Any
 
 from transformers.utils import logging
 
 from longhand.hub_cards.commands import interruptible, refusing_in_one_line
-from longhand.hub_cards.options import OneLineParser
+from longhand.hub_cards.options import OneLineParser, add_options, check
 from longhand.hub_cards.research.output import add_output, run_measured
 from longhand.hub_cards.research.study import is_file, list_studies, load_study
 
@@ -60,6 +61,11 @@ def describe_studies() -> str:
     return "\n".join(f"{name:<{max(map(len, lines))}}  {line}" for name, line in lines.items())
 
 
+def declared_options(code: Any) -> tuple[type, ...]:
+    """Return the dataclasses that declare a study's options, with which its function `run` is called."""
+    return getattr(code, "OPTIONS", ())
+
+
 def is_measured(code: Any) -> bool:
     """Whether a study only yields rows, which `run_measured` prints and writes; others have a function `run`."""
     return hasattr(code, "RESULTS") and not hasattr(code, "run")
@@ -72,9 +78,18 @@ def make_parser(name: str) -> argparse.ArgumentParser:
     parser = OneLineParser(prog=prog, description=code.__doc__, formatter_class=style)
     if hasattr(code, "add_options"):
         code.add_options(parser)
+    for kind in declared_options(code):
+        add_options(parser, kind)
     if name in STUDIES and hasattr(code, "RESULTS"):
         add_output(parser, code.RESULTS)
     return parser
+
+
+def read_declared(kind: type, chosen: dict[str, Any]) -> Any:
+    """Take the options that a dataclass declares out of those that were chosen, and check them."""
+    options = kind(**{option.name: chosen.pop(option.name) for option in fields(kind)})
+    check(options)
+    return options
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -95,7 +110,8 @@ def main(arguments: list[str] | None = None) -> None:
         if is_measured(code):
             run_measured(code, **chosen)
         else:
-            code.run(**(chosen if name in (*STUDIES, GPU) else {"name": name, **chosen}))
+            given = [read_declared(kind, chosen) for kind in declared_options(code)]
+            code.run(*given, **(chosen if name in (*STUDIES, GPU) else {"name": name, **chosen}))
 
 
 if __name__ == "__main__":

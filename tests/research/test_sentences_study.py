@@ -13,8 +13,8 @@ from longhand.hub_cards.research.structured.sentence_templates import OPERATIONS
 from longhand.hub_cards.research.structured.sentences import (
     ACTIVATED,
     CONDITIONS,
-    LLAMA,
     LORA,
+    SentenceOptions,
     Sentences,
     SentenceSettings,
     SentencesRun,
@@ -107,10 +107,10 @@ def test_conditions_give_their_parts_and_rows_say_what_they_are_of(tmp_path):
     for condition, parts in CONDITIONS.items():
         model, _ = sentences.build_model(SentenceSettings(), condition, tmp_path)
         assert getattr(getattr(model, "structure_rule", None), "parts", ()) == parts
-    common = {"device": "cpu", "minutes": None, "model": LLAMA, "steps": 1, "batch_size": 2, "num_samples": 2}
-    common |= {"operation": "sum", "adapter": None, "rank": 2, "learning_rate": 1e-3}
+    settings = SentenceSettings(steps=1, batch_size=2, rank=2)
     for only in (["none"], ["all of it"]):
-        sentences.run(tmp_path, tmp_path / "rows.jsonl", [0], only, (1,), **common)
+        options = SentenceOptions(seeds=[0], only=only, sizes=[1], num_samples=2, output_dir=tmp_path)
+        sentences.run(settings, options, tmp_path / "rows.jsonl")
     rows = sentences.read_results(tmp_path / "rows.jsonl")
     assert [row["condition"] for row in rows] == ["all of it", "none"]
     assert all(row["steps"] == 1 and row["num_samples"] == 2 and row["hardware"] for row in rows)

@@ -19,11 +19,10 @@ task, condition and seed, and drawn in a picture beside it.
 
 # Used by: sentences.py, sentences_on_gpu.py. Changed freely.
 
-import argparse
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -42,6 +41,7 @@ from longhand.data.collator import CouplingCollator
 from longhand.data.tasks.registry import build_task
 from longhand.hub_cards.commands import read_text, write_atomically
 from longhand.hub_cards.evaluation import plots
+from longhand.hub_cards.options import option
 from longhand.hub_cards.research.output import replace_rows
 from longhand.hub_cards.result_rows import Row, hardware, read_results, write_results
 from longhand.modeling.coupling import find_rule
@@ -126,16 +126,16 @@ CONDITIONS = {
 class AdapterSettings:
     """How a run is trained and measured."""
 
-    task: str = "addition"
-    steps: int = 400
-    batch_size: int = 256
-    learning_rate: float = 2e-3
-    table_learning_rate: float = 5e-2
-    rank: int = 16
-    num_samples: int = 128
-    lengths: tuple[int, ...] = LENGTHS
-    device: str = "cpu"
-    warm_up: int = 30
+    task: str = option("(default: %(default)s)", "addition", choices=tuple(STUDIED))
+    steps: int = option("(default: %(default)s)", 400)
+    batch_size: int = option("(default: %(default)s)", 256)
+    learning_rate: float = option("(default: %(default)s)", 2e-3)
+    table_learning_rate: float = option("(default: %(default)s)", 5e-2)
+    rank: int = option("of LoRA (default: %(default)s)", 16)
+    num_samples: int = option("problems of a length in the test (default: %(default)s)", 128)
+    lengths: list[int] = option("digits in the test", list(LENGTHS))
+    device: str = option("cpu or cuda (default: %(default)s)", "cpu")
+    warm_up: int = option("steps in which the learning rate rises (default: %(default)s)", 30)
 
 
 def find_weights() -> Path:
@@ -364,41 +364,31 @@ def draw(rows: list[Row], file: Path) -> None:
     plots.save_figure(figure, file)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add how and where the models are trained."""
-    chosen = AdapterSettings()
-    parser.add_argument("--task", choices=list(STUDIED), default=chosen.task, help="(default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=3, help="number of seeds (default: %(default)s)")
-    parser.add_argument("--device", default=chosen.device, help="cpu or cuda (default: %(default)s)")
-    parser.add_argument("--jobs", type=int, default=1, help="models trained at the same time (default: %(default)s)")
-    for name in ("steps", "batch_size", "num_samples"):
-        parser.add_argument(f"--{name}", type=int, default=getattr(chosen, name), help="(default: %(default)s)")
-    for name in ("learning_rate", "table_learning_rate"):
-        parser.add_argument(f"--{name}", type=float, default=getattr(chosen, name), help="(default: %(default)s)")
-    parser.add_argument("--only", nargs="*", choices=list(CONDITIONS), help="conditions (default: all)")
-    parser.add_argument("--lengths", type=int, nargs="*", default=LENGTHS, help="digits in the test")
-    described = "folder of weights and runs; runs that are there are not repeated (default: %(default)s)"
-    parser.add_argument("--output_dir", type=Path, default=Path("outputs", "pretrained"), help=described)
+@dataclass(frozen=True)
+class AdapterOptions:
+    """Which runs are made, and where."""
+
+    seeds: int = option("number of seeds (default: %(default)s)", 3)
+    jobs: int = option("models trained at the same time (default: %(default)s)", 1)
+    only: list[str] | None = option("conditions (default: all)", None, choices=tuple(CONDITIONS))
+    output_dir: Path = option(
+        "folder of weights and runs; runs that are there are not repeated (default: %(default)s)", Path("outputs/pretrained")
+    )
 
 
-def run(
-    output_dir: Path,
-    output: Path,
-    seeds: int,
-    jobs: int,
-    only: Sequence[str] | None,
-    lengths: Sequence[int],
-    **chosen: Any,
-) -> None:
+OPTIONS = (AdapterSettings, AdapterOptions)
+
+
+def run(settings: AdapterSettings, options: AdapterOptions, output: Path) -> None:
     """Run what is missing, and write the rows and the picture of all runs of these settings."""
-    settings = AdapterSettings(**chosen, lengths=tuple(lengths))
+    output_dir = options.output_dir
     unpack_weights(output_dir)
-    wanted = [(name, seed) for seed in range(seeds) for name in only or CONDITIONS]
-    if jobs == 1:
+    wanted = [(name, seed) for seed in range(options.seeds) for name in options.only or CONDITIONS]
+    if options.jobs == 1:
         for name, seed in wanted:
             run_one(settings, name, seed, output_dir)
     else:
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
             for future in [pool.submit(run_one, settings, name, seed, output_dir) for name, seed in wanted]:
                 future.result()
     names = [run_file(settings, name, "*", output_dir).name for name in CONDITIONS]

@@ -24,7 +24,6 @@ SmolLM2-135M, or a folder as transformers writes it, in place of the package. Ro
 
 # Used by: sentences_on_gpu.py. Changed freely.
 
-import argparse
 import json
 import random
 import re
@@ -32,6 +31,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ from transformers import (
 )
 
 import longhand
+from longhand.hub_cards.options import option
 from longhand.hub_cards.research.output import replace_rows
 from longhand.hub_cards.research.structured.pretrained import find_weights, unpack_weights, with_lora
 from longhand.hub_cards.research.structured.sentence_templates import (
@@ -109,13 +110,17 @@ OTHER_TOKENS = 256
 class SentenceSettings:
     """How a run is trained."""
 
-    model: str = LLAMA
-    operation: str = SUM
-    adapter: str = WHOLE
-    steps: int = 1200
-    batch_size: int = 64
-    learning_rate: float = 3e-3
-    rank: int = 16
+    model: str = option("(default: %(default)s)", LLAMA, choices=MODELS)
+    operation: str = option("(default: %(default)s)", SUM, choices=tuple(OPERATIONS))
+    adapter: str = option("what is trained (default: lora for smollm2, none for llama)", "", choices=ADAPTERS)
+    steps: int = option("(default: %(default)s)", 1200)
+    batch_size: int = option("(default: %(default)s)", 64)
+    learning_rate: float = option("(default: %(default)s)", 3e-3)
+    rank: int = option("of LoRA (default: %(default)s)", 16)
+
+    def __post_init__(self):
+        if not self.adapter:
+            object.__setattr__(self, "adapter", WHOLE if self.model == LLAMA else LORA)
 
     @property
     def templates(self) -> Operation:
@@ -383,47 +388,32 @@ def save(model: Any, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add how and where the models are trained."""
-    chosen = SentenceSettings()
-    parser.add_argument("--model", choices=MODELS, default=chosen.model, help="(default: %(default)s)")
-    parser.add_argument("--operation", choices=list(OPERATIONS), default=chosen.operation, help="(default: %(default)s)")
-    described = "what is trained (default: lora for smollm2, none for llama, which is trained whole)"
-    parser.add_argument("--adapter", choices=ADAPTERS, help=described)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="(default: 0 1 2)")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
-    parser.add_argument("--only", nargs="+", choices=list(CONDITIONS), help="conditions (default: all)")
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="digits in the test")
-    parser.add_argument("--num_samples", type=int, default=100, help="problems of a size (default: %(default)s)")
-    for name in ("steps", "batch_size", "rank"):
-        parser.add_argument(f"--{name}", type=int, default=getattr(chosen, name), help="(default: %(default)s)")
-    parser.add_argument("--learning_rate", type=float, default=chosen.learning_rate, help="(default: %(default)s)")
-    parser.add_argument("--minutes", type=float, help="end the training of a run after so long (default: no limit)")
-    described = "folder of weights and runs; runs that are there are not repeated (default: %(default)s)"
-    parser.add_argument("--output_dir", type=Path, default=Path("outputs", "sentences"), help=described)
+@dataclass(frozen=True)
+class SentenceOptions:
+    """Which runs are made and measured, and where."""
+
+    seeds: list[int] = option("(default: 0 1 2)", [0, 1, 2])
+    device: str = option("cpu or cuda (default: %(default)s)", "cpu")
+    only: list[str] | None = option("conditions (default: all)", None, choices=tuple(CONDITIONS))
+    sizes: list[int] = option("digits in the test", list(SIZES))
+    num_samples: int = option("problems of a size (default: %(default)s)", 100)
+    minutes: float | None = option("end the training of a run after so long (default: no limit)", None)
+    output_dir: Path = option(
+        "folder of weights and runs; runs that are there are not repeated (default: %(default)s)", Path("outputs/sentences")
+    )
 
 
-def run(
-    output_dir: Path,
-    output: Path,
-    seeds: Sequence[int],
-    only: Sequence[str] | None,
-    sizes: Sequence[int],
-    num_samples: int,
-    device: str,
-    minutes: float | None,
-    adapter: str | None,
-    **chosen: Any,
-) -> None:
+OPTIONS = (SentenceSettings, SentenceOptions)
+
+
+def run(settings: SentenceSettings, options: SentenceOptions, output: Path) -> None:
     """Run what is missing, and write the rows of all runs of these settings."""
-    settings = SentenceSettings(**chosen, adapter=adapter or (WHOLE if chosen["model"] == LLAMA else LORA))
-    output_dir.mkdir(parents=True, exist_ok=True)
-    for seed in seeds:
-        for condition in only or CONDITIONS:
-            one = SentencesRun(settings, condition, seed, output_dir, device)
-            if missing := one.missing(sizes, num_samples):
-                one.measure(*one.train(minutes), missing, num_samples)
-            replace_rows(read_results(one.rows_file), output, run_of)
+    options.output_dir.mkdir(parents=True, exist_ok=True)
+    for seed, condition in product(options.seeds, options.only or CONDITIONS):
+        one = SentencesRun(settings, condition, seed, options.output_dir, options.device)
+        if missing := one.missing(options.sizes, options.num_samples):
+            one.measure(*one.train(options.minutes), missing, options.num_samples)
+        replace_rows(read_results(one.rows_file), output, run_of)
 
 
 def run_of(row: Row) -> tuple[str, ...]:

@@ -16,9 +16,8 @@ Rows are written to table_cells.jsonl, or `--output`.
 
 # Used by: whoever runs or imports it. Changed freely.
 
-import argparse
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from operator import itemgetter
 from pathlib import Path
@@ -29,9 +28,9 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForTokenClassification
 
 import longhand
+from longhand.hub_cards.options import option
 from longhand.hub_cards.research.output import replace_rows
 from longhand.hub_cards.result_rows import Row, hardware
-from longhand.modeling.checks import check_integer
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 
@@ -169,43 +168,36 @@ class Reader:
         return int((scores.argmax(1) == labels.argmax(1)).sum()) / count
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the weights and how the models are trained."""
-    parser.add_argument(
-        "--weights", type=Path, help="folder of MiniLM-L6; without it, only the BERT from scratch is trained"
-    )
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
-    parser.add_argument("--models", nargs="+", choices=MODELS, help="(default: both, if there are weights)")
-    parser.add_argument("--steps", type=int, help=f"of every model, {FEWEST_STEPS} or more (default: each model's own)")
-    for name, number in (("seeds", 2), ("num_samples", 200)):
-        parser.add_argument(f"--{name}", type=int, default=number, help="(default: %(default)s)")
+@dataclass(frozen=True)
+class CellOptions:
+    """Which models are trained, how, and on what."""
+
+    weights: Path | None = option("folder of MiniLM-L6; without it, only the BERT from scratch is trained", None)
+    device: str = option("cpu or cuda (default: %(default)s)", "cpu")
+    models: list[str] | None = option("(default: both, if there are weights)", None, choices=MODELS)
+    steps: int | None = option("of every model (default: each model's own)", None, least=FEWEST_STEPS)
+    seeds: int = option("(default: %(default)s)", 2, least=1)
+    num_samples: int = option("(default: %(default)s)", 200, least=1)
 
 
-def run(
-    weights: Path | None,
-    device: str,
-    models: Sequence[str] | None,
-    steps: int | None,
-    seeds: int,
-    num_samples: int,
-    output: Path,
-) -> None:
+OPTIONS = (CellOptions,)
+
+
+def run(options: CellOptions, output: Path) -> None:
     """Train and test models with and without the map. Rows of what is not trained now stay in the file.
 
     Raises:
-        ValueError: a number is too small, or a model's weights are missing.
+        ValueError: a model's weights are missing.
     """
-    for option, number, least in (("steps", steps, FEWEST_STEPS), ("seeds", seeds, 1), ("num_samples", num_samples, 1)):
-        if number is not None:
-            check_integer(f"--{option}", number, least)
+    weights, models, device, num_samples = options.weights, options.models, options.device, options.num_samples
     settings = {BERT: (None, FROM_SCRATCH)} | ({} if weights is None else {MINILM: (weights, PRETRAINED)})
     if models is not None and MINILM in models and MINILM not in settings:
         raise ValueError(f"--models {MINILM} needs --weights, the folder of its weights")
     for name in models or settings:
         folder, training = settings[name]
-        if steps is not None:
-            training = training._replace(steps=steps)
-        for seed, mapped in product(range(seeds), (True, False)):
+        if options.steps is not None:
+            training = training._replace(steps=options.steps)
+        for seed, mapped in product(range(options.seeds), (True, False)):
             torch.manual_seed(seed)
             begun, reader = time.monotonic(), Reader(folder, mapped, device)
             reader.train(training)

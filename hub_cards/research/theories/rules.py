@@ -9,7 +9,6 @@ lack one.
 
 # Used by: flare.py. Changed freely.
 
-import argparse
 import os
 import random
 import shlex
@@ -32,6 +31,7 @@ from longhand.data.tasks.patterns import read_pattern, text_of_pattern
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint
 from longhand.hub_cards.checkpoints.load import read_checkpoint
 from longhand.hub_cards.checkpoints.solver import Solver
+from longhand.hub_cards.options import option
 from longhand.hub_cards.recipes import RECIPE_FILE, read_settings
 from longhand.hub_cards.research.output import code_of, show_row, write_output
 from longhand.hub_cards.research.theories import checked_rules, other_rules
@@ -282,29 +282,30 @@ def compared(rule: Rule, checkpoint: Checkpoint, cases: int) -> Row:
     return row | {"example": at_random.example or near.example or asked.example}
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what is run, and where."""
-    described = "folder of the runs (default: %(default)s)"
-    parser.add_argument("--output_dir", type=Path, default=Path("outputs/rules"), help=described)
-    parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES), metavar="RULE", help="(default: all)")
-    parser.add_argument("--cases", type=int, default=CASES, help="random texts of each comparison (default: %(default)s)")
-    described = "of each search for a machine, on a busy computer (default: as train.py)"
-    parser.add_argument("--seconds", type=float, help=described)
-    described = "print the commands of all runs, and do nothing"
-    parser.add_argument("--print", dest="is_printed", action="store_true", help=described)
+@dataclass(frozen=True)
+class RuleOptions:
+    """What is run, and where."""
+
+    output_dir: Path = option("folder of the runs (default: %(default)s)", Path("outputs/rules"))
+    rules: list[str] | None = option("(default: all)", None, choices=tuple(RULES), metavar="RULE")
+    cases: int = option("random texts of each comparison (default: %(default)s)", CASES)
+    seconds: float | None = option("of each search for a machine, on a busy computer (default: as train.py)", None)
+    print: bool = option("print the commands of all runs, and do nothing", False)
 
 
-def run(
-    output_dir: Path, output: Path, rules: list[str], cases: int, seconds: float | None = None, is_printed: bool = False
-) -> None:
+OPTIONS = (RuleOptions,)
+
+
+def run(options: RuleOptions, output: Path) -> None:
     """Train, verify and compare all rules that have no row of so many cases yet, and write each row when it is known."""
-    if is_printed:
+    rules, folder, seconds = options.rules or list(RULES), options.output_dir, options.seconds
+    if options.print:
         for name in rules:
-            print(shlex.join(["python", "-m", "longhand.train", *rule_command(name, output_dir / name, seconds)]))
+            print(shlex.join(["python", "-m", "longhand.train", *rule_command(name, folder / name, seconds)]))
         return
     rows = {row["name"]: row for row in read_results(output)} if output.is_file() else {}
     for name in rules:
-        if rows.get(name, {}).get("verified") is None or rows[name]["cases"] < cases:
-            rows[name] = rule_row(name, cases, output_dir / name, seconds)
+        if rows.get(name, {}).get("verified") is None or rows[name]["cases"] < options.cases:
+            rows[name] = rule_row(name, options.cases, folder / name, seconds)
             show_row(rows[name])
             write_output([rows[known] for known in RULES if known in rows], output)
