@@ -478,7 +478,7 @@ def settings_table(paper: Paper) -> str:
 
     What most runs have alike of the last column is said once, below the table.
     """
-    alike: dict[tuple[str, tuple[tuple[str, str], ...]], dict[str, dict[str, None]]] = {}
+    runs: dict[tuple[str, str], tuple[str, dict[str, str]]] = {}
     versions = [version for claim in paper.claims for version in (claim, *claim.alternatives)]
     for claim in (version for version in versions if version.study):
         try:
@@ -489,23 +489,17 @@ def settings_table(paper: Paper) -> str:
             said: dict[bool, dict[str, str]] = {True: {}, False: {}}
             for name, values in compare_arguments(ours, papers, paper.silent).items():
                 said[changes_method(name, *values)][name] = f"{values[0]} ({values[1]})"
-            studies = alike.setdefault((list_arguments(said[True]), tuple(said[False].items())), {})
-            studies.setdefault(claim.study, {})[f"`{variant}` (`{claim.variants[variant]}`)"] = None
-    numbers = {key: sum(map(len, studies.values())) for key, studies in alike.items()}
-    counts: Counter[tuple[str, str]] = Counter()
-    for (_, others), number in numbers.items():
-        counts.update(dict.fromkeys(others, number))
-    usual = dict(sorted(pair for pair, number in counts.items() if number > sum(numbers.values()) / 2))
-    lines = [
-        {
-            "study: runs (the paper's)": "; ".join(
-                f"`{study}`: {', '.join(runs)}" for study, runs in sorted(studies.items())
-            ),
-            "method": of_method,
-            "other arguments": list_arguments(unusual(dict(others), usual)),
-        }
-        for (of_method, others), studies in sorted(alike.items(), key=lambda item: min(item[1]))
-    ]
+            runs[claim.study, f"`{variant}` (`{claim.variants[variant]}`)"] = list_arguments(said[True]), said[False]
+    counts = Counter(pair for _, others in runs.values() for pair in others.items())
+    usual = dict(sorted(pair for pair, number in counts.items() if number > len(runs) / 2))
+    alike: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for (study, run), (method, others) in runs.items():
+        key = method, list_arguments(unusual(others, usual))
+        alike.setdefault(key, {}).setdefault(study, []).append(run)
+    lines = []
+    for (method, arguments), studies in sorted(alike.items(), key=lambda item: min(item[1])):
+        named = "; ".join(f"`{study}`: {', '.join(names)}" for study, names in sorted(studies.items()))
+        lines.append({"study: runs (the paper's)": named, "method": method, "other arguments": arguments})
     return render_table(lines, f"Other arguments, where a row does not say otherwise: {list_arguments(usual)}.")
 
 

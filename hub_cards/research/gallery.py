@@ -60,18 +60,6 @@ def reached() -> dict[str, str]:
     return found
 
 
-FEW = (
-    "addition",
-    "addition-tiny",
-    "addition-absolute-proved",
-    "calculator",
-    "division",
-    "minesweeper",
-    "encoder-multiplication-grid",
-)
-"""The shipped models that README.md shows."""
-
-
 def proved_for(folder: Path) -> str:
     """For which sizes the certificate of a shipped model says that it is right, in words."""
     if not (folder / CERTIFICATE_FILE).is_file():

@@ -20,7 +20,7 @@ from longhand.hub_cards.evaluation.plots import plot_attention, plot_attention_o
 from longhand.hub_cards.research import gallery
 from longhand.hub_cards.research.claims import claims_blocks
 from longhand.hub_cards.research.gpu.run import parts_block
-from longhand.hub_cards.research.overview import plot_addition, plot_short_sums, plot_tasks
+from longhand.hub_cards.research.overview import OVERVIEW, plot_addition, plot_short_sums, plot_tasks
 from longhand.hub_cards.research.study import STUDY_RESULTS, Study, load_study
 from longhand.hub_cards.research.study_pages import (
     PROVED_LENGTHS,
@@ -48,20 +48,9 @@ from longhand.hub_cards.result_rows import (
 )
 
 HUB_CARDS = Path(__file__).parents[1]
-PAGES = [
-    HUB_CARDS / f"{name}.md"
-    for name in (
-        "RESULTS",
-        "COMPARISONS",
-        "ENCODERS",
-        "CLAIMS",
-        "PAPERS",
-        "FUNCTIONS",
-        "STRUCTURE",
-        "FAMILIES",
-        "PROOF",
-    )
-]
+PAGES = [page for page in sorted(HUB_CARDS.glob("*.md")) if "<!-- results" in page.read_text(encoding="utf-8")]
+"""The pages with tables of results."""
+
 README = HUB_CARDS.parent / "README.md"
 FOLDER = HUB_CARDS / "results"
 
@@ -111,7 +100,7 @@ def all_blocks(pages: str) -> dict[str, str]:
     blocks["proofs"] = proofs_block()
     blocks["proved-table"] = shipped_proof_block()
     blocks["own"] = own_block()
-    blocks["shipped"] = gallery.shipped_table(gallery.FEW)
+    blocks["shipped"] = gallery.shipped_table(OVERVIEW["shipped"])
     named = r"<!-- results (studies/([\w-]+)(?:/(?!runs|labels|seeds)([\w-]+))?(?:/(runs|labels|seeds))?) -->"
     for block, name, evaluation, kind in re.findall(named, pages):
         blocks[block] = study_block(load_study(name), STUDY_RESULTS / name, evaluation, kind)

@@ -30,6 +30,7 @@ from longhand.hub_cards.research.study import STUDY_RESULTS, Study, load_study
 from longhand.hub_cards.research.tables import (
     TABLES,
     TableLine,
+    fill_cells,
     filled_table,
     generalizable_length,
     last,
@@ -441,18 +442,10 @@ def shipped_proof_block() -> str:
     """Return the table of the shipped learned table: what is proved of the lengths that were sampled, and the samples."""
     rows = {row["length"]: row for row in read_shipped_lengths()}
     tests = last(read_frame(Path(zoo(PROVED_TABLE), RESULTS_FILE)))
-    lines = []
-    for test in tests.to_dict("records"):
-        row = rows.get(test["length"], {})
-        known = {"verdict": row["verdict"], "cases": f"{row['cases']:,}", "boxes": f"{row['boxes']:,}"} if row else {}
-        seconds = f"{row['seconds']:,.0f}" if row else ""
-        lines.append(
-            {"digits": str(test["length"]), **known, "seconds": seconds, "exact match": f"{test['exact_match']:.3f}"}
-        )
-    columns = ("digits", "verdict", "cases", "boxes", "seconds", "exact match")
+    sampled = tests[["length", "exact_match"]].to_dict("records")
+    lines = [fill_cells(test | rows.get(test["length"], {}), TABLES["proved-table"]["columns"]) for test in sampled]
     proved = [row for row in rows.values() if row["verdict"] == "proved"]
     total = sum(row["seconds"] for row in proved)
     counted = f"{sum(row['cases'] for row in proved):,} cases and {sum(row['boxes'] for row in proved):,} boxes"
     said = f"Proved: {ranges(row['length'] for row in proved)} digits, {counted}, in {total / 60:,.0f} minutes of one core."
-    shown = [{column: line.get(column, "") for column in columns} for line in lines]
-    return render_table(shown, f"{said} Samples: {describe_tests(tests, 'problems per size')}")
+    return render_table(lines, f"{said} Samples: {describe_tests(tests, 'problems per size')}")

@@ -15,7 +15,7 @@ import tarfile
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -75,49 +75,37 @@ def run(record: Record) -> None:
     gathering = partial(gather, study, folder, record.output / STUDY)
     training = threading.Thread(target=train_all, args=(runs, folder, at_once, gathering), daemon=True)
     training.start()
-    reached, parent = Reached(record, folder), os.getppid()
+    parent = os.getppid()
+    saved: dict[str, Row] = {}
     every = SAVE_SMALL_EVERY if record.small else SAVE_EVERY
     due = time.time() + every
     # The process that started this one may be killed.
     while training.is_alive() and record.seconds_left > SAVING and os.getppid() == parent:
         time.sleep(0.2)
         if time.time() > due:
-            reached.save(study.runs)
+            save(study.runs, folder, record, saved)
             due = time.time() + every
-    reached.save(study.runs)
+    save(study.runs, folder, record, saved)
     if training.is_alive():
         end_group()
 
 
-@dataclass
-class Reached:
-    """Saves how far runs have come.
+def save(runs: list[StudyRun], folder: Path, record: Record, saved: dict[str, Row]) -> None:
+    """Write a row for each run that has come further, and pack it.
 
-    Attributes:
+    Args:
         folder: holds the folders of the runs.
-        rows: what was saved of each run.
+        saved: the last row of each run.
     """
-
-    record: Record
-    folder: Path
-    rows: dict[str, Row] = field(default_factory=dict)
-
-    def save(self, runs: list[StudyRun]) -> None:
-        """Write a row for each run that has come further, and pack it."""
-        for study_run in runs:
-            # A run that goes on may remove what is read; then its next checkpoint is near.
-            with suppress(OSError, ValueError):
-                self._save(study_run)
-
-    def _save(self, one: StudyRun) -> None:
-        place = self.folder / one.name
-        if not place.is_dir():
-            return
-        row: Row = {"part": self.record.part, "name": one.name, **progress(one, place, self.record)}
-        if row != self.rows.get(one.name):
-            pack(place, self.record.output / PARTS_FOLDER)
-            write_row(self.record.output, row)
-            self.rows[one.name] = row
+    for study_run in runs:
+        place = folder / study_run.name
+        # A run that goes on may remove what is read; then its next checkpoint is near.
+        with suppress(OSError, ValueError):
+            row: Row = {"part": record.part, "name": study_run.name, **progress(study_run, place, record)}
+            if place.is_dir() and row != saved.get(study_run.name):
+                pack(place, record.output / PARTS_FOLDER)
+                write_row(record.output, row)
+                saved[study_run.name] = row
 
 
 def in_order(study: Study, minutes: float) -> list[StudyRun]:

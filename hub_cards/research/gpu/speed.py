@@ -55,17 +55,13 @@ MOST_SECONDS = 3.0
 
 def run(record: Record) -> None:
     """Measure all recipes. Compiling takes longest: this package's models come first, GPT-2 last."""
+    compiled, precisions = ([], ["float32", "bf16"]) if record.small else (list(COMPILED), list(PRECISIONS))
     recipes = RECIPES[: 1 if record.small else None]
-    for precision in () if record.small else COMPILED:
-        for recipe in recipes:
-            measure(record, recipe, precision, MODELS[0])
-    for recipe in recipes:
-        for precision in PRECISIONS if not record.small else ("float32", "bf16"):
-            for model in MODELS:
-                measure(record, recipe, precision, model)
-    for precision in () if record.small else COMPILED:
-        for recipe in recipes:
-            measure(record, recipe, precision, MODELS[1])
+    ordered = [(precision, recipe, MODELS[0]) for precision in compiled for recipe in recipes]
+    ordered += [(precision, recipe, model) for recipe in recipes for precision in precisions for model in MODELS]
+    ordered += [(precision, recipe, MODELS[1]) for precision in compiled for recipe in recipes]
+    for precision, recipe, model in ordered:
+        measure(record, recipe, precision, model)
 
 
 def measure(record: Record, recipe: str, precision: str, model: str) -> None:
