@@ -11,32 +11,18 @@ import torch
 
 from longhand import eval as evaluation
 from longhand import train
+from longhand.hub_cards.recipes import read_settings
 from longhand.hub_cards.research.gpu.record import Record
 from longhand.hub_cards.result_rows import Row, read_results
 
-SHORT = {"--max_steps": "20", "--eval_steps": "10", "--batch_size": "32", "--validation_samples": "16"}
-SHORT |= {"--test_lengths": "5", "--test_samples": "16"}
-RUNS: dict[str, list[str]] = {
-    "float32": ["addition", "--until_certified", "False"],
-    "practised neighbourhoods": ["addition", "--max_steps", "2000", "--eval_steps", "50", "--batch_size", "256"],
-    "practised worst problems": ["addition-absolute", "--practise_worst", "16"],
-    "sharper scores": ["addition-absolute-proved"],
-    "Muon": ["addition-absolute", "--muon_learning_rate", "0.02"],
-    "bf16": ["addition-absolute", "--bf16", "True"],
-    "fp16": ["addition-absolute", "--fp16", "True"],
-    "TF32": ["addition-absolute", "--tf32", "True"],
-    "checkpointed gradients": ["encoder-addition", "--gradient_checkpointing", "True"],
-    "settling": ["encoder-addition-settling", "--until_certified", "False"],
-    "deterministic kernels": ["addition", "--until_certified", "False", "--full_determinism", "True"],
-    "compiled": ["addition-absolute", "--torch_compile", "True"],
-}
-"""Short runs of train.py, from data to card."""
+SETTINGS = read_settings(Path(__file__).with_suffix(".yaml"))
+"""Short runs of train.py, from data to card; the file says what its fields mean."""
 
 
 def run(record: Record) -> None:
     """Make all runs and pictures."""
-    for name, words in list(RUNS.items())[: 1 if record.small else None]:
-        record.measure(name, partial(short_run, words, record.small), needs=10)
+    for name, words in list(SETTINGS["runs"].items())[: 1 if record.small else None]:
+        record.measure(name, partial(short_run, words.split(), record.small), needs=10)
     record.measure("attention pictures", pictures)
 
 
@@ -47,7 +33,8 @@ def short_run(words: list[str], small: bool) -> Row:
         SystemExit: it failed.
     """
     with TemporaryDirectory() as folder:
-        short = [word for pair in SHORT.items() if pair[0] not in words for word in pair]
+        options = {f"--{name}": str(value) for name, value in SETTINGS["short"].items()}
+        short = [word for pair in options.items() if pair[0] not in words for word in pair]
         device = ["--use_cpu", "True"] if small else []
         backends: Any = torch.backends
         precision = backends.fp32_precision

@@ -72,17 +72,15 @@ def draw(function: Callable[..., int | str], operands: int, base: int, count: in
     """Examples with operands of up to `LONGEST` digits, any length as often."""
     generator = random.Random(seed)
     drawn = []
-    for _ in range(count if operands == 0 else 0):
-        word = "".join(generator.choices("ab", k=generator.randint(1, 2 * LONGEST)))
-        drawn.append(Example(word, str(function(word))))
-    for _ in range(count if operands else 0):
-        numbers = [generator.randrange(base ** generator.randint(1, LONGEST)) for _ in range(operands)]
-        answer = function(*numbers)
-        if isinstance(answer, int) and not isinstance(answer, bool) and answer >= 0:
-            written = text_of(answer, base)
+    for _ in range(count):
+        if operands:
+            numbers = [generator.randrange(base ** generator.randint(1, LONGEST)) for _ in range(operands)]
+            question, answer = "+".join(text_of(number, base) for number in numbers), function(*numbers)
         else:
-            written = str(answer)
-        drawn.append(Example("+".join(text_of(number, base) for number in numbers), written))
+            question = "".join(generator.choices("ab", k=generator.randint(1, 2 * LONGEST)))
+            answer = function(question)
+        is_number = isinstance(answer, int) and not isinstance(answer, bool) and answer >= 0
+        drawn.append(Example(question, text_of(int(answer), base) if is_number else str(answer)))
     return drawn
 
 
