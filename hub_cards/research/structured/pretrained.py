@@ -22,14 +22,13 @@ task, condition and seed, and drawn in a picture beside it.
 import json
 import os
 import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from pandas import DataFrame
@@ -70,20 +69,12 @@ RANGE = (-1, 2)
 """Differences of ids, query minus key, that have a relation of their own at the ends or within."""
 
 
-class StudiedTask(NamedTuple):
-    """A task of the study: its options, its coupling rule, and the digits of its operands by the length of the first."""
-
-    options: dict[str, Any]
-    rule: str
-    operands: Callable[[int], tuple[int, ...]]
-
-
-STUDIED = {
-    "addition": StudiedTask({}, "addition", lambda length: (length, length)),
-    "reverse": StudiedTask({}, "reverse", lambda length: (length,)),
-    "multiplication": StudiedTask({"multiplier_length": 1}, "multiplication_by_digits", lambda length: (length, 1)),
+STUDIED: dict[str, tuple[dict[str, int], str]] = {
+    "addition": ({}, "addition"),
+    "reverse": ({}, "reverse"),
+    "multiplication": ({"multiplier_length": 1}, "multiplication_by_digits"),
 }
-
+"""The options and the coupling rule of each task."""
 
 MOST_TOKENS = 16384
 """Most tokens of a batch of the test."""
@@ -182,9 +173,9 @@ class Inputs:
     """
 
     def __init__(self, settings: "AdapterSettings", condition: Condition, folder: Path):
-        studied = STUDIED[settings.task]
-        self.task = build_task(settings.task, **studied.options)
-        self.rule, self.condition, self.device = find_rule(studied.rule), condition, settings.device
+        options, rule = STUDIED[settings.task]
+        self.task = build_task(settings.task, **options)
+        self.rule, self.condition, self.device = find_rule(rule), condition, settings.device
         self.num_relations = num_coupled_relations(RANGE, self.rule.levels)
         # `$` begins and ends a text; the language model has a token for each.
         tokens = json.loads(read_text(folder / TOKENS_FILE))
@@ -283,7 +274,7 @@ def train(model: nn.Module, inputs: Inputs, settings: "AdapterSettings", seed: i
 @torch.no_grad()
 def exact_match(model: nn.Module, inputs: Inputs, settings: "AdapterSettings", length: int) -> float:
     """Return the share of problems of this length whose whole response is right, by teacher forcing."""
-    operands = STUDIED[settings.task].operands(length)
+    operands = inputs.task.operand_lengths(length)
     size = max(1, min(settings.num_samples, MOST_TOKENS // (sum(operands) + length + len(operands) + 3)))
     collator = CouplingCollator(inputs.rule)
     batches = EvaluationBatches(inputs.task, operands, settings.num_samples, 0, "test", size, collator=collator)
