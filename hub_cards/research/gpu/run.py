@@ -27,7 +27,6 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
@@ -77,15 +76,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--worker", type=float, help=argparse.SUPPRESS)
 
 
-@dataclass
-class Part:
-    """A part at work in a process of its own."""
-
-    name: str
-    process: subprocess.Popen
-    until: float
-
-
 def run(minutes: float, parts: list[str], output: Path, worker: float | None) -> None:
     """Measure parts, each in a process of its own, until time is over; put the results in order and say what failed.
 
@@ -108,7 +98,7 @@ def run(minutes: float, parts: list[str], output: Path, worker: float | None) ->
         for place, group in enumerate(groups):
             rest = sum(WEIGHTS[following[0]] for following in groups[place:])
             until = time.time() + (end - time.time()) * WEIGHTS[group[0]] / rest
-            wait([start(name, output, until, len(group)) for name in group])
+            wait({name: start(name, output, until, len(group)) for name in group}, until + GRACE)
     finally:
         rows = with_ratios(in_order(read_rows(output)))
         write_results(rows, output / RESULTS)
@@ -116,7 +106,7 @@ def run(minutes: float, parts: list[str], output: Path, worker: float | None) ->
     print(f"wrote {output / RESULTS}; on {hardware(torch.device('cpu' if small else 'cuda'))}")
 
 
-def start(name: str, output: Path, until: float, at_once: int) -> Part:
+def start(name: str, output: Path, until: float, at_once: int) -> subprocess.Popen:
     """Start a part in a process and a session of its own."""
     words = ["gpu", "--parts", name, "--output", str(output), "--worker", str(until)]
     command = [sys.executable, "-m", "longhand.hub_cards.research", *words]
@@ -124,33 +114,23 @@ def start(name: str, output: Path, until: float, at_once: int) -> Part:
     environment = {"OMP_NUM_THREADS": str(threads), **os.environ, "PYTHONUNBUFFERED": "1"}
     print(f"{name}: begins, for {until - time.time():.0f} s at most", flush=True)
     with (output / LOG).open("a") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
-    return Part(name, process, until + GRACE)
+        return subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
 
 
-def wait(parts: list[Part]) -> None:
-    """Wait until parts have ended, and kill those whose time is over, with all that they started."""
-    going = list(parts)
+def wait(parts: dict[str, subprocess.Popen], until: float) -> None:
+    """Wait until parts have ended; kill those whose time is over then, with all that they started."""
     try:
-        while going:
-            for part in list(going):
-                if part.process.poll() is not None:
-                    print(f"{part.name}: ended, exit status {part.process.returncode}", flush=True)
-                    going.remove(part)
-                elif time.time() > part.until:
-                    print(f"{part.name}: its time is over", flush=True)
-                    kill(part)
-            time.sleep(0.1)
+        for name, process in parts.items():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, until - time.time()))
+            end = "its time is over" if process.returncode is None else f"ended, exit status {process.returncode}"
+            print(f"{name}: {end}", flush=True)
     finally:
-        for part in going:
-            kill(part)
-
-
-def kill(part: Part) -> None:
-    """End a part and all that it started."""
-    with suppress(ProcessLookupError):
-        os.killpg(part.process.pid, signal.SIGKILL)
-    part.process.wait()
+        for process in parts.values():
+            if process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
 def in_order(rows: list[Row]) -> list[Row]:
