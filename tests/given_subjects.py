@@ -5,6 +5,7 @@ from functools import cache
 
 import pytest
 import torch
+from cases import all_but
 
 from longhand.modeling import (
     CoupledGPTConfig,
@@ -71,6 +72,13 @@ def _subjects():
     yield "decoder, map, no window", given_decoder("pairwise", num_relations=3, windowed=False), {"pair_map": map_of_three}
 
 
-@pytest.fixture(params=built())
+LIKE_OTHERS = (
+    *("encoder, map", "encoder, ids", "decoder, learned, two levels"),
+    *("decoder, sinusoidal", "decoder, rotary", "decoder, pairwise"),
+)
+"""Models each of whose settings another one has too: contracts of all try them before a release."""
+
+
+@pytest.fixture(params=all_but(LIKE_OTHERS, built()))
 def given(request):
     return given_subject(request.param)

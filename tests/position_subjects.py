@@ -61,6 +61,12 @@ SETTLING = {
     for name in ("coupled window", "uniform window")
 }
 SUBJECTS = [*DECODERS, *ENCODERS, *(f"settling, {name}" for name in SETTLING)]
+LIKE_OTHERS = (
+    *("learned, uncoupled", "learned, randomized", "sinusoidal, coupled", "rotary", "rotary, randomized"),
+    *("windowed, scaled", "fire", "no vectors", "relative", "uniform", "coupled", "mixed, own", "coupled window"),
+    "settling, coupled window",
+)
+"""Subjects each of whose settings another one has too: contracts of all subjects try them before a release."""
 
 PROMPTS = ["653+049=", "7+12=", "1+1="]
 SUMS = ["653+049=2070$", "7+12=910$", "1+1=2$"]

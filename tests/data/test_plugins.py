@@ -268,19 +268,6 @@ def test_recipes_name_plugins_by_their_hashes():
             named_plugins({"plugin": illegal})
 
 
-ELSEWHERE = """
-import sys
-sys.modules["longhand"] = None
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-folder, again, output = sys.argv[1:]
-model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
-torch.save(model(**AutoTokenizer.from_pretrained(folder)("653+049=", return_tensors="pt")).logits, output)
-model.save_pretrained(again)
-"""
-
-
 @pytest.fixture
 def modules(monkeypatch):
     """A rule and an encoding, imported as a user imports modules of their own."""
@@ -297,23 +284,6 @@ def with_plugins() -> CoupledGPTForCausalLM:
     torch.manual_seed(0)
     options = {"coupling": "distance_to_equals", "position_encoding": "recency", "max_position_ids": 40}
     return CoupledGPTForCausalLM(CoupledGPTConfig(**options)).eval()
-
-
-@pytest.mark.thorough
-def test_a_checkpoint_with_plugins_runs_without_them_and_without_this_package(modules, tmp_path):
-    model, tokenizer, folder = with_plugins(), build_tokenizer(), tmp_path / "checkpoint"
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    script, again = tmp_path / "script.py", tmp_path / "again"
-    script.write_text(ELSEWHERE)
-    environment = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "PATH": ""}
-    command = [sys.executable, "-I", script, folder, again, tmp_path / "logits.pt"]
-    subprocess.run(command, env=environment, cwd=tmp_path, check=True, timeout=300, capture_output=True)
-    logits = model(**tokenizer("653+049=", return_tensors="pt")).logits
-    torch.testing.assert_close(torch.load(tmp_path / "logits.pt"), logits)
-    # What was loaded with the code beside it can be saved again, with the same code.
-    for name in ("plugin_distance_rule.py", "plugin_recency_encoding.py", "with_plugins.py", "config.json"):
-        assert (again / name).read_text() == (folder / name).read_text(), name
 
 
 ENCODER_ELSEWHERE = """

@@ -19,16 +19,11 @@ from test_train import LEARNED, MIXED, SMALL
 
 from longhand.hub_cards.training.run_folder import check_complete, list_checkpoints
 
-
-def few_and_many(few: int, many: int) -> list[object]:
-    """A number for `.ci/run`, and one for the tests before a release."""
-    return [pytest.param(few, marks=pytest.mark.thorough), pytest.param(many, marks=pytest.mark.release)]
-
-
-KILLS = few_and_many(1, 8)
-"""Kills at random moments of runs of one process: in `.ci/run`, and before a release."""
-CHANGES_BETWEEN = few_and_many(20, 3)
-"""Files that a run renames and folders that it removes, by which it gets farther from kill to kill."""
+KILLS = 8
+"""Kills at random moments of runs of one process."""
+CHANGES_BETWEEN = [pytest.param(20, marks=pytest.mark.thorough), pytest.param(3, marks=pytest.mark.release)]
+"""Files that a run renames and folders that it removes, by which it gets farther from kill to kill: in `.ci/run`, and before
+a release."""
 LEAST_CHANGES = 30
 """A run renames files and removes folders more often than that."""
 KILLS_OF_TWO = 2
@@ -173,8 +168,8 @@ def goes_on(folder: Path, words: list[str]) -> list[str]:
     return [*words, "--resume"] if (folder / "recipe.yaml").exists() else words
 
 
-@pytest.mark.parametrize("least_kills", KILLS)
-def test_random_kills_change_nothing(least_kills, runner, tmp_path):
+@pytest.mark.release
+def test_random_kills_change_nothing(runner, tmp_path):
     generator = random.Random(20261124)
     words = [*SMALL, *LEARNED, *MIXED]
     whole = tmp_path / "whole" / "run"
@@ -182,7 +177,7 @@ def test_random_kills_change_nothing(least_kills, runner, tmp_path):
     assert uncut.status == 0
     expected = left_by(whole)
     kills, number = 0, 0
-    while kills < least_kills:
+    while kills < KILLS:
         number += 1
         folder = tmp_path / str(number) / "run"
         own = [*words, "--output_dir", str(folder)]

@@ -148,7 +148,7 @@ def test_a_file_with_one_function_needs_no_name(rule, monkeypatch):
         read_function(str(rule.parent / "two_rules.py"))
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_the_card_s_facts_tell_the_function_and_no_path_unless_it_is_private(rule, tmp_path):
     run = parse_run(["columns", "--function", str(rule)])
     facts = run.recipe["learned"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from cases import drawn, in_turn
-from position_subjects import DECODERS, PROMPTS, assert_written_as_by_full_forwards, build, encode, tokenizer
+from position_subjects import DECODERS, LIKE_OTHERS, PROMPTS, assert_written_as_by_full_forwards, build, encode, tokenizer
 from transformers import BatchEncoding, DynamicCache, pipeline
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM, zoo
@@ -194,7 +194,7 @@ ANY_TEXT = {f"windowed, {rule}": {"relation_range": [-1, 1], "coupling": rule} f
 """Rules whose ids go on behind the planned response."""
 
 
-@pytest.mark.parametrize(("name", "use_cache"), in_turn([*DECODERS, *ANY_TEXT], [True, False]))
+@pytest.mark.parametrize(("name", "use_cache"), in_turn([*DECODERS, *ANY_TEXT], [True, False], LIKE_OTHERS))
 def test_generate_and_forward_agree_behind_the_planned_response(name, use_cache):
     model = build(name) if name in DECODERS else build(**ANY_TEXT[name])
     batch = tokenizer(PROMPTS, padding=True, return_tensors="pt")

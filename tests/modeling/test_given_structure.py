@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from cases import in_turn
+from cases import all_but, in_turn
 from given_subjects import BY_IDS, WORDS, given, given_decoder, given_encoder
 from position_subjects import (
     DECODERS,
     ENCODERS,
+    LIKE_OTHERS,
     PROMPTS,
     SUMS,
     WITH_TEXT,
@@ -40,10 +41,10 @@ assert given
 READING_MAPS = [name for name in DECODERS if name.split(",")[0] in ("pairwise", "windowed", "alibi", "t5", "fire")]
 WITH_MAPS = [name for name, options in ENCODERS.items() if set(options["pair_maps"]) != {NO_MAP}]
 
-every_decoder = pytest.mark.parametrize("name", DECODERS)
-every_encoder = pytest.mark.parametrize("name", ENCODERS)
-every_map_of_a_decoder = pytest.mark.parametrize("name", READING_MAPS)
-every_map_of_an_encoder = pytest.mark.parametrize("name", WITH_MAPS)
+every_decoder = pytest.mark.parametrize("name", all_but(LIKE_OTHERS, DECODERS))
+every_encoder = pytest.mark.parametrize("name", all_but(LIKE_OTHERS, ENCODERS))
+every_map_of_a_decoder = pytest.mark.parametrize("name", all_but(LIKE_OTHERS, READING_MAPS))
+every_map_of_an_encoder = pytest.mark.parametrize("name", all_but(LIKE_OTHERS, WITH_MAPS))
 every_encoding = pytest.mark.parametrize("encoding", BY_IDS)
 
 
@@ -148,8 +149,7 @@ def causal(batch) -> torch.BoolTensor:
     return torch.ones(tokens, tokens).tril().bool() & batch.attention_mask.bool()[:, None, None]
 
 
-@pytest.mark.parametrize("name", [*DECODERS, *ENCODERS])
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize(("name", "attention"), in_turn([*DECODERS, *ENCODERS], ["sdpa", "eager"], LIKE_OTHERS))
 def test_a_mask_of_pairs_in_each_form_counts_as_it_is(name, attention):
     model, batch = build(name, attn_implementation=attention), encode(name, *texts_of(name))
     tokens = batch.input_ids.shape[1]
@@ -170,7 +170,7 @@ def test_a_mask_of_pairs_in_each_form_counts_as_it_is(name, attention):
     assert not torch.allclose(shown(model(**{**batch, "attention_mask": other}, **ids).logits, batch), expected)
 
 
-@pytest.mark.parametrize("name", [*DECODERS, *ENCODERS])
+@pytest.mark.parametrize("name", all_but(LIKE_OTHERS, [*DECODERS, *ENCODERS]))
 def test_a_bias_is_added_to_the_scores_of_every_layer_and_head(name):
     model, batch = build(name, attn_implementation="eager"), encode(name, texts_of(name)[0])
     tokens, heads = batch.input_ids.shape[1], model.config.num_attention_heads
@@ -191,7 +191,7 @@ def test_a_bias_is_added_to_the_scores_of_every_layer_and_head(name):
 
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
-@pytest.mark.parametrize("name", [*DECODERS, *ENCODERS])
+@pytest.mark.parametrize("name", all_but(LIKE_OTHERS, [*DECODERS, *ENCODERS]))
 def test_every_implementation_of_attention_agrees_for_every_head(name, uncompiled):
     batch = encode(name, *texts_of(name))
     rows, tokens = batch.input_ids.shape
@@ -339,7 +339,7 @@ def inputs_of(model, batch):
 WAYS: list[dict] = [{}, {"num_beams": 2}, {"use_cache": False}]
 
 
-@pytest.mark.parametrize(("name", "options"), in_turn([name for name in DECODERS if name != "none"], WAYS))
+@pytest.mark.parametrize(("name", "options"), in_turn([name for name in DECODERS if name != "none"], WAYS, LIKE_OTHERS))
 def test_the_plan_that_is_derived_changes_nothing_if_it_is_given_to_generate(name, options):
     model, batch = build(name), encode(name, *PROMPTS, side="left")
     columns = batch.input_ids.shape[1] + model.config.rule.plan(batch.input_ids, 1).response_length

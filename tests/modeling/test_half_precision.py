@@ -4,8 +4,9 @@ import pytest
 import torch
 from cases import drawn, in_turn
 from fine_tuning import TASKS, make_trainer, small_model, some_rows
+from given_subjects import LIKE_OTHERS as GIVEN_LIKE_OTHERS
 from given_subjects import WORDS, built, given_subject
-from position_subjects import INPUTS, SUBJECTS, build, encode, texts_of
+from position_subjects import INPUTS, LIKE_OTHERS, SUBJECTS, build, encode, texts_of
 from refusals import refusal
 from transformers import AutoModelForCausalLM, DataCollatorForTokenClassification
 
@@ -67,7 +68,7 @@ def batch_of_two_sizes(checkpoint, side: str) -> dict:
     return dict(DataCollatorForTokenClassification(checkpoint.tokenizer)(rows))
 
 
-@pytest.mark.parametrize("name", drawn(list_zoo(), 6))
+@pytest.mark.parametrize("name", drawn(list_zoo(), 4))
 def test_every_shipped_model_trains_in_half_precision(name):
     checkpoint = load_checkpoint(zoo(name))
     model = checkpoint.model
@@ -89,7 +90,7 @@ def with_other_digits(texts: list[str]) -> list[str]:
 
 
 @quiet_flex
-@pytest.mark.parametrize(("name", "attention"), in_turn(SUBJECTS, ATTENTIONS))
+@pytest.mark.parametrize(("name", "attention"), in_turn(SUBJECTS, ATTENTIONS, LIKE_OTHERS))
 def test_every_encoding_trains_in_half_precision(name, attention, uncompiled):
     model = build(name, attn_implementation=attention).float()
     texts = with_other_digits(INPUTS[:2] if name.startswith("settling") else texts_of(name))
@@ -125,7 +126,7 @@ FURTHER = {
 
 
 @quiet_flex
-@pytest.mark.parametrize(("name", "attention"), in_turn(built(), ATTENTIONS))
+@pytest.mark.parametrize(("name", "attention"), in_turn(built(), ATTENTIONS, GIVEN_LIKE_OTHERS))
 def test_given_structure_trains_in_half_precision(name, attention, uncompiled):
     model, structure = given_subject(name)
     model = model.float()

@@ -5,7 +5,8 @@ from math import sqrt
 
 import pytest
 import torch
-from position_subjects import ENCODERS, INPUTS, WITH_TEXT, assert_close, build, encode, maps_of, tokens_of
+from cases import all_but
+from position_subjects import ENCODERS, INPUTS, LIKE_OTHERS, WITH_TEXT, assert_close, build, encode, maps_of, tokens_of
 from torch.nn import functional
 from transformers import BertConfig, BertForTokenClassification
 
@@ -15,7 +16,7 @@ from longhand.modeling.relations import FAVOUR, NOT_RELATED
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIRST_TEXT
 
 WINDOWED = [name for name, options in ENCODERS.items() if options.get("windowed")]
-every_encoder = pytest.mark.parametrize("name", ENCODERS)
+every_encoder = pytest.mark.parametrize("name", all_but(LIKE_OTHERS, ENCODERS))
 
 
 def literal_attention(attention, states: torch.Tensor, maps: dict[str, torch.Tensor]) -> torch.Tensor:

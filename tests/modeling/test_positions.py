@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from cases import in_turn
+from cases import all_but, in_turn
 from comparing import assert_same_weights
 from position_subjects import (
     DECODERS,
     ENCODERS,
+    LIKE_OTHERS,
     PROMPTS,
     SUBJECTS,
     SUMS,
@@ -28,9 +29,9 @@ from longhand.modeling.vocabulary import BOS
 
 TOKENS = tokenizer(SUMS[0], return_tensors="pt").input_ids
 
-every_subject = pytest.mark.parametrize("name", SUBJECTS)
-every_attention = pytest.mark.parametrize("name", [*DECODERS, *ENCODERS])
-every_decoder = pytest.mark.parametrize("name", DECODERS)
+every_subject = pytest.mark.parametrize("name", all_but(LIKE_OTHERS, SUBJECTS))
+every_attention = pytest.mark.parametrize("name", all_but(LIKE_OTHERS, [*DECODERS, *ENCODERS]))
+every_decoder = pytest.mark.parametrize("name", all_but(LIKE_OTHERS, DECODERS))
 
 
 def labels_of(batch) -> torch.LongTensor:
@@ -61,7 +62,12 @@ def test_saved_and_loaded_model_has_the_same_weights_configuration_and_logits(na
 
 
 # Absolute positions of encoders count padding on the left.
-SIDES = [(name, side) for name in SUBJECTS for side in ("left", "right") if side == "right" or name not in ENCODERS]
+SIDES = [
+    pytest.param(name, side, marks=pytest.mark.release if name in LIKE_OTHERS else ())
+    for name in SUBJECTS
+    for side in ("left", "right")
+    if side == "right" or name not in ENCODERS
+]
 
 
 @pytest.mark.parametrize(("name", "side"), SIDES)
@@ -129,7 +135,7 @@ def test_parameters_are_drawn_alike_and_trained(name):
 # Decoders: ids, kept tokens, generation.
 
 
-@pytest.mark.parametrize("name", [name for name in DECODERS if name != "none"])
+@pytest.mark.parametrize("name", all_but(LIKE_OTHERS, [name for name in DECODERS if name != "none"]))
 def test_start_of_ids_counts_exactly_if_an_encoding_reads_more_than_differences(name):
     model = build(name)
     ids = model.model.plan_position_ids(TOKENS, TOKENS.shape[1])
@@ -139,7 +145,7 @@ def test_start_of_ids_counts_exactly_if_an_encoding_reads_more_than_differences(
     assert same == (kind in ("rotary", "pairwise", "alibi", "t5"))
 
 
-@pytest.mark.parametrize("name", [name for name in DECODERS if name != "none"])
+@pytest.mark.parametrize("name", all_but(LIKE_OTHERS, [name for name in DECODERS if name != "none"]))
 def test_ids_that_an_encoding_cannot_read_are_refused(name):
     model = build(name)
     is_table, unfit = model.config.position_encoding == "learned", torch.ones_like(TOKENS)
@@ -173,7 +179,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize(("name", "way"), in_turn(DECODERS, [*WAYS]))
+@pytest.mark.parametrize(("name", "way"), in_turn(DECODERS, [*WAYS], LIKE_OTHERS))
 def test_generated_logits_are_those_of_a_full_forward_of_each_prompt(name, way):
     count, options = WAYS[way]
     # 14 tokens are more than any rule plans for, also for one that goes on.

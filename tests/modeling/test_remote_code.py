@@ -8,6 +8,7 @@ import pytest
 import torch
 from comparing import assert_same_weights
 from safetensors.torch import load_file
+from test_plugins import modules, with_plugins
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data import Addition
@@ -15,6 +16,8 @@ from longhand.data.families import DECODER
 from longhand.data.tasks.registry import build_tokenizer
 from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
+
+assert modules
 
 pytestmark = pytest.mark.thorough
 
@@ -46,6 +49,8 @@ ENCODERS = {
         "sink": True,
     },
 }
+PLUGINS = "plugins"
+"""A checkpoint whose rule and encoding are a user's own."""
 ENCODER_PROMPTS = ["_12+_95", "1+5"]
 SCRIPT = """
 import sys
@@ -77,11 +82,15 @@ for folder in folders:
     except ValueError as error:
         refusal = str(error)
     results["refusal"] = torch.tensor(list(refusal.encode()))
+    if folder == "plugins":
+        model.save_pretrained("again")
     save_file({name: value.detach().clone() for name, value in results.items()}, folder + ".safetensors")
 """
 
 
 def build(name: str) -> CoupledGPTForCausalLM | PairwiseBertForTokenClassification:
+    if name == PLUGINS:
+        return with_plugins()
     if name in ENCODERS:
         options = {"hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 48} | BERT | ENCODERS[name]
         return PairwiseBertForTokenClassification(PairwiseBertConfig(**options)).eval()
@@ -96,9 +105,9 @@ def assert_close(actual, expected):
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_code_that_travels_gives_what_the_package_gives(tmp_path):
+def test_the_code_that_travels_gives_what_the_package_gives(modules, tmp_path):
     models = {}
-    for name in (*CHECKPOINTS, *ENCODERS):
+    for name in (*CHECKPOINTS, PLUGINS, *ENCODERS):
         torch.manual_seed(5)
         models[name] = build(name)
         models[name].save_pretrained(tmp_path / name)
@@ -128,3 +137,6 @@ def test_the_code_that_travels_gives_what_the_package_gives(tmp_path):
         for parameter, value in expected.items():
             # Orthogonal tables come out of a factorization, which is rounded.
             assert_close(fresh[parameter], value)
+    # What was loaded with the code beside it can be saved again, with the same code.
+    for file in ("plugin_distance_rule.py", "plugin_recency_encoding.py", "with_plugins.py", "config.json"):
+        assert (tmp_path / "again" / file).read_text() == (tmp_path / PLUGINS / file).read_text(), file

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from accelerate import cpu_offload
-from position_subjects import DECODERS, assert_close, build, encode
+from position_subjects import DECODERS, LIKE_OTHERS, assert_close, build, encode
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from longhand.modeling.modeling_coupled_gpt import (
@@ -29,7 +29,11 @@ def without_steps(model, monkeypatch):
     return model
 
 
-GREEDY = [(name, texts, {}) for name in DECODERS for texts in ("one layout", "padded")]
+GREEDY = [
+    pytest.param(name, texts, {}, marks=pytest.mark.release if name in LIKE_OTHERS else ())
+    for name in DECODERS
+    for texts in ("one layout", "padded")
+]
 OTHERS = [
     (name, "padded", options)
     for name in ("learned", "t5", "windowed")

@@ -57,7 +57,7 @@ def test_every_script_is_known():
     assert sorted(PRINTED) == sorted(file.name for file in EXAMPLES.glob("*.py"))
 
 
-SIMILAR = ("table_relations.py", "text_graph.py", "fine_tune.py")
+SIMILAR = ("own_rule.py", "table_relations.py", "text_graph.py", "fine_tune.py")
 """Other scripts, or commands of the guide, show the same kinds of models."""
 
 

@@ -3,7 +3,7 @@
 from itertools import product
 
 import pytest
-from cases import drawn
+from cases import drawn, in_turn
 
 from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.recipes import list_recipes, load_recipe
@@ -50,8 +50,13 @@ def test_every_recipe_of_a_decoder_takes_every_encoding(pair):
     assert refusal == "" and again.config.position_encoding == encoding
 
 
-@pytest.mark.parametrize("encoding", ["fire", "alibi", "t5", "none", "rotary"])
-@pytest.mark.parametrize("recipe", ["copy-absolute", "copy", "calculator", "addition-abacus", "addition-rotary-coupled"])
+@pytest.mark.parametrize(
+    ("recipe", "encoding"),
+    in_turn(
+        ["copy-absolute", "copy", "calculator", "addition-abacus", "addition-rotary-coupled"],
+        ["fire", "alibi", "t5", "none", "rotary"],
+    ),
+)
 def test_one_refusal_names_all_that_does_not_fit_and_what_it_says_fits(recipe, encoding):
     """The settings that the refusal's end names are taken at the first try."""
     run, refusal = try_run(recipe, "--position_encoding", encoding)
