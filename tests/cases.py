@@ -20,7 +20,7 @@ def drawn(cases: Iterable[object], count: int) -> list[object]:
     return [case if place in kept else pytest.param(case, marks=_RELEASE) for place, case in enumerate(cases)]
 
 
-def in_turn(cases: Iterable[object], ways: Sequence[object], left_out: Collection[object] = ()) -> list[object]:
+def in_turn(cases: Collection[object], ways: Sequence[object], left_out: Collection[object] = ()) -> list[object]:
     """Every case in every way, of which those are not marked that try each case in one way, the ways taking turns.
 
     For cases and ways that do not depend on each other: what fails in one way only is seen in one case of that way. Cases

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from accelerator import TOO_LONG_MESSAGE, Accelerator, place
+from cases import drawn
 from test_given_rows import model_of, rows_of
 
 import longhand
@@ -14,7 +15,7 @@ from longhand.modeling.position_encodings import POSITION_ENCODINGS
 from longhand.modeling.values import require, require_range
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", drawn(TASKS, 12))
 def test_every_message_of_a_training_step_fits(name, monkeypatch):
     said = []
     monkeypatch.setattr(values, "reads_values", lambda tensor: False)

@@ -1,9 +1,11 @@
 """Structure in models of others, against loops over pairs: forward passes, derivatives, caches and windows."""
 
 import copy
+from itertools import product
 
 import pytest
 import torch
+from cases import in_turn
 from structured_subjects import COLUMNS, RELATIONS, TOKENS, ids_of, map_of, plain, structured
 from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache, StaticCache
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
@@ -56,10 +58,10 @@ def loops(tables, pair_map, enter):
     AttentionMaskInterface.register("loops", ALL_MASK_ATTENTION_FUNCTIONS["eager"])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("enter", ENTER)
-@pytest.mark.parametrize("heads", [(), (4,)], ids=["one map", "a map per head"])
-def test_every_implementation_is_a_loop_over_pairs(kind, enter, heads):
+@pytest.mark.parametrize(("place", "kind"), in_turn(list(product(ENTER, [(), (4,)])), KINDS))
+def test_every_implementation_is_a_loop_over_pairs(place, kind):
+    """Wherever relations enter, with one map and with a map for each head."""
+    enter, heads = place
     ids, pair_map = ids_of(2, 5), map_of(2, 5, *heads)
     outputs, slopes = [], []
     for implementation in ("eager", "sdpa"):
@@ -102,10 +104,13 @@ def test_compiled_flex_attention_agrees(kind):
     assert_flex_attention_agrees(kind, attention_mask=MASK_OF_HEADS)
 
 
-@pytest.mark.parametrize("kind", DECODERS)
-@pytest.mark.parametrize("steps", [[COLUMNS - 1, 1], [1] * COLUMNS, [4, 5, 6], [8, 1, 6]], ids=str)
-@pytest.mark.parametrize("static", [False, True])
-def test_parts_beside_a_cache_are_the_whole(kind, steps, static):
+@pytest.mark.parametrize(
+    ("subject", "steps"),
+    in_turn(list(product(DECODERS, [False, True])), [[COLUMNS - 1, 1], [1] * COLUMNS, [4, 5, 6], [8, 1, 6]]),
+)
+def test_parts_beside_a_cache_are_the_whole(subject, steps):
+    """In a cache that grows, and in a static one."""
+    kind, static = subject
     model, ids, pair_map = structured(kind, "sdpa"), ids_of(2, COLUMNS), map_of(2, COLUMNS)
     expected = model(ids, pair_map=pair_map).logits
     cache = StaticCache(model.config, max_cache_len=COLUMNS + 4) if static else DynamicCache(config=model.config)

@@ -2,11 +2,11 @@
 
 import os
 import re
-import subprocess
-import sys
 import time
+from collections.abc import Iterator
 
 import pytest
+from forking import Forks
 from huggingface_hub import HfApi, ModelCard, constants
 from loopback_hub import LoopbackHub
 
@@ -25,36 +25,52 @@ SMALLER = {"max_steps=700": "max_steps=2", "100_000": "200", "10}": "3}", "10,30
 """What a test makes smaller."""
 
 
-@pytest.fixture
-def hub(monkeypatch):
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+@pytest.fixture(scope="module")
+def forks_beside_a_hub(tmp_path_factory) -> Iterator[tuple[LoopbackHub, Forks]]:
+    """A Hub, and what runs scripts that use it."""
     with LoopbackHub() as hub:
         hub.add_token("secret", "user")
-        yield hub
+        environment = os.environ | hub.environment(tmp_path_factory.mktemp("home"), token="secret")
+        with Forks(tmp_path_factory.mktemp("place"), environment, tmp_path_factory.mktemp("printed")) as forks:
+            yield hub, forks
+
+
+@pytest.fixture
+def hub(forks_beside_a_hub, monkeypatch) -> LoopbackHub:
+    """The Hub, empty."""
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    hub, _ = forks_beside_a_hub
+    hub.repositories.clear()
+    return hub
+
+
+@pytest.fixture
+def forks(forks_beside_a_hub) -> Forks:
+    _, forks = forks_beside_a_hub
+    return forks
 
 
 def push_adder(hub, folder, **options):
     return push_model(folder, "user/addition", api=HfApi(endpoint=hub.endpoint, token="secret"), **options)
 
 
-def run(hub, place, code):
+def run(forks, place, code):
     (place / "script.py").write_text(code)
-    environment = os.environ | hub.environment(place / "home", token="secret")
-    done = subprocess.run([sys.executable, "script.py"], env=environment, cwd=place, capture_output=True, text=True)
+    done = forks.run(["python", "script.py"], place)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.mark.thorough
-def test_models_load_and_datasets_are_made_as_the_page_says(hub, tmp_path):
+def test_models_load_and_datasets_are_made_as_the_page_says(hub, forks, tmp_path):
     construct("addition", 60, tmp_path / "addition")
     push_adder(hub, tmp_path / "addition")
     small = DATASETS.replace("1_000_000", "1_000")
     assert small != DATASETS
     local, pushed = re.search(r'folder = (.*?)  # or ("user/addition")', GENERATING).groups()
     loading = f"{GENERATING.replace(local, pushed)}\n{PIPELINE}"
-    printed = run(hub, tmp_path, f"{loading}\n{small}\nprint(len(rows), rows.column_names)").splitlines()
+    printed = run(forks, tmp_path, f"{loading}\n{small}\nprint(len(rows), rows.column_names)").splitlines()
     assert printed[0] == re.search(r"```\n\n    (.*?)\n", SECTION)[1]
     assert printed[1] == re.search(r"# (\d+), the ones first", PIPELINE)[1]
     assert "'labels'" in printed[2] and "'longest_cascade'" in printed[2]
@@ -64,7 +80,7 @@ def test_models_load_and_datasets_are_made_as_the_page_says(hub, tmp_path):
 
 
 @pytest.mark.thorough
-def test_the_examples_run_without_an_account(hub, tmp_path):
+def test_the_examples_run_without_an_account(hub, forks, tmp_path):
     """By the folders that the page names beside each id of the Hub, and with nothing on it."""
     make = re.search(r"python -m longhand\.hub_cards\.push (dataset multi_operand_addition .*)", SECTION)[1]
     small = make.replace("--num_samples 20000", "--num_samples 200 --num_test_samples 20")
@@ -75,13 +91,13 @@ def test_the_examples_run_without_an_account(hub, tmp_path):
         assert f"# or {folder}" in tuning
         tuning = tuning.replace(f'"{pushed}"', folder)
     assert "user/" not in tuning and small != make
-    printed = run(hub, tmp_path, f"{code}\n{GENERATING}\n{PIPELINE}\n{tuning}")
+    printed = run(forks, tmp_path, f"{code}\n{GENERATING}\n{PIPELINE}\n{tuning}")
     assert "653+049=2070\n2070\n" in printed and hub.repositories == {}
     assert (tmp_path / "outputs" / "addition-of-three" / "model.safetensors").is_file()
 
 
 @pytest.mark.thorough
-def test_the_model_that_was_fine_tuned_is_on_the_hub_with_its_results(hub, tmp_path):
+def test_the_model_that_was_fine_tuned_is_on_the_hub_with_its_results(hub, forks, tmp_path):
     sizes = {"hidden_size": 16, "intermediate_size": 16, "relation_range": [0, 1], "windowed": True}
     model = CoupledGPTForCausalLM(CoupledGPTConfig(**sizes))
     base = tmp_path / "addition"
@@ -93,7 +109,7 @@ def test_the_model_that_was_fine_tuned_is_on_the_hub_with_its_results(hub, tmp_p
     for large, small in SMALLER.items():
         assert large in code, large
         code = code.replace(large, small)
-    run(hub, tmp_path, code)
+    run(forks, tmp_path, code)
     repository = hub.repositories["model", "user/addition-of-three"]
     assert repository.head.title == "Push addition-of-three"
     assert set(hub.repositories["dataset", "user/sums-of-three"].head.files) >= {"README.md"}

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from made_once import make_once
 from refusals import refusal
 from test_hub_commands import PUSHED, hub
 from test_train import LEARNED, MIXED, SMALL, Cut, drawn_batches
@@ -74,12 +75,15 @@ def test_a_run_that_is_cut_off_and_moved_resumes_bit_for_bit(words, at, kind, re
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> tuple[Path, Path]:
     """A finished run, and the same run cut off after its last step, with the checkpoints of steps 15 and 20."""
-    whole, cut = (tmp_path_factory.mktemp("runs") / name for name in ("whole", "cut"))
-    train.main([*SMALL, "--output_dir", str(whole)])
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Cut):
-        patch.setattr(train, "save_final", stop)
-        train.main([*SMALL, "--output_dir", str(cut)])
-    return whole, cut
+
+    def run(folder: Path) -> None:
+        train.main([*SMALL, "--output_dir", str(folder / "whole")])
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Cut):
+            patch.setattr(train, "save_final", stop)
+            train.main([*SMALL, "--output_dir", str(folder / "cut")])
+
+    folder = make_once(tmp_path_factory, "whole_and_cut", run)
+    return folder / "whole", folder / "cut"
 
 
 @pytest.fixture
