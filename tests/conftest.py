@@ -7,9 +7,11 @@ import gc
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forking import Forks
 from huggingface_hub import HfApi, constants
 from loopback_hub import LoopbackHub
 from made_once import make_once
@@ -27,8 +29,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 0 if not others and ".py" in last else 3 * (os.cpu_count() or 2) // 2
 
 
-LONGEST = ("test_readme_commands.py", "test_gpu_script.py", "test_examples.py", "test_kills.py", "test_launch.py")
-"""Files of tests that take longest. They begin first, so that no other test process waits for them at the end."""
+LONGEST = (
+    *("test_readme_commands.py", "test_gpu_script.py", "test_examples.py", "test_contributing.py"),
+    *("test_kills.py", "test_launch.py"),
+)
+"""Files of tests that take longest, or whose scripts one process forks. They begin first: no other test process waits for
+them at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -70,6 +76,15 @@ def main_job(tmp_path_factory) -> Path:
         train.main(["addition", *options, "--output_dir", str(folder)])
 
     return make_once(tmp_path_factory, "addition", run)
+
+
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory) -> Iterator[Forks]:
+    """Runs scripts where `longhand` is the package and nothing else of the clone is found."""
+    path = tmp_path_factory.mktemp("path")
+    (path / "longhand").symlink_to(Path(__file__).parents[1])
+    with Forks(path, os.environ | {"PYTHONPATH": str(path)}, tmp_path_factory.mktemp("printed")) as forks:
+        yield forks
 
 
 @pytest.fixture(scope="session")

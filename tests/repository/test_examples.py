@@ -1,8 +1,6 @@
 """The examples run in an empty folder: with few steps in `.ci/run`, and as they stand before a release."""
 
 import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,15 +33,6 @@ SMALLER = {
     "fine_tune.py": {"max_steps=400": "max_steps=5", "num_samples=20_000": "num_samples=500"},
 }
 """What a run of few steps makes smaller in a script that trains."""
-
-
-@pytest.fixture(scope="module")
-def forks(tmp_path_factory) -> Iterator[Forks]:
-    """Runs scripts where `longhand` is the package and nothing else of the clone is found."""
-    path = tmp_path_factory.mktemp("path")
-    (path / "longhand").symlink_to(EXAMPLES.parents[1])
-    with Forks(path, os.environ | {"PYTHONPATH": str(path)}, tmp_path_factory.mktemp("printed")) as forks:
-        yield forks
 
 
 def printed_by(forks: Forks, script: Path, folder: Path) -> list[str]:
