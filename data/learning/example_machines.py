@@ -208,10 +208,9 @@ def bits_of(machine: Machine, reading: ExampleReading) -> float:
 
 def bits_told(reading: ExampleReading, examples: Sequence[Example]) -> float:
     """The bits that the symbols of the answers tell."""
-    if reading.answer == "last":
-        counts = Counter(example.answer for example in examples)
-    else:
-        counts = Counter(symbol for example in examples for symbol in reading.trace(example)[1])
+    counts: Counter[str | int] = Counter()
+    for example in examples:
+        counts.update([example.answer] if reading.answer == "last" else reading.trace(example)[1])
     return sum(count * math.log2(counts.total() / count) for count in counts.values())
 
 

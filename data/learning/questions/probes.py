@@ -3,7 +3,8 @@
 # Used by: operands.py. Changed freely.
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, permutations, product
 
@@ -22,8 +23,14 @@ MOST_FACTORS = 8
 """So many numbers, those of code first, are tried as factors of one operand beside a factor of another."""
 
 WALKS, MOST_SUMS = 4, 256
-"""Of three operands or more: so many with distances that are parts of a number, for each of its pairs; and so many sums of
-them, with different factors and signs, for each of the first pairs."""
+"""Of three operands or more: so many with distances that are parts of a number, for each of its pairs; and so many kinds of
+sums of them, with different factors and signs, for each of the first numbers."""
+
+MORE_OF_SUM, MOST_TOLD = 300, 8
+"""Sums of a kind at which a function has an answer that it does not have at random operands, and the kinds of these."""
+
+RANDOM_ROWS, FEW_ANSWERS = 120, 10
+"""Random operands at which it is asked for that, if it has so few answers there."""
 
 LARGEST_DIVISOR = 5_000
 """Smaller divisors of these numbers are tried, and the quotients with them."""
@@ -41,11 +48,13 @@ MOST_NEAR = 4_000
 """Questions that differ in a symbol at a place from those by which the code went a new way."""
 
 
-def related_numbers(values: Sequence[int], words: Words, generator: random.Random) -> Iterator[list[int]]:
+def related_numbers(
+    values: Sequence[int], words: Words, generator: random.Random, function: Callable[..., object]
+) -> Iterator[list[int]]:
     """Operands of which one is another one and a number, less a number, or so many times as much, with carries.
 
     Or a multiple of the one is a multiple of the other one, or a little more; or both are divisors, of which a number is the
-    product. Further operands are random, or one of these two; for three operands or more, see `_over_all_operands`.
+    product. Further operands are random, or one of these two; for three operands or more, see `_walk` and `_sums`.
     """
     few = [value for value in values if value][:MOST_RELATED]
     small = [value for value in few if value < 100][:8]
@@ -65,12 +74,12 @@ def related_numbers(values: Sequence[int], words: Words, generator: random.Rando
             row = [generator.choice((other, other, first, second)) for other in drawn]
             row[first_place], row[second_place] = first, second
             yield row
-    for value, place in pairs if words.operands > 2 else ():
-        near = _with_carries(value, place, words.base, generator)
-        for _ in range(WALKS):
-            yield _walk(near, value, words.operands, generator)
-        if value in few[:MOST_FACTORS] and place < LEAST_PAIRS:
-            yield from _sums(value, place, (1, *small[:3]), words, generator)
+    if words.operands > 2:
+        for value, place in pairs:
+            near = _with_carries(value, place, words.base, generator)
+            yield from (_walk(near, value, words.operands, generator) for _ in range(WALKS))
+        for value in few[:MOST_FACTORS]:
+            yield from _sums(value, (1, *small[:3]), words, generator, function)
 
 
 def _walk(near: int, value: int, operands: int, generator: random.Random) -> list[int]:
@@ -84,24 +93,52 @@ def _walk(near: int, value: int, operands: int, generator: random.Random) -> lis
     return generator.sample([first + place for place in places], operands)
 
 
-def _sums(value: int, place: int, factors: Sequence[int], words: Words, generator: random.Random) -> Iterator[list[int]]:
-    """Operands of which sums, each operand so many times, differ by a number, or are it, as in `2 * a + b == c + 50`."""
+def _sums(
+    value: int, factors: Sequence[int], words: Words, generator: random.Random, function: Callable[..., object]
+) -> Iterator[list[int]]:
+    """Operands of which sums, each operand so many times, differ by a number, or are it, as in `2 * a + b == c + 50`.
+
+    Of sums at which the function has an answer that it does not have at random operands, there are many more.
+    """
     others = words.operands - 1
+    drawn = (
+        [generator.randrange(words.base ** (1 + row % 12)) for _ in range(words.operands)] for row in range(RANDOM_ROWS)
+    )
+    usual = _answers(function, drawn)
+    told = 0 if len(usual) <= FEW_ANSWERS else MOST_TOLD
     kinds = list(product(product(factors, repeat=words.operands), product((1, -1), repeat=others)))
     for (factor, *other_factors), signs in generator.sample(kinds, min(len(kinds), MOST_SUMS)):
-        numbers = [_with_carries(value, place, words.base, generator) for _ in range(others)]
-        if 1 not in signs:
-            numbers = [part // other for part, other in zip(_cut(value, others + 1, generator), other_factors, strict=False)]
-        near, *further = numbers
-        signed, *further_signed = (sign * other for sign, other in zip(signs, other_factors, strict=True))
-        constant = value + sum(other * number for other, number in zip(further_signed, further, strict=True))
-        for first, second in _proportional(factor, signed, (constant,), near):
-            yield [abs(first), second, *further]
+        rows = []
+        for place in range(MORE_OF_SUM):
+            numbers = [_with_carries(value, place, words.base, generator) for _ in range(others)]
+            if 1 not in signs:
+                numbers = [
+                    part // other for part, other in zip(_cut(value, others + 1, generator), other_factors, strict=False)
+                ]
+            near, *further = numbers
+            signed, *further_signed = (sign * other for sign, other in zip(signs, other_factors, strict=True))
+            constant = value + sum(other * number for other, number in zip(further_signed, further, strict=True))
+            rows += [[abs(first), second, *further] for first, second in _proportional(factor, signed, (constant,), near)]
+            if place == LEAST_PAIRS:
+                if told == MOST_TOLD or not _answers(function, rows) - usual:
+                    break
+                told += 1
+        yield from rows
+
+
+def _answers(function: Callable[..., object], rows: Iterable[Sequence[int]]) -> set[object]:
+    """The answers to some operands at which a function does not fail."""
+    answers = set()
+    for row in rows:
+        with suppress(Exception, SystemExit):
+            answers.add(function(*row))
+    return answers
 
 
 def _cut(value: int, count: int, generator: random.Random) -> list[int]:
-    """So many parts of a number; some are nothing, or 1."""
-    cuts = sorted(min(value, generator.choice((0, 1, generator.randint(0, value)))) for _ in range(count - 1))
+    """So many parts of a number; now and then one is nothing, or 1."""
+    ends = [generator.choice((0, 1, *[generator.randint(0, value)] * 4)) for _ in range(count - 1)]
+    cuts = sorted(min(value, end) for end in ends)
     return [end - first for first, end in pairwise((0, *cuts, value))]
 
 
