@@ -13,7 +13,6 @@ those of the pages: they go to hub_cards/results/studies/NAME, and `python -m lo
 
 # Used by: hub_cards/research/gpu. Changed freely.
 
-import argparse
 import json
 import os
 import shlex
@@ -23,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -31,44 +30,43 @@ from longhand.eval import check_options, parse_arguments
 from longhand.hub_cards.checkpoints.certificate_file import certificate_row
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, PLOT_FILE
 from longhand.hub_cards.commands import holding, one_line, write_atomically
-from longhand.hub_cards.options import NumbersAction, read_numbers
+from longhand.hub_cards.options import option
 from longhand.hub_cards.recipes import RECIPE_FILE, differences, read_recipe
 from longhand.hub_cards.research.study import RUNS_FILE, STUDY_RESULTS, Study, StudyRun, is_file, load_study
 from longhand.hub_cards.result_rows import RESULTS_FILE, VALIDATION_FILE, Row, read_results, write_results
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.run_folder import is_complete
-from longhand.modeling.checks import check_integer
 
 TRAIN, EVAL = (Path(__file__).parents[2] / name for name in ("train.py", "eval.py"))
 TABLE_FILE = "table.md"
-MOST_SEEDS = 10_000
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a command that trains the runs of a study."""
-    add = parser.add_argument
-    add("--jobs", type=int, default=1, help="runs at a time, of one thread each (default: %(default)s)")
-    add("--only", nargs="+", metavar="VARIANT", help="train only these variants")
-    add("--output_dir", type=Path, default=Path("outputs", "studies"), help="folder of the runs (default: %(default)s)")
-    described = "folder of runs, results, table and picture (default, for a file of one's own: OUTPUT_DIR/NAME)"
-    add("--output", type=Path, metavar="FOLDER", help=described)
-    described = (
-        "seeds in place of the study's own, a list or START:STOP, both included: 0:2 are three; with --output or a file"
+@dataclass(frozen=True)
+class StudyOptions:
+    """How the runs of a study are trained, and where."""
+
+    jobs: int = option("runs at a time, of one thread each (default: %(default)s)", 1, least=1)
+    only: list[str] | None = option("train only these variants", None, metavar="VARIANT")
+    output_dir: Path = option("folder of the runs (default: %(default)s)", Path("outputs/studies"))
+    output: Path | None = option(
+        "folder of runs, results, table and picture (default, for a file of one's own: OUTPUT_DIR/NAME)",
+        None,
+        metavar="FOLDER",
     )
-    add("--seeds", action=NumbersAction, help=described)
-    described = "print a command for each run, such as for a cluster, and train nothing; the same command without it gathers"
-    add("--print", dest="is_printed", action="store_true", help=described)
+    seeds: list[int] | None = option(
+        "seeds in place of the study's own, a list or START:STOP, both included: 0:2 are three; with --output or a file",
+        None,
+    )
+    print: bool = option(
+        "print a command for each run, such as for a cluster, and train nothing; the same command without it gathers",
+        False,
+    )
 
 
-def run(
-    name: str,
-    jobs: int,
-    only: list[str] | None,
-    output_dir: Path,
-    output: Path | None = None,
-    seeds: str | None = None,
-    is_printed: bool = False,
-) -> None:
+OPTIONS = (StudyOptions,)
+
+
+def run(options: StudyOptions, name: str) -> None:
     """Train the missing runs of a study in its order, gather the results that exist, and show those of one's own folder.
 
     Args:
@@ -77,21 +75,18 @@ def run(
     Raises:
         ValueError: a run or an argument is not legal, or another process holds the folder of the study's runs.
     """
-    check_integer("--jobs", jobs, 1)
-    study = load_study(name)
-    own = output or (output_dir / study.name if is_file(name) else None)
-    if seeds is not None:
+    study, only, jobs = load_study(name), options.only, options.jobs
+    own = options.output or (options.output_dir / study.name if is_file(name) else None)
+    if options.seeds is not None:
         if own is None:
             raise ValueError("--seeds would remove results of other seeds from this package: give --output too")
-        study = replace(study, seeds=list(dict.fromkeys(read_numbers(seeds, 0, MOST_SEEDS))))
-        if not study.seeds:
-            raise ValueError(f"--seeds {seeds}: give START:STOP such as 0:3, or a list such as 0,1,2")
+        study = replace(study, seeds=list(dict.fromkeys(options.seeds)))
     if unknown := [variant for variant in only or () if variant not in study.variants]:
         raise ValueError(f"--only: {unknown[0]!r} is no variant of {study.name}: these are {', '.join(study.variants)}")
     check_runs(study)
-    folder, results = (own / "runs", own / "results") if own else (output_dir / name, STUDY_RESULTS / name)
+    folder, results = (own / "runs", own / "results") if own else (options.output_dir / name, STUDY_RESULTS / name)
     chosen = [study_run for study_run in study.runs if only is None or study_run.name.rpartition("-seed")[0] in only]
-    if is_printed:
+    if options.print:
         for study_run in chosen:
             print(command_of(study_run, folder / study_run.name))
         return

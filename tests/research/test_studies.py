@@ -326,7 +326,7 @@ def test_a_study_that_runs_in_another_process_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "load_study", lambda name: TINY)
     monkeypatch.setattr(training, "STUDY_RESULTS", tmp_path / "results")
     with held_elsewhere(tmp_path / "out" / "tiny"), pytest.raises(ValueError, match="is in use by another process"):
-        training.run("tiny", jobs=1, only=None, output_dir=tmp_path / "out")
+        training.run(training.StudyOptions(output_dir=tmp_path / "out"), "tiny")
 
 
 @pytest.mark.release
@@ -338,8 +338,8 @@ def test_a_study_trains_what_is_missing_and_shows_it(tmp_path, monkeypatch, caps
     study = replace(TINY, seeds=[0], variants=variants, evaluate=evaluate)
     monkeypatch.setattr(training, "load_study", lambda name: study)
     monkeypatch.setattr(training, "STUDY_RESULTS", tmp_path / "results")
-    options = {"jobs": 2, "only": None, "output_dir": tmp_path / "out"}
-    training.run("tiny", **options)
+    options = training.StudyOptions(jobs=2, output_dir=tmp_path / "out")
+    training.run(options, "tiny")
     printed = capsys.readouterr().out
     assert "2 to train" in printed and printed.count(": done") == 2
     results = tmp_path / "results" / "tiny"
@@ -351,12 +351,12 @@ def test_a_study_trains_what_is_missing_and_shows_it(tmp_path, monkeypatch, caps
     assert [(row["model"], row["length"], row["verdict"]) for row in lengths] == [
         ("nope-seed0", length, "refuted") for length in (1, 2)
     ]
-    training.run("tiny", **options)
+    training.run(options, "tiny")
     assert "0 to train" in capsys.readouterr().out
     # What was measured is lost, but not what was trained.
     shutil.rmtree(results)
     shutil.rmtree(study.runs[0].evaluations[0].folder(tmp_path / "out" / "tiny" / "nope-seed0"))
-    training.run("tiny", **options)
+    training.run(options, "tiny")
     assert "2 runs, 1 to train" in capsys.readouterr().out and not training.missing_runs(study, results)
     log = (tmp_path / "out" / "tiny" / "nope-seed0.log").read_text()
     assert log.count("trained and evaluated") == 1
