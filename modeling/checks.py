@@ -1,7 +1,8 @@
 """Checks of arguments that are asked for everywhere."""
 
 # Used by: numbers_in_text.py, data, data/tasks, hub_cards/checkpoints, hub_cards/publishing, hub_cards/research,
-# hub_cards/research/theories. Bound by: the digest of the code that travels with a checkpoint: run .ci/code.
+# hub_cards/research/structured, hub_cards/research/theories. Bound by: the digest of the code that travels with a
+# checkpoint: run .ci/code.
 
 import operator
 from typing import SupportsIndex, TypeGuard

@@ -36,6 +36,7 @@ from longhand.hub_cards.research.study import RUNS_FILE, STUDY_RESULTS, Study, S
 from longhand.hub_cards.result_rows import RESULTS_FILE, VALIDATION_FILE, Row, read_results, write_results
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.run_folder import is_complete
+from longhand.modeling.checks import check_integer
 
 TRAIN, EVAL = (Path(__file__).parents[2] / name for name in ("train.py", "eval.py"))
 TABLE_FILE = "table.md"
@@ -45,7 +46,7 @@ TABLE_FILE = "table.md"
 class StudyOptions:
     """How the runs of a study are trained, and where."""
 
-    jobs: int = option("runs at a time, of one thread each (default: %(default)s)", 1, least=1)
+    jobs: int = option("runs at a time, of one thread each (default: %(default)s)", 1)
     only: list[str] | None = option("train only these variants", None, metavar="VARIANT")
     output_dir: Path = option("folder of the runs (default: %(default)s)", Path("outputs/studies"))
     output: Path | None = option(
@@ -75,6 +76,7 @@ def run(options: StudyOptions, name: str) -> None:
     Raises:
         ValueError: a run or an argument is not legal, or another process holds the folder of the study's runs.
     """
+    check_integer("--jobs", options.jobs, 1)
     study, only, jobs = load_study(name), options.only, options.jobs
     own = options.output or (options.output_dir / study.name if is_file(name) else None)
     if options.seeds is not None:

@@ -148,7 +148,7 @@ def test_files_beside_a_study_are_found_and_given_to_every_command(tmp_path):
         ({"evaluate": {"long": {"seeds": [9]}}}, [], "long measures seeds 9"),
         *(({"arguments": {**TINY, name: 5}}, [], f"sets {name} of each run") for name in SET_BY_RUN),
         *(({"variants": {"a": {name: 5}}}, [], f"sets {name} of each run") for name in SET_BY_RUN),
-        ({}, ["--jobs", "0"], "--jobs must be at least 1"),
+        ({}, ["--jobs", "0"], "--jobs must be an integer of at least 1"),
         ({}, ["--seeds", "x"], "START:STOP"),
         ({}, ["--seeds", "3:1"], "START:STOP"),
         ({}, ["--only", "rotary"], "'rotary' is no variant of mine: these are nope, coupled"),

@@ -31,6 +31,7 @@ import longhand
 from longhand.hub_cards.options import option
 from longhand.hub_cards.research.output import replace_rows
 from longhand.hub_cards.result_rows import Row, hardware
+from longhand.modeling.checks import check_integer
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 
@@ -176,8 +177,8 @@ class CellOptions:
     device: str = option("cpu or cuda (default: %(default)s)", "cpu")
     models: list[str] | None = option("(default: both, if there are weights)", None, choices=MODELS)
     steps: int | None = option("of every model (default: each model's own)", None, least=FEWEST_STEPS)
-    seeds: int = option("(default: %(default)s)", 2, least=1)
-    num_samples: int = option("(default: %(default)s)", 200, least=1)
+    seeds: int = option("(default: %(default)s)", 2)
+    num_samples: int = option("(default: %(default)s)", 200)
 
 
 OPTIONS = (CellOptions,)
@@ -187,8 +188,10 @@ def run(options: CellOptions, output: Path) -> None:
     """Train and test models with and without the map. Rows of what is not trained now stay in the file.
 
     Raises:
-        ValueError: a model's weights are missing.
+        ValueError: a number is too small, or a model's weights are missing.
     """
+    check_integer("--seeds", options.seeds, 1)
+    check_integer("--num_samples", options.num_samples, 1)
     weights, models, device, num_samples = options.weights, options.models, options.device, options.num_samples
     settings = {BERT: (None, FROM_SCRATCH)} | ({} if weights is None else {MINILM: (weights, PRETRAINED)})
     if models is not None and MINILM in models and MINILM not in settings:
