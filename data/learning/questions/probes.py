@@ -111,7 +111,7 @@ def _sums(
         rows = []
         for place in range(MORE_OF_SUM):
             numbers = [_with_carries(value, place, words.base, generator) for _ in range(others)]
-            if 1 not in signs:
+            if 1 not in signs and generator.random() < 0.5:
                 numbers = [
                     part // other for part, other in zip(_cut(value, others + 1, generator), other_factors, strict=False)
                 ]
