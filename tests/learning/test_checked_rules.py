@@ -78,28 +78,32 @@ def test_the_study_goes_on_where_it_stopped(tmp_path, monkeypatch):
         return {"kind": "rule", "name": name, "verified": name != "roman", "cases": cases}
 
     monkeypatch.setattr(study, "rule_row", row)
-    options = {"output_dir": tmp_path, "cases": 10, "output": tmp_path / "rules.jsonl"}
+
+    def run(*rules, cases=10):
+        study.run(study.RuleOptions(output_dir=tmp_path, rules=list(rules), cases=cases), tmp_path / "rules.jsonl")
+
     with pytest.raises(KeyboardInterrupt):
-        study.run(rules=["roman", "vin", "bcd"], **options)
+        run("roman", "vin", "bcd")
     assert [row["name"] for row in read_results(tmp_path / "rules.jsonl")] == ["roman", "vin"]
     with pytest.raises(KeyboardInterrupt):
-        study.run(rules=["roman", "vin", "bcd"], **options)
+        run("roman", "vin", "bcd")
     assert made == ["roman", "vin", "bcd", "bcd"]
     # A row that says why a rule was refused, or of fewer texts, is made again.
     write_results([{"kind": "refused", "name": "vin"}], tmp_path / "rules.jsonl")
-    study.run(rules=["vin"], **options)
-    study.run(rules=["vin"], **{**options, "cases": 11})
+    run("vin")
+    run("vin", cases=11)
     assert made[4:] == ["vin", "vin"]
 
 
 def test_the_commands_of_all_rules_are_printed(tmp_path, capsys):
-    study.run(tmp_path, tmp_path / "rules.jsonl", list(RULES), 10, is_printed=True)
+    study.run(study.RuleOptions(output_dir=tmp_path, cases=10, print=True), tmp_path / "rules.jsonl")
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(RULES) == 21 and all("longhand.train columns --function" in line for line in lines)
 
 
 @pytest.mark.release
 def test_a_rule_becomes_a_verified_model(tmp_path):
-    study.run(tmp_path, tmp_path / "rules.jsonl", ["leap_year"], 2000, 600.0)
+    options = study.RuleOptions(output_dir=tmp_path, rules=["leap_year"], cases=2000, seconds=600.0)
+    study.run(options, tmp_path / "rules.jsonl")
     (row,) = read_results(tmp_path / "rules.jsonl")
     assert row["certified"] and row["verified"] and row["wrong"] == row["near_wrong"] == row["asked_wrong"] == 0
