@@ -82,7 +82,7 @@ def test_a_difference_that_the_plain_model_has_is_no_difference_of_structure():
 
 @pytest.mark.parametrize("kind", ["axk2", "deepseek_v32", "glm_moe_dsa", "hy_v4"])
 def test_an_index_that_chooses_all_keys_differs_by_rounding_alone(kind, monkeypatch):
-    monkeypatch.setitem(families.LATENT, "index_topk", 64)
+    monkeypatch.setitem(families.SETTINGS["latent"], "index_topk", 64)
     row = measure(kind)
     assert not any(exceeds(row, name) for name in DIFFERENCES), row
 
@@ -139,7 +139,8 @@ def test_layers_that_answer_for_the_last_tokens_alone_read_their_part_of_a_map(i
     torch.nn.init.normal_(model.structure.table)
     with torch.no_grad():
         expected = sharing(implementation)(ids_of(), logits_to_keep=kept).logits
-        assert torch.equal(model(ids_of(), logits_to_keep=kept).logits, expected)
+        # Kernels of some processors add the same numbers in another order where a mask is given.
+        torch.testing.assert_close(model(ids_of(), logits_to_keep=kept).logits, expected, atol=1e-5, rtol=1e-5)
         whole = model(ids_of(), pair_map=map_of()).logits[:, -kept:]
         last = model(ids_of(), pair_map=map_of(), logits_to_keep=kept).logits
     torch.testing.assert_close(last, whole, atol=1e-5, rtol=1e-5)
