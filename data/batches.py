@@ -313,7 +313,7 @@ class EvaluationBatches(Batches):
     def __init__(
         self, task: Task, lengths: tuple[int, ...], num_samples: int, seed: int, split: str, batch_size: int, **kwargs
     ):
-        self.task, self.num_samples = task, num_samples
+        self.num_samples = num_samples
         self._divide(batch_size, **kwargs)
         generator, tiled = evaluation_draw(task, lengths, num_samples, seed, split)
         self.examples = task.examples(generator, tiled, split)

@@ -58,10 +58,10 @@ def loops(tables, pair_map, enter):
     AttentionMaskInterface.register("loops", ALL_MASK_ATTENTION_FUNCTIONS["eager"])
 
 
-@pytest.mark.parametrize(("place", "kind"), in_turn(list(product(ENTER, [(), (4,)])), KINDS))
+@pytest.mark.parametrize(("place", "kind"), in_turn(list(product([(), (4,)], ENTER)), KINDS))
 def test_every_implementation_is_a_loop_over_pairs(place, kind):
     """Wherever relations enter, with one map and with a map for each head."""
-    enter, heads = place
+    heads, enter = place
     ids, pair_map = ids_of(2, 5), map_of(2, 5, *heads)
     outputs, slopes = [], []
     for implementation in ("eager", "sdpa"):
@@ -106,11 +106,11 @@ def test_compiled_flex_attention_agrees(kind):
 
 @pytest.mark.parametrize(
     ("subject", "steps"),
-    in_turn(list(product(DECODERS, [False, True])), [[COLUMNS - 1, 1], [1] * COLUMNS, [4, 5, 6], [8, 1, 6]]),
+    in_turn(list(product([False, True], DECODERS)), [[COLUMNS - 1, 1], [1] * COLUMNS, [4, 5, 6], [8, 1, 6]]),
 )
 def test_parts_beside_a_cache_are_the_whole(subject, steps):
     """In a cache that grows, and in a static one."""
-    kind, static = subject
+    static, kind = subject
     model, ids, pair_map = structured(kind, "sdpa"), ids_of(2, COLUMNS), map_of(2, COLUMNS)
     expected = model(ids, pair_map=pair_map).logits
     cache = StaticCache(model.config, max_cache_len=COLUMNS + 4) if static else DynamicCache(config=model.config)

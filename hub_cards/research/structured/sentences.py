@@ -112,7 +112,9 @@ class SentenceSettings:
 
     model: str = option("(default: %(default)s)", LLAMA, choices=MODELS)
     operation: str = option("(default: %(default)s)", SUM, choices=tuple(OPERATIONS))
-    adapter: str = option("what is trained (default: lora for smollm2, none for llama)", "", choices=ADAPTERS)
+    adapter: str = option(
+        "what is trained (default: lora for smollm2, none for llama, which is trained whole)", "", choices=ADAPTERS
+    )
     steps: int = option("(default: %(default)s)", 1200)
     batch_size: int = option("(default: %(default)s)", 64)
     learning_rate: float = option("(default: %(default)s)", 3e-3)

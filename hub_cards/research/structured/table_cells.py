@@ -176,7 +176,9 @@ class CellOptions:
     weights: Path | None = option("folder of MiniLM-L6; without it, only the BERT from scratch is trained", None)
     device: str = option("cpu or cuda (default: %(default)s)", "cpu")
     models: list[str] | None = option("(default: both, if there are weights)", None, choices=MODELS)
-    steps: int | None = option("of every model (default: each model's own)", None, least=FEWEST_STEPS)
+    steps: int | None = option(
+        f"of every model, {FEWEST_STEPS} or more (default: each model's own)", None, least=FEWEST_STEPS
+    )
     seeds: int = option("(default: %(default)s)", 2)
     num_samples: int = option("(default: %(default)s)", 200)
 
