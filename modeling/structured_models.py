@@ -266,7 +266,8 @@ class StructuredModel:
             ValueError: structure has another shape, type or range, or the model cannot read it.
         """
         kwargs.update(zip(self.own_parameters, arguments, strict=False))
-        parent: Any = super()
+        # With Python 3.13, torch.compile follows `super` by its arguments alone.
+        parent: Any = super(StructuredModel, self)  # noqa: UP008
         return parent.forward(**kwargs if kwargs.get(STRUCTURE) is not None else self._with_structure(kwargs))
 
     def _with_structure(self, kwargs: dict[str, Any]) -> dict[str, Any]:

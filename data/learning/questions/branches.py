@@ -157,7 +157,6 @@ class Branches:
             plan = self._plans.get(code)
             if plan is None:
                 return None
-            frame.f_trace_opcodes, frame.f_trace_lines = True, False
             jumps, places = plan.jumps, self._places[code]
             jump, jumped_at = None, 0
 
@@ -175,9 +174,14 @@ class Branches:
                     raise TooManySteps
                 return step
 
+            # From Python 3.13 on, a frame asks for its instructions only if it has a function to tell them.
+            frame.f_trace = step
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
             return step
 
         before = sys.gettrace()
+        # Python 3.12 tells instructions only if a frame has asked for them before.
+        sys._getframe().f_trace_opcodes = True
         sys.settrace(enter)
         try:
             with suppress(Exception, SystemExit, TooManySteps):
