@@ -412,10 +412,10 @@ def run(settings: SentenceSettings, options: SentenceOptions, output: Path) -> N
     """Run what is missing, and write the rows of all runs of these settings."""
     options.output_dir.mkdir(parents=True, exist_ok=True)
     for seed, condition in product(options.seeds, options.only or CONDITIONS):
-        one = SentencesRun(settings, condition, seed, options.output_dir, options.device)
-        if missing := one.missing(options.sizes, options.num_samples):
-            one.measure(*one.train(options.minutes), missing, options.num_samples)
-        replace_rows(read_results(one.rows_file), output, run_of)
+        sentences = SentencesRun(settings, condition, seed, options.output_dir, options.device)
+        if missing := sentences.missing(options.sizes, options.num_samples):
+            sentences.measure(*sentences.train(options.minutes), missing, options.num_samples)
+        replace_rows(read_results(sentences.rows_file), output, run_of)
 
 
 def run_of(row: Row) -> tuple[str, ...]:
