@@ -1,6 +1,7 @@
 """The page in Chromium: answers, logits and neighbourhoods held to Python, and what a person sees at two widths."""
 
 import json
+import os
 import random
 import shutil
 from contextlib import suppress
@@ -41,7 +42,6 @@ playwright = pytest.importorskip("playwright.sync_api", reason="the page is test
 BROWSER = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="the page is tested in Chromium, which is not installed")
 
-PICTURES = Path(__file__).parents[2] / "hub_cards" / "results"
 MOST_JAVASCRIPT, WIDEST, FEW, QUICK = 1875, 125, 3000, 7000
 UNFIT = {"encoder-multiplication-grid": "grid"}
 SHOWN = shown_by_default()
@@ -482,17 +482,19 @@ def test_the_pages_own_search_finds_what_the_certificates_count(open_page, file,
 
 
 @pytest.mark.parametrize(("picture", "width"), [("page.png", 1600), ("page-phone.png", 360)])
-def test_a_person_sees_it_at_both_widths(open_page, file, picture, width):
+def test_a_person_sees_it_at_both_widths(open_page, file, picture, width, tmp_path):
+    # The pictures that README and GUIDE show are taken here, if `PAGE_PICTURES` names the folder of the results.
+    pictures = Path(os.environ.get("PAGE_PICTURES", tmp_path))
     for scheme in ("dark", "light"):
         page = open_page(file, viewport={"width": width, "height": 900}, color_scheme=scheme, has_touch=width < 500)
         token = page.locator("label.token").nth(2)
         (token.tap if width < 500 else token.hover)()
         page.wait_for_selector("#result .heat tbody tr")
         assert page.locator("#result .answer output").inner_text() == "702" and page.locator("#result .seen").count() == 6
-        page.screenshot(path=PICTURES / picture, full_page=True, animations="disabled")
+        page.screenshot(path=pictures / picture, full_page=True, animations="disabled")
         if width > 500:
             top = {"x": 150, "y": 0, "width": 1290, "height": 990}
-            page.screenshot(path=PICTURES / "page-top.png", clip=top, animations="disabled")
+            page.screenshot(path=pictures / "page-top.png", clip=top, animations="disabled")
         for tab in ("Certificate", "Break it", "Task", "Ask"):
             show(page, tab)
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tab
