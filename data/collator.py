@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial, reduce
 from typing import Any, TypedDict, Unpack, cast
@@ -97,6 +97,7 @@ class CouplingCollator:
         evaluation_sampling: how the ids vary that a batch has beside the random ones; `"spread"` for a model of randomized
             positions.
         model_derives_ids: whether rows may lack ids for which there is no rule here, since the model derives them.
+        rule: the rule that `coupling` is or names, if there is one.
     """
 
     coupling: str | CouplingRule | None = None
@@ -113,13 +114,14 @@ class CouplingCollator:
     most_levels: int | None = None
     evaluation_sampling: str = "fixed"
     model_derives_ids: bool = False
+    rule: CouplingRule = field(init=False, repr=False, compare=False)
 
     def __post_init__(self):
         sampling = self.position_sampling
         if sampling not in POSITION_SAMPLINGS:
             raise ValueError(f"position_sampling {sampling!r} is unknown: choose one of {', '.join(POSITION_SAMPLINGS)}")
         if self.coupling is not None:
-            find_rule(self.coupling)
+            object.__setattr__(self, "rule", find_rule(self.coupling))
         read_by = {"wrap_position_ids": RING_SAMPLINGS, "max_multiplier": ("multiplier",)}
         for name, samplings in {**read_by, "level_position_ids": ("random_start",)}.items():
             if getattr(self, name) not in (None, False) and sampling not in samplings:
@@ -247,7 +249,7 @@ class CouplingCollator:
         if self.coupling is None:
             raise ValueError("a collator of examples needs the coupling rule that their ids follow from")
         if isinstance(examples, NeighbourhoodBatch):
-            return examples.take(share).labelled_inputs(find_rule(self.coupling).levels)
+            return examples.take(share).labelled_inputs(self.rule.levels)
         input_ids, query_lengths = torch.from_numpy(examples.tokens[share]).long(), examples.query_lengths[share]
         columns = input_ids.shape[1]
         planned, position_ids, largest_ids = self._plan(examples, share)
@@ -290,7 +292,7 @@ class CouplingCollator:
 
     def _planned_rows(self, examples: Examples, rows: slice) -> tuple[torch.Tensor, torch.Tensor]:
         """The tokens (rows, columns) of some examples, and their planned ids (rows or 1, levels, columns)."""
-        rule, tokens = find_rule(cast(Any, self.coupling)), torch.from_numpy(examples.tokens[rows]).long()
+        rule, tokens = self.rule, torch.from_numpy(examples.tokens[rows]).long()
         if examples.position_ids is not None and not rule.reads_any_text:
             return tokens, torch.from_numpy(examples.position_ids[rows].astype(np.int64))
         return tokens, rule.plan(tokens, tokens.shape[1]).position_ids
@@ -802,7 +804,7 @@ def _planned_largest_ids(collator, tokens, position_ids) -> torch.Tensor:
     if ((position_ids > largest_ids.unsqueeze(-1)) & (tokens != PAD).unsqueeze(1)).any():
         raise ValueError(
             "a response is longer than the query, which is all that the coupling rule "
-            f"{find_rule(collator.coupling).name!r} plans for: "
+            f"{collator.rule.name!r} plans for: "
             "positions cannot be randomized, choose another rule or position_sampling"
         )
     return largest_ids

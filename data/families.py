@@ -292,8 +292,7 @@ class Decoder(Family):
 
     def config_options(self, task, arguments=None):
         arguments = arguments or PositionArguments()
-        legal = legal_rules(task)
-        if arguments.coupling not in (None, *legal):
+        if arguments.coupling is not None and arguments.coupling not in (legal := legal_rules(task)):
             raise ValueError(
                 f"coupling {arguments.coupling!r} does not read this format of {task.name!r}: "
                 f"choose one of {', '.join(legal)}"

@@ -20,13 +20,13 @@ from collections.abc import Callable, Collection
 from typing import Literal
 
 from huggingface_hub.dataclasses import strict
-from transformers.utils.type_validators import activation_fn_key
+from transformers.utils.type_validators import activation_fn_key, positive_int_field
 
 from .coupling import CouplingRule, given_rule
 from .coupling_rules import COUPLING_RULES
 from .plugins import PluginConfig
 from .position_encodings import POSITION_ENCODINGS
-from .registry import above_zero, at_least_one, check_heads
+from .registry import above_zero, check_heads
 from .relations import level_ranges
 from .structure import GIVEN
 from .transducer import read_transducer
@@ -118,12 +118,12 @@ class CoupledGPTConfig(PluginConfig):
     }
     keys_to_ignore_at_inference = ["cache"]
 
-    vocab_size: int = at_least_one(default=len(TOKENS))
-    hidden_size: int = at_least_one(default=64)
-    num_hidden_layers: int = at_least_one(default=1)
-    num_attention_heads: int = at_least_one(default=4)
-    head_dim: int | None = at_least_one(default=None)
-    intermediate_size: int = at_least_one(default=256)
+    vocab_size: int = positive_int_field(default=len(TOKENS))
+    hidden_size: int = positive_int_field(default=64)
+    num_hidden_layers: int = positive_int_field(default=1)
+    num_attention_heads: int = positive_int_field(default=4)
+    head_dim: int | None = positive_int_field(default=None)
+    intermediate_size: int = positive_int_field(default=256)
     mlp: Literal["geglu", "plain"] = "geglu"
     hidden_act: str = activation_fn_key(default="gelu_pytorch_tanh")
     norm: Literal["rms", "layer", "none"] = "rms"
@@ -138,10 +138,10 @@ class CoupledGPTConfig(PluginConfig):
     qk_norm_init: float = 4.0
     position_encoding: str = "pairwise"
     coupling: str = "addition"
-    position_levels: int | None = at_least_one(default=None)
-    num_relations: int | None = at_least_one(default=None)
+    position_levels: int | None = positive_int_field(default=None)
+    num_relations: int | None = positive_int_field(default=None)
     share_level_tables: bool = True
-    max_position_ids: int = at_least_one(default=202)
+    max_position_ids: int = positive_int_field(default=202)
     position_init: Literal["normal", "orthogonal"] = "normal"
     wrap_position_ids: bool = False
     randomized_positions: bool = False

@@ -20,11 +20,11 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Literal
 
 from huggingface_hub.dataclasses import strict
-from transformers.utils.type_validators import activation_fn_key, probability
+from transformers.utils.type_validators import activation_fn_key, positive_int_field, probability
 
 from .encoder_maps import COLUMNS, GRID, NO_MAP, OWN_RULES, PAIR_MAP_RULES, UNIFORM, num_relations
 from .plugins import PluginConfig
-from .registry import above_zero, at_least_one, check_heads
+from .registry import above_zero, check_heads
 from .relations import level_ranges, num_coupled_relations
 from .structure import GIVEN
 from .transducer import Transducer, read_transducer
@@ -113,31 +113,31 @@ class PairwiseBertConfig(PluginConfig):
         "AutoModelForTokenClassification": "modeling_pairwise_bert.PairwiseBertForTokenClassification",
     }
 
-    vocab_size: int = at_least_one(default=len(ENCODER_TOKENS))
-    hidden_size: int = at_least_one(default=768)
-    num_hidden_layers: int = at_least_one(default=6)
-    num_attention_heads: int = at_least_one(default=8)
-    intermediate_size: int = at_least_one(default=3072)
+    vocab_size: int = positive_int_field(default=len(ENCODER_TOKENS))
+    hidden_size: int = positive_int_field(default=768)
+    num_hidden_layers: int = positive_int_field(default=6)
+    num_attention_heads: int = positive_int_field(default=8)
+    intermediate_size: int = positive_int_field(default=3072)
     hidden_act: str = activation_fn_key(default="gelu")
     hidden_dropout_prob: float = probability(default=0.1)
     attention_probs_dropout_prob: float = probability(default=0.1)
     layer_norm_eps: float = above_zero(default=1e-12)
     initializer_range: float = above_zero(default=0.02)
-    max_position_embeddings: int = at_least_one(default=101)
+    max_position_embeddings: int = positive_int_field(default=101)
     absolute_positions: Literal["none", "all", "text", "given"] = "none"
     pair_maps: list[str] | None = None
-    num_relations: int | None = at_least_one(default=None)
-    position_levels: int | None = at_least_one(default=None)
+    num_relations: int | None = positive_int_field(default=None)
+    position_levels: int | None = positive_int_field(default=None)
     share_over_heads: bool = True
     where_relations_enter: Literal["key", "query", "score"] = "key"
     with_self: bool = True
     relation_range: list[int] | None = None
     relation_init: Literal["normal", "scores", "one_per_head"] | None = None
     windowed: bool = False
-    max_multiplier_length: int = at_least_one(default=3)
-    num_loops: int = at_least_one(default=1)
+    max_multiplier_length: int = positive_int_field(default=3)
+    num_loops: int = positive_int_field(default=1)
     settle_weight: float = 0.0
-    settle_tolerance: float | None = above_zero(default=None)
+    settle_tolerance: float | None = None
     label_states: bool = False
     sink: bool = False
     transducer: dict[str, object] | None = None
@@ -252,6 +252,8 @@ class PairwiseBertConfig(PluginConfig):
                 f"settle_weight must be 0, or above it with num_loops of at least 2, got {self.settle_weight} "
                 f"with num_loops {self.num_loops}"
             )
+        if self.settle_tolerance is not None and not 0 < self.settle_tolerance < float("inf"):
+            raise ValueError(f"settle_tolerance must be above 0, or None, got {self.settle_tolerance}")
         check_heads(self)
         if self.num_labels < 1:
             raise ValueError(f"num_labels must be at least 1, got {self.num_labels}")

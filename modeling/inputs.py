@@ -33,7 +33,7 @@ def check_input_ids(input_ids: Any, vocab_size: int) -> Tensor:
     """
     check_tensor(input_ids, "input_ids", "integers", [("batch", ()), ("tokens", ())])
     tokens = input_ids.long()
-    require_range(tokens, 0, vocab_size - 1, f"input_ids must be in 0..{vocab_size - 1}, the vocabulary")
+    require_range(tokens, 0, vocab_size - 1, lambda: f"input_ids must be in 0..{vocab_size - 1}, the vocabulary")
     return tokens
 
 

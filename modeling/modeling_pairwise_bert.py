@@ -485,7 +485,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         """Return states of tokens of this shape as int64; raise ValueError for others."""
         check_tensor(states, "states", "integers", [(f"{size}", (size,)) for size in shape])
         read, largest = states.long(), self.config.num_labels - 1
-        require_range(read, NO_STATE, largest, f"states must be in {NO_STATE}..{largest}")
+        require_range(read, NO_STATE, largest, lambda: f"states must be in {NO_STATE}..{largest}")
         return read
 
     def find_answers(self, input_ids: Tensor) -> AnswerTokens:
@@ -704,7 +704,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             self.check_tokens(inputs.tokens)
             positions = self.embed_positions(torch.arange(inputs.tokens, device=embeddings.device))
         else:
-            require_range(ids, 0, longest, f"position_ids must be at most max_position_embeddings = {longest}")
+            require_range(ids, 0, longest, lambda: f"position_ids must be at most max_position_embeddings = {longest}")
             rows = self.embed_positions((ids - 1).clamp(min=0)) * (ids > 0).unsqueeze(-1)
             positions = rows.sum(1)
         if kind != "text":

@@ -116,7 +116,7 @@ class PluginConfig(TaskConfig):
     @property
     def lacks_plugins(self) -> bool:
         """Whether a checkpoint's plugins are not loaded here. Only the code that travels with it can make the model then."""
-        return bool(self.unknown_names()) and bool(getattr(self, "plugins", ()))
+        return bool(getattr(self, "plugins", ())) and bool(self.unknown_names())
 
     def check_known(self):
         """Raise ValueError if a field names what is unknown here."""

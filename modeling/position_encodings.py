@@ -99,10 +99,14 @@ class PositionEncoding(nn.Module):
 
     def check(self, position_ids: Tensor) -> None:
         """Raise ValueError for ids that the encoding cannot represent: negative ones, and ids above `largest_id`."""
-        legal = (
-            f"position ids of {self.config.position_encoding!r} must be in 0..{self.largest_id}, 0 for none (by the "
-            f"coupling rule {self.config.coupling!r} the longest that fits is {self.config.rule.capacity(self.largest_id)})"
-        )
+
+        def legal() -> str:
+            return (
+                f"position ids of {self.config.position_encoding!r} must be in 0..{self.largest_id}, 0 for none (by the "
+                f"coupling rule {self.config.coupling!r} the longest that fits is "
+                f"{self.config.rule.capacity(self.largest_id)})"
+            )
+
         require_range(position_ids, 0, self.largest_id, legal)
 
     def embed(self, token_embeddings: Tensor, position_ids: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
-from huggingface_hub.dataclasses import as_validated_field
+from transformers.utils.type_validators import interval
 
 PLUGIN = "__plugin__"
 """Attribute of the module of a plugin: an object that loads the plugin when it is unpickled."""
@@ -52,18 +52,8 @@ def _make_again(sources: list[object], make: Callable[..., object], arguments: t
     return make(*arguments)
 
 
-@as_validated_field
-def at_least_one(value: int | None = None) -> None:
-    """A field of a configuration that is at least 1, or None."""
-    if value is not None and value < 1:
-        raise ValueError(f"must be at least 1, got {value}")
-
-
-@as_validated_field
-def above_zero(value: float | None = None) -> None:
-    """A field of a configuration that is finite and above 0, or None."""
-    if value is not None and not 0 < value < float("inf"):
-        raise ValueError(f"must be above 0, got {value}")
+above_zero = interval(min=0, max=float("inf"), exclude_min=True, exclude_max=True)
+"""A field of a configuration that is finite and above 0."""
 
 
 def check_heads(config: Any, hint: str = "") -> None:

@@ -188,7 +188,7 @@ def check_kept(logits_to_keep: Any, tokens: int) -> None:
     legal = f"logits_to_keep must be a number of last tokens, 0 (all) to {tokens}, or a tensor of indices 0 to {tokens - 1}"
     if isinstance(logits_to_keep, Tensor):
         check_tensor(logits_to_keep, "logits_to_keep", "integers", [("indices of tokens", ())])
-        require_range(logits_to_keep.long(), 0, tokens - 1, legal)
+        require_range(logits_to_keep.long(), 0, tokens - 1, lambda: legal)
         return
     is_number = isinstance(logits_to_keep, int) and not isinstance(logits_to_keep, bool)
     if not (is_number and 0 <= logits_to_keep <= tokens):
@@ -213,7 +213,7 @@ def read_position_ids(position_ids: Tensor, batch: int, levels: int, columns: tu
     if not torch.compiler.is_compiling() and ids.shape[0] > 1 and ids.stride(0) == 0:
         ids = ids[:1]
     ids = ids.long()
-    require_range(ids, 0, LARGEST_ID, f"position_ids must be 0, for no id, to {LARGEST_ID}")
+    require_range(ids, 0, LARGEST_ID, lambda: f"position_ids must be 0, for no id, to {LARGEST_ID}")
     return ids
 
 
@@ -240,7 +240,7 @@ def read_pair_map(pair_map: Tensor, shape: PairShape, relations: int | None, nam
     maps = (pair_map.unsqueeze(1) if pair_map.ndim == 3 else pair_map).long()
     legal = f"{NOT_RELATED}, not related, or above" if relations is None else f"in {NOT_RELATED}..{relations - 1}"
     largest = None if relations is None else relations - 1
-    require_range(maps, NOT_RELATED, largest, f"relations of {name} must be {legal}")
+    require_range(maps, NOT_RELATED, largest, lambda: f"relations of {name} must be {legal}")
     return maps
 
 

@@ -145,17 +145,21 @@ def require(holds: Tensor, legal: str, found: Callable[[], object]) -> None:
         raise ValueError(f"{legal}, got {found()}")
 
 
-def require_range(values: Tensor, smallest: int, largest: int | None, legal: str) -> None:
-    """Raise ValueError, as `require`, unless integers are in a range; a largest of None is no bound."""
+def require_range(values: Tensor, smallest: int, largest: int | None, legal: Callable[[], str]) -> None:
+    """Raise ValueError, as `require`, unless integers are in a range; a largest of None is no bound.
+
+    Args:
+        legal: returns what would be legal, the first part of the message.
+    """
     if torch.compiler.is_exporting():
         return
     low, high = values.aminmax()
     if not reads_values(values):
-        _leave_to_device(low >= smallest if largest is None else (low >= smallest) & (high <= largest), legal)
+        _leave_to_device(low >= smallest if largest is None else (low >= smallest) & (high <= largest), legal())
     elif int(low) < smallest:
-        raise ValueError(f"{legal}, got {int(low)}")
+        raise ValueError(f"{legal()}, got {int(low)}")
     elif largest is not None and int(high) > largest:
-        raise ValueError(f"{legal}, got {int(high)}")
+        raise ValueError(f"{legal()}, got {int(high)}")
 
 
 def _leave_to_device(holds: Tensor, legal: str) -> None:

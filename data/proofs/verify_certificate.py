@@ -103,8 +103,8 @@ LOADED = (
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "a9c3a547011eb0d968684431dce656091c70ceb087e3989414467dbd6169bc1f",
-    "pairwise_bert": "479d31c7518356cefa1864f7b79573bf46d20ddeccd4f15bdb635b499b662cd3",
+    "coupled_gpt": "28d8fac34210351118e05a30c7ea0141477bb480aa10d9aac94410ffdb1b7bc4",
+    "pairwise_bert": "27ea2b959fcca954112a300791f4cd0518540d7f2115f4504b5f25a0b96e9a4e",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it, or that these import. Where a program is

@@ -58,7 +58,8 @@ class DecoderTask(Task):
     @property
     def couplings(self) -> tuple[str, ...]:
         """Names of all coupling rules for this format, `coupling` first; `any_text_rules` read every format."""
-        return (self.coupling, *joining_rules(self.coupling))
+        own = self.coupling
+        return (own, *joining_rules(own))
 
     @property
     def further_couplings(self) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from transformers import (
 )
 from transformers.pytorch_utils import Conv1D
 
-from longhand.data.batches import EvaluationBatches, FixedBatches, FreshBatches, check_lengths
+from longhand.data.batches import EvaluationBatches, FixedBatches, FreshBatches
 from longhand.data.collator import IGNORED
 from longhand.data.families import Family
 from longhand.data.formatting import is_repeated, repeat_row
@@ -457,14 +457,21 @@ def check_sizes(run: Run, model: PreTrainedModel) -> None:
 
     The test split must also hold problems of the shortest size that is tested.
     """
-    data = run.data
+    data, collator = run.data, run.task.family.collator(model.config)
+
+    def problem(part: Task, length: int, split: str, seed: int = 0) -> EvaluationBatches:
+        return EvaluationBatches(part, part.operand_lengths(length), 1, seed, split, 1, collator=collator)
+
     for part in run.task.for_evaluation.parts:
-        check_lengths(model, part, map(part.operand_lengths, sorted({min(data.test_lengths), max(data.test_lengths)})))
+        # Refused where the test split holds none.
+        problem(part, min(data.test_lengths), "test")
+        part.family.check_inputs(part, model, problem(part, max(data.test_lengths), "test")[0])
     for part in run.task.parts:
-        longest, seed = part.operand_lengths(data.max_length), run.training.data_seed
-        check_lengths(model, part.widest, [longest])
-        # Starts of position ids are drawn only while training: one example shows whether the longest operands leave room.
-        EvaluationBatches(part.widest, longest, 1, seed, "train", 1, collator=run.training_collator)[0]
+        trained = problem(part.widest, data.max_length, "train", run.training.data_seed)
+        part.family.check_inputs(part.widest, model, trained[0])
+        # Starts of position ids are drawn only while training: one problem shows whether the longest operands leave room.
+        trained.collator = run.training_collator
+        trained[0]
 
 
 def trainer_of(

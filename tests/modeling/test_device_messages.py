@@ -51,7 +51,7 @@ def test_every_message_of_every_rule_fits(encoding, monkeypatch):
 @pytest.mark.parametrize("letter", ["a", "ü", "数"])
 def test_a_long_message_keeps_its_beginning_on_a_device_and_all_of_it_on_the_processor(letter):
     legal = "numbers must be small" + letter * 400
-    for check in (lambda held: require(held > 0, legal, lambda: "0"), lambda held: require_range(held, 1, 2, legal)):
+    for check in (lambda held: require(held > 0, legal, lambda: "0"), lambda held: require_range(held, 1, 2, lambda: legal)):
         with pytest.raises(ValueError, match=legal):
             check(torch.zeros(2, dtype=torch.long))
         with Accelerator():

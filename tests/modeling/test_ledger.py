@@ -89,8 +89,8 @@ def give_structure() -> None:
 
 LIMITS = {
     # Each option of the command line asks whether it was given before.
-    "train.py addition to the first logits": Walk(1380, 49, 1120),
-    "longhand.load": Walk(840, 30, 650),
+    "train.py addition to the first logits": Walk(1220, 49, 890),
+    "longhand.load": Walk(685, 30, 345),
     "a question": Walk(310, 25, 250),
     # Kind and shape of the map are checked by values.py, as those of all inputs.
     "with_structure and a forward pass": Walk(110, 5, 21),
