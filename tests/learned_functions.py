@@ -165,6 +165,17 @@ FUNCTIONS = {
     "a sum with a factor": Subject(
         lambda a, b, c: 2 * c + a == b + 345, ((99999, 297566, 98956), (345, 0, 0), (1, 2 * 10**9 - 344, 10**9), (9, 0, 168))
     ),
+    "multiples that differ": Subject(
+        lambda a, b: 7 * a == 6 * b + 944, ((66734, 77699), (1898, 2057), (6 * 10**12 + 140, 7 * 10**12 + 6))
+    ),
+    "multiples that are a number together": Subject(lambda a, b: 8 * a + 5 * b == 1348, ((166, 4), (1, 268), (126, 68))),
+    "a bound of multiples": Subject(
+        lambda a, b: 11 * a < 10 * b + 1999, ((6172519, 6789571), (6172519, 6789572), (918, 810), (918, 809))
+    ),
+    "a bound of a sum of multiples": Subject(lambda a, b: 8 * a + 9 * b <= 3452, ((430, 1), (6, 378), (431, 0), (216, 191))),
+    "multiples of three operands": Subject(
+        lambda a, b, c: 2 * a + 3 * b == 4 * c + 77, ((99999, 99999, 124979), (40, 3, 3), (10**9 + 1, 25, 5 * 10**8))
+    ),
     "digits behind digits": Subject(nested, ((5090307,), (5999397,), (15190347,), (90307,))),
     "all of several places": Subject(all_of_pairs, (("ahbvaaaaw",), ("hhvvwwwww",), ("ahbvaaaawz",))),
     "a table of symbols": Subject(of_a_table, (("aaabd",), ("qzzxz",), ("mmmkkm",), ("aaaxz",))),

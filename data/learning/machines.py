@@ -44,8 +44,11 @@ NEXT_WORDS = 3_000
 """Random words of one column more than the longest words that were all asked. A machine that fits short words by chance,
 such as one for squares, fails there."""
 
-BORDERS = 100
-"""Pairs of numbers between which a border is looked for at which the answer changes."""
+BORDERS, FEW_DIGITS = 300, 5
+"""Pairs of numbers between which a border is looked for at which the answer changes; half of them have so few digits."""
+
+SUMMED_WORDS, MOST_DIGITS = 20_000, 12
+"""Words of numbers that differ from one word as others differ from each other, or times a number of so many digits."""
 
 MOST_UNITS = 24
 """Words of which rows are tried, any two of them."""
@@ -227,7 +230,7 @@ def beside_borders(asked: AskedFunction, generator: random.Random) -> Iterator[W
     """Words of numbers between which the answer changes while one operand grows by 1, found by halving."""
     words = asked.words
     for _ in range(BORDERS):
-        most = words.base ** generator.randint(2, MOST_COLUMNS)
+        most = words.base ** generator.randint(2, generator.choice((FEW_DIGITS, MOST_COLUMNS)))
         row = [generator.randrange(words.base ** generator.randint(1, MOST_COLUMNS)) % most for _ in range(words.operands)]
         place = generator.randrange(words.operands)
 
@@ -355,7 +358,28 @@ class MachineLearner:
         reading, words = self.reading, self.reading.asked.words
         if reading.answer != "last" or not words.are_numbers:
             return None
-        return self._first_clash(machine, map(reading.turned, beside_borders(reading.asked, self.generator)))
+        beside = [*beside_borders(reading.asked, self.generator)]
+        return self._first_clash(machine, map(reading.turned, chain(beside, self._summed(beside))))
+
+    def _summed(self, words: Iterable[Word]) -> Iterator[Word]:
+        """Words of numbers x + m (y - z), and close to them, of words x, y and z to which the function has one answer.
+
+        Where the sum of some multiples of the operands decides, as in `7 * a == 5 * b + 333`, they have the answer of x, and
+        most of them are longer.
+        """
+        asked, generator = self.reading.asked, self.generator
+        by_answer: dict[int | str, list[list[int]]] = {}
+        for word in words:
+            row = [int(text, asked.words.base) for text in asked.words.texts(word)]
+            by_answer.setdefault(asked(word), []).append(row)
+        groups = [rows for rows in by_answer.values() if len(rows) > 2]
+        for _ in range(SUMMED_WORDS if groups else 0):
+            first, second, third = generator.sample(generator.choice(groups), 3)
+            times = generator.choice((1, 1, generator.randrange(asked.words.base ** generator.randint(1, MOST_DIGITS))))
+            row = [number + times * (more - less) for number, more, less in zip(first, second, third, strict=True)]
+            row[generator.randrange(len(row))] += generator.choice((0, 0, 1, -1))
+            if min(row) >= 0:
+                yield asked.words.columns([number_as_text(number, asked.words.alphabet) for number in row])
 
     def _by_rare_answers(self, machine: Machine) -> Word | None:
         """As `differing_word`, of words made of those that have a rare answer, such as the dates among texts.
@@ -365,16 +389,18 @@ class MachineLearner:
         """
         if self.reading.answer != "last":
             return None
-        rare = [self.reading.turned(word) for word in self.reading.asked.rare_words(LONGEST_RARE)]
-        if not rare:
+        asked = self.reading.asked
+        found = asked.rare_words(LONGEST_RARE)
+        if not found:
             return None
-        by_width: dict[int, list[Word]] = {}
-        for word in rare:
-            by_width.setdefault(len(word), []).append(word)
-        widths, letters = list(by_width), range(self.reading.asked.words.count)
+        rare = [*map(self.reading.turned, found)]
+        # What told two states apart may tell further states apart, with a few symbols changed.
+        pools = [_by_width(rare), _by_width(map(self.reading.turned, asked.counterexamples)) or _by_width(rare)]
+        letters = range(asked.words.count)
 
         def made() -> Word:
-            same = by_width[self.generator.choice(widths)]
+            by_width = self.generator.choice(pools)
+            same = by_width[self.generator.choice([*by_width])]
             word = list(self.generator.choice(same))
             if self.generator.random() < 0.5:
                 place = self.generator.randint(0, len(word))
@@ -387,7 +413,8 @@ class MachineLearner:
                     word[place] = self.generator.choice(letters)
             return tuple(word)
 
-        return self._first_clash(machine, (made() for _ in range(RARE_WORDS)))
+        summed = map(self.reading.turned, self._summed(found) if asked.words.are_numbers else ())
+        return self._first_clash(machine, chain(summed, (made() for _ in range(RARE_WORDS))))
 
     def _by_w_method(self, machine: Machine) -> Word | None:
         access, telling, letters = machine.access_words(), machine.telling_words() or [()], self.reading.asked.words.count
@@ -400,6 +427,14 @@ class MachineLearner:
             self.tests.states = machine.states + middle - 1
             middle += 1
         return None
+
+
+def _by_width(words: Iterable[Word]) -> dict[int, list[Word]]:
+    found: dict[int, list[Word]] = {}
+    for word in words:
+        if len(word) <= LONGEST_RARE:
+            found.setdefault(len(word), []).append(word)
+    return found
 
 
 def mealy_symbol(state: Any, letter: int) -> int:

@@ -260,8 +260,9 @@ def test_what_a_function_reaches_or_computes_is_tried(name, monkeypatch):
     try:
         task = learn_task(function).task
     except Refused as error:
-        # What shows it was asked, so answers were seen to differ; fractions of long numbers overflow.
-        assert "OverflowError" in str(error)
+        # What shows it was asked, so answers were seen to differ; fractions of long numbers overflow, and a remainder by a
+        # large number has more states than any machine here.
+        assert re.search("OverflowError|not learned after", str(error))
         return
     for number in range(int(shown) - 2, int(shown) + 3):
         assert task.answer_to(str(number)) == str(int(function(number)))
@@ -278,10 +279,13 @@ def test_a_collection_that_the_code_makes_is_told():
 
 
 CIPHER = {"text": "cnffjbeq"}
+FAR = "nnoo" * 6
+"""Of two symbols, all short words are tried."""
+
 UNSEEN = {
-    "code": (lambda s: s == "ab" or codecs.encode(s, "rot13") == "nnoonn", "nnoonn"),
+    "code": (lambda s: s == "ab" or codecs.encode(s, "rot13") == FAR, FAR),
     "another function": (lambda s: s == "ab" or ciphered(s), "cnffjbeq"),
-    "a default argument": (lambda s, text="nnoonn": s == "ab" or codecs.encode(s, "rot13") == text, "nnoonn"),
+    "a default argument": (lambda s, text=FAR: s == "ab" or codecs.encode(s, "rot13") == text, FAR),
     "a global": (lambda s: s == "ab" or codecs.encode(s, "rot13") == CIPHER["text"], "cnffjbeq"),
     "a closure": (made_of("cnffjbeq"), "cnffjbeq"),
     "a number": (lambda s: s == "ab" or int(s, 36) == 48151623, "48151623"),
@@ -308,7 +312,7 @@ TABLE: list[int] = []
 
 def makes_a_table(a):
     if not TABLE:
-        TABLE.append(7919)
+        TABLE.append(97)
     return a % TABLE[0] % 2
 
 

@@ -1,13 +1,15 @@
 """What a function turns on is found, or is named: no function is learned wrongly without a word."""
 
 import hashlib
+import math
+import random
 import re
 import sys
 import zlib
 
 import numpy as np
 import pytest
-from learned_functions import FUNCTIONS, outcome_of
+from learned_functions import FUNCTIONS, Subject, outcome_of
 
 from longhand.data import ColumnTask, learn_task
 from longhand.data.learning.questions.branches import Branches
@@ -33,6 +35,28 @@ def test_a_function_is_learned_rightly_or_is_refused_or_what_it_turns_on_is_name
     outcome = outcome_of(FUNCTIONS[name])
     assert outcome.learned is not None or (outcome.refusal and name not in LEARNED)
     assert not outcome.wrong or outcome.learned.report.unseen, outcome.wrong
+
+
+def drawn_relation(seed: int) -> Subject:
+    """A relation of multiples of two operands, and operands at which it turns."""
+    generator = random.Random(seed)
+    factor, other, number = generator.randint(1, 12), generator.choice((1, -1)) * generator.randint(1, 12), 0
+    number = math.gcd(factor, other) * generator.randrange(400)
+    is_bound = generator.random() < 0.4
+    telling: list[tuple[int | str, ...]] = []
+    while len(telling) < 60:
+        second = generator.randrange(10 ** generator.randint(1, 9) if other < 0 else 1 + number // other)
+        first = (number - other * second) // factor
+        telling += [(near, second) for near in (first - 1, first, first + 1) if near >= 0]
+    signed = f"{'+' if other > 0 else '-'} {abs(other)} * b"
+    code = f"lambda a, b: {factor} * a {signed} {'<=' if is_bound else '=='} {number}"
+    return Subject(eval(code), tuple(telling))
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.release) for seed in range(1, 16))])
+def test_relations_of_multiples_are_learned_rightly_or_are_refused(seed):
+    outcome = outcome_of(drawn_relation(seed))
+    assert outcome.refusal or not outcome.wrong, outcome.wrong[:3]
 
 
 def hashed(s):

@@ -72,11 +72,17 @@ MECHANISMS = {
         probes.ProbeSearch, "questions", lambda _: [],
         Subject(six_symbols, (("haacaadaahaacaaf",),), {"alphabet": "abcdefgh"}),
     ),
-    "operands that differ by a constant": Mechanism(operands, "related_numbers", lambda *_: [], FUNCTIONS["a distance"]),
-    "distances that are a constant together": Mechanism(
-        probes, "_walk", lambda near, *_: [near] * 3, FUNCTIONS["distances of three operands"]
+    "products of operands": Mechanism(
+        probes, "permutations", lambda *_: (),
+        Subject(lambda a, b: 2 if a * b == 600_851_475 else a % 2, ((3, 200_283_825), (75, 8_011_353)), {"seconds": 20}),
+        "", is_refused=True,
     ),
-    "sums of three operands": Mechanism(probes, "_sums", lambda *_: (), FUNCTIONS["a sum with a factor"]),
+    "sums of multiples of operands": Mechanism(
+        probes, "_sums", lambda *_: (), FUNCTIONS["multiples that are a number together"]
+    ),
+    "numbers that differ as others do": Mechanism(
+        MachineLearner, "_summed", lambda *_: (), FUNCTIONS["multiples that differ"]
+    ),
     "words that hold constants": Mechanism(
         Drawing, "words_with_constants", lambda _: [],
         Subject(lambda s: s.count("abc") >= 12, (("abc" * 12,), ("dabc" * 12,), ("abc" * 11,)), {"alphabet": "abcd"}),

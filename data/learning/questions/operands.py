@@ -115,7 +115,7 @@ def single_out(strewn: Strewn, words: Words, branches: Branches) -> list[Word]:
     found = drawing.words_with_constants()
     found += [
         words.columns([number_as_text(number, words.alphabet) for number in row])
-        for row in related_numbers(strewn.values, words, random.Random(0), branches.function)
+        for row in related_numbers(strewn.values, words, random.Random(0))
     ]
     search = ProbeSearch(branches, drawing, [words.texts(word) for word in found])
     return list(dict.fromkeys([*found, *map(words.columns, search.questions())]))

@@ -1,36 +1,24 @@
-"""Questions that a function may turn on and random words never show: differences of operands, ways that its code goes."""
+"""Questions that a function turns on and random words never show: sums and products of operands, ways that its code goes."""
 
 # Used by: operands.py. Changed freely.
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise, permutations, product
+from itertools import pairwise, permutations, product
 
 from longhand.data.learning.questions.branches import Branches
 from longhand.data.learning.questions.drawing import LONGEST_CHANGED, Drawing
 from longhand.data.learning.questions.words import Words
 
 MOST_RELATED = 60
-"""So many numbers, those of code first, are tried as sums, differences and quotients of two operands."""
+"""So many numbers, those of code first, are tried as products of two operands."""
 
-LEAST_PAIRS, MOST_PAIRS = 12, 300
-"""Pairs of operands of each relation, of many widths: so many of each number, and of the first one; half as many of the
-second one, a third of the third one, and so on."""
+MOST_SUMMED, LARGEST_FACTOR, MOST_FACTORS = 20, 100, 3
+"""So many numbers are tried as sums of operands, each of them once or as often as one of so many smaller numbers says."""
 
-MOST_FACTORS = 8
-"""So many numbers, those of code first, are tried as factors of one operand beside a factor of another."""
-
-WALKS, MOST_SUMS = 4, 256
-"""Of three operands or more: so many with distances that are parts of a number, for each of its pairs; and so many kinds of
-sums of them, with different factors and signs, for each of the first numbers."""
-
-MORE_OF_SUM, MOST_TOLD = 300, 8
-"""Sums of a kind at which a function has an answer that it does not have at random operands, and the kinds of these."""
-
-RANDOM_ROWS, FEW_ANSWERS = 120, 10
-"""Random operands at which it is asked for that, if it has so few answers there."""
+MOST_SUMS, PLACES = 256, 12
+"""So many kinds of sums, with different factors and signs, for each number; and so many questions of each kind."""
 
 LARGEST_DIVISOR = 5_000
 """Smaller divisors of these numbers are tried, and the quotients with them."""
@@ -48,68 +36,32 @@ MOST_NEAR = 4_000
 """Questions that differ in a symbol at a place from those by which the code went a new way."""
 
 
-def related_numbers(
-    values: Sequence[int], words: Words, generator: random.Random, function: Callable[..., object]
-) -> Iterator[list[int]]:
-    """Operands of which one is another one and a number, less a number, or so many times as much, with carries.
+def related_numbers(values: Sequence[int], words: Words, generator: random.Random) -> Iterator[list[int]]:
+    """Operands of which two are divisors, whose product is a number, or of which multiples are a number together.
 
-    Or a multiple of the one is a multiple of the other one, or a little more; or both are divisors, of which a number is the
-    product. Further operands are random, or one of these two; for three operands or more, see `_walk` and `_sums`.
+    Args:
+        values: the numbers, those of code first.
     """
     few = [value for value in values if value][:MOST_RELATED]
-    small = [value for value in few if value < 100][:8]
-    pairs = [(value, place) for rank, value in enumerate(few) for place in range(max(LEAST_PAIRS, MOST_PAIRS // (1 + rank)))]
+    factors = (1, *[value for value in few if 1 < value < LARGEST_FACTOR][:MOST_FACTORS])
     products = [(number, value // number) for value in few for number in range(1, LARGEST_DIVISOR) if value % number == 0]
-    for first_place, second_place in permutations(range(words.operands), 2):
-        related = list(products)
-        for value, place in pairs:
-            second = _with_carries(value, place, words.base, generator)
-            firsts = [second + value, abs(second - value), second * value, second // value]
-            firsts += [second * factor + value for factor in small[:3]] + [second ^ value]
-            related += [(first, second) for first in firsts]
-            if value in few[:MOST_FACTORS] and place < LEAST_PAIRS:
-                related += [pair for factor in small[:3] for pair in _proportional(factor, value, (0, *small[:3]), second)]
-        for number, (first, second) in enumerate(related):
-            drawn = [generator.randrange(words.base ** (1 + number % 6)) for _ in range(words.operands)]
-            row = [generator.choice((other, other, first, second)) for other in drawn]
-            row[first_place], row[second_place] = first, second
+    for places in permutations(range(words.operands), 2):
+        for number, pair in enumerate(products):
+            row = [generator.randrange(words.base ** (1 + number % 6)) for _ in range(words.operands)]
+            for place, divisor in zip(places, pair, strict=True):
+                row[place] = divisor
             yield row
-    if words.operands > 2:
-        for value, place in pairs:
-            near = _with_carries(value, place, words.base, generator)
-            yield from (_walk(near, value, words.operands, generator) for _ in range(WALKS))
-        for value in few[:MOST_FACTORS]:
-            yield from _sums(value, (1, *small[:3]), words, generator, function)
+    if words.operands > 1:
+        for value in (0, *few[:MOST_SUMMED]):
+            yield from _sums(value, factors, words, generator)
 
 
-def _walk(near: int, value: int, operands: int, generator: random.Random) -> list[int]:
-    """Operands whose distances from one to the next, in some order, are a number, as in `abs(a - b) + abs(b - c) == 50`.
-
-    Or half of it: then the distances between any two of three operands are the number. One operand is `near` or more.
-    """
-    parts = _cut(generator.choice((value, value, value // 2)), operands - 1, generator)
-    places = [*accumulate((generator.choice((part, -part)) for part in parts), initial=0)]
-    first = max(near - generator.choice(places), -min(places))
-    return generator.sample([first + place for place in places], operands)
-
-
-def _sums(
-    value: int, factors: Sequence[int], words: Words, generator: random.Random, function: Callable[..., object]
-) -> Iterator[list[int]]:
-    """Operands of which sums, each operand so many times, differ by a number, or are it, as in `2 * a + b == c + 50`.
-
-    Of sums at which the function has an answer that it does not have at random operands, there are many more.
-    """
+def _sums(value: int, factors: Sequence[int], words: Words, generator: random.Random) -> Iterator[list[int]]:
+    """Operands of which sums, each operand so many times, differ by a number, or are it, as in `2 * a + b == c + 50`."""
     others = words.operands - 1
-    drawn = (
-        [generator.randrange(words.base ** (1 + row % 12)) for _ in range(words.operands)] for row in range(RANDOM_ROWS)
-    )
-    usual = _answers(function, drawn)
-    told = 0 if len(usual) <= FEW_ANSWERS else MOST_TOLD
     kinds = list(product(product(factors, repeat=words.operands), product((1, -1), repeat=others)))
     for (factor, *other_factors), signs in generator.sample(kinds, min(len(kinds), MOST_SUMS)):
-        rows = []
-        for place in range(MORE_OF_SUM):
+        for place in range(PLACES):
             numbers = [_with_carries(value, place, words.base, generator) for _ in range(others)]
             if 1 not in signs and generator.random() < 0.5:
                 numbers = [
@@ -118,21 +70,8 @@ def _sums(
             near, *further = numbers
             signed, *further_signed = (sign * other for sign, other in zip(signs, other_factors, strict=True))
             constant = value + sum(other * number for other, number in zip(further_signed, further, strict=True))
-            rows += [[abs(first), second, *further] for first, second in _proportional(factor, signed, (constant,), near)]
-            if place == LEAST_PAIRS:
-                if told == MOST_TOLD or not _answers(function, rows) - usual:
-                    break
-                told += 1
-        yield from rows
-
-
-def _answers(function: Callable[..., object], rows: Iterable[Sequence[int]]) -> set[object]:
-    """The answers to some operands at which a function does not fail."""
-    answers = set()
-    for row in rows:
-        with suppress(Exception, SystemExit):
-            answers.add(function(*row))
-    return answers
+            for first, second in _proportional(factor, signed, constant, near):
+                yield [abs(first), second, *further]
 
 
 def _cut(value: int, count: int, generator: random.Random) -> list[int]:
@@ -142,12 +81,11 @@ def _cut(value: int, count: int, generator: random.Random) -> list[int]:
     return [end - first for first, end in pairwise((0, *cuts, value))]
 
 
-def _proportional(factor: int, other_factor: int, constants: Sequence[int], near: int) -> Iterator[tuple[int, int]]:
-    """Numbers a and b with `factor * a == other_factor * b + constant`, for each constant; b is `near` or a little more."""
-    for constant in constants:
-        solutions = (number for number in range(near, near + factor) if (other_factor * number + constant) % factor == 0)
-        if (number := next(solutions, None)) is not None:
-            yield (other_factor * number + constant) // factor, number
+def _proportional(factor: int, other_factor: int, constant: int, near: int) -> Iterator[tuple[int, int]]:
+    """Numbers a and b with `factor * a == other_factor * b + constant`, if there are any; b is `near` or a little more."""
+    solutions = (number for number in range(near, near + factor) if (other_factor * number + constant) % factor == 0)
+    if (number := next(solutions, None)) is not None:
+        yield (other_factor * number + constant) // factor, number
 
 
 def _with_carries(value: int, place: int, base: int, generator: random.Random) -> int:
