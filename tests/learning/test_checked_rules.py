@@ -9,7 +9,7 @@ from cases import all_but
 from longhand.data import learn_task
 from longhand.hub_cards.research.theories import checked_rules
 from longhand.hub_cards.research.theories import rules as study
-from longhand.hub_cards.research.theories.rules import RULES, compare, draw, implementation, near_misses, table_answers
+from longhand.hub_cards.research.theories.rules import RULES, compare, draw_words, implementation, near_misses, table_answers
 from longhand.hub_cards.result_rows import read_results, write_results
 
 
@@ -19,7 +19,7 @@ def test_a_rule_agrees_with_another_implementation(name):
     if rule.named == "python-stdnum":
         pytest.importorskip("stdnum")
     assert implementation(rule.other) is not function
-    drawn = list(draw(rule, 3000, random.Random(1)))
+    drawn = list(draw_words(rule, 3000, random.Random(1)))
     right = [text for text in drawn if rule.check(text) == "1"] or drawn
     close = [text for near in right[:20] for text in near_misses(near, rule.symbols)]
     answers = set()
@@ -62,7 +62,7 @@ def test_a_table_that_is_wrong_somewhere_is_found_out():
 def test_answers_of_a_table_are_those_that_the_task_gives_to_questions(name):
     rule = RULES[name]
     task = learn_task(getattr(checked_rules, name), alphabet=rule.alphabet, name=f"asked_{name}").task
-    texts = list(draw(rule, 60, random.Random(3)))
+    texts = list(draw_words(rule, 60, random.Random(3)))
     answers = table_answers(task, texts)
     assert answers == [task.answer_to(text) for text in texts]
     assert np.unique(answers).size > 1

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from longhand.hub_cards.recipes import list_recipes, load_recipe, write_recipe
 from longhand.hub_cards.research import pages as documents
 from longhand.hub_cards.research import run as training
 from longhand.hub_cards.research import study_pages
-from longhand.hub_cards.research.__main__ import ARITHMETIC, GPU, STUDIES, main
+from longhand.hub_cards.research.__main__ import ARITHMETIC, GPU, STUDIES, is_measured, load_code, main
 from longhand.hub_cards.research.study import RUNS_FILE, STUDY_RESULTS, Study, list_studies, load_study
 from longhand.hub_cards.research.study_pages import (
     CERTIFICATES,
@@ -387,3 +388,10 @@ def test_the_certificate_of_training_is_gathered_unless_an_evaluation_certifies(
     rows = training.read_run(one, tmp_path).get(Path("certificates", "certificates.jsonl"), [])
     row = {"model": one.name, "certified": True, "margin": 2.0, "ratio": 30.0, "hardware": "abacus", "run_seconds": 7.2}
     assert rows == ([] if evaluate else [row])
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_what_draws_the_rows_of_a_study_takes_rows_and_a_file(name):
+    code = load_code(name)
+    if is_measured(code) and hasattr(code, "draw"):
+        signature(code.draw).bind([], "picture.png")

@@ -58,7 +58,7 @@ def examples_row(name: str, seed: int = 0) -> Row:
     for count in COUNTS:
         began = time.process_time()
         try:
-            learned = learn_task_from_examples(draw(function, operands, base, count, seed), base=base)
+            learned = learn_task_from_examples(draw_examples(function, operands, base, count, seed), base=base)
         except Refused:
             continue
         if is_right(learned, function, base, seed):
@@ -68,7 +68,7 @@ def examples_row(name: str, seed: int = 0) -> Row:
     return {"kind": "examples", "source": name, "examples": f"more than {COUNTS[-1]}"}
 
 
-def draw(function: Callable[..., int | str], operands: int, base: int, count: int, seed: int) -> list[Example]:
+def draw_examples(function: Callable[..., int | str], operands: int, base: int, count: int, seed: int) -> list[Example]:
     """Examples with operands of up to `LONGEST` digits, any length as often."""
     generator = random.Random(seed)
     drawn = []

@@ -74,7 +74,7 @@ class Rule:
     @property
     def answers_yes_or_no(self) -> bool:
         """Whether the rule says if a text is right, and not another text."""
-        return isinstance(implementation(self.other)(next(draw(self, 1, random.Random(0)))), bool)
+        return isinstance(implementation(self.other)(next(draw_words(self, 1, random.Random(0)))), bool)
 
 
 @cache
@@ -87,7 +87,7 @@ def implementation(name: str) -> Callable[[str], bool | str]:
 RULES = {name: Rule(**values) for name, values in read_settings(Path(__file__).with_suffix(".yaml")).items()}
 
 
-def draw(rule: Rule, count: int, generator: random.Random) -> Iterator[str]:
+def draw_words(rule: Rule, count: int, generator: random.Random) -> Iterator[str]:
     """Texts: nearly right ones, then each with one symbol changed, and with two neighbours swapped."""
     tree, alphabet = read_pattern(rule.drawn), rule.symbols
     for number in range(count):
@@ -166,7 +166,7 @@ def compare(rule: Rule, task: ColumnTask, cases: int) -> tuple[RuleComparison, R
     """
     at_random, near, right = RuleComparison(), RuleComparison(), dict[str, None]()
     first: list[str] = []
-    drawn, yes_or_no = draw(rule, cases, random.Random(0)), rule.answers_yes_or_no
+    drawn, yes_or_no = draw_words(rule, cases, random.Random(0)), rule.answers_yes_or_no
     while texts := list(islice(drawn, BATCH)):
         expected = list(map(rule.check, texts))
         at_random.add(texts, table_answers(task, texts), expected)
