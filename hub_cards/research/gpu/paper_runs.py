@@ -175,7 +175,9 @@ def unpack(parts: Path, folder: Path) -> None:
         return
     content = io.BytesIO(b"".join(file.read_bytes() for file in files))
     with tarfile.open(fileobj=content) as archive:
-        archive.extractall(folder.parent, filter="data")
+        # Python 3.11 has filters from 3.11.4 on.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(folder.parent)
 
 
 def progress(one: StudyRun, folder: Path, record: Record) -> Row:
