@@ -7,9 +7,9 @@ import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from typing import Any, TypedDict, Unpack, cast
 
 import numpy as np
@@ -97,7 +97,6 @@ class CouplingCollator:
         evaluation_sampling: how the ids vary that a batch has beside the random ones; `"spread"` for a model of randomized
             positions.
         model_derives_ids: whether rows may lack ids for which there is no rule here, since the model derives them.
-        rule: the rule that `coupling` is or names, if there is one.
     """
 
     coupling: str | CouplingRule | None = None
@@ -114,14 +113,13 @@ class CouplingCollator:
     most_levels: int | None = None
     evaluation_sampling: str = "fixed"
     model_derives_ids: bool = False
-    rule: CouplingRule = field(init=False, repr=False, compare=False)
 
     def __post_init__(self):
         sampling = self.position_sampling
         if sampling not in POSITION_SAMPLINGS:
             raise ValueError(f"position_sampling {sampling!r} is unknown: choose one of {', '.join(POSITION_SAMPLINGS)}")
         if self.coupling is not None:
-            object.__setattr__(self, "rule", find_rule(self.coupling))
+            find_rule(self.coupling)
         read_by = {"wrap_position_ids": RING_SAMPLINGS, "max_multiplier": ("multiplier",)}
         for name, samplings in {**read_by, "level_position_ids": ("random_start",)}.items():
             if getattr(self, name) not in (None, False) and sampling not in samplings:
@@ -142,6 +140,11 @@ class CouplingCollator:
             raise ValueError(f"position_sampling {sampling!r} needs max_position_ids, the largest id that it may draw")
         if sampling in ("randomized", "spread") and self.coupling is None:
             raise ValueError(f"position_sampling {sampling!r} needs the coupling rule, which says how many ids are planned")
+
+    @cached_property
+    def rule(self) -> CouplingRule:
+        """The rule that `coupling` is or names. For a collator without one, ValueError is raised."""
+        return find_rule(cast(Any, self.coupling))
 
     @classmethod
     def for_evaluation(cls, config: CoupledGPTConfig, start: int = 1) -> "CouplingCollator":

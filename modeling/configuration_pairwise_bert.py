@@ -19,7 +19,7 @@
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Literal
 
-from huggingface_hub.dataclasses import strict
+from huggingface_hub.dataclasses import as_validated_field, strict
 from transformers.utils.type_validators import activation_fn_key, positive_int_field, probability
 
 from .encoder_maps import COLUMNS, GRID, NO_MAP, OWN_RULES, PAIR_MAP_RULES, UNIFORM, num_relations
@@ -29,6 +29,13 @@ from .relations import level_ranges, num_coupled_relations
 from .structure import GIVEN
 from .transducer import Transducer, read_transducer
 from .vocabulary import ENCODER_TOKENS, LABELS, PAD, STATES
+
+
+@as_validated_field
+def above_zero_or_none(value: float | None = None) -> None:
+    """A field that is finite and above 0, or None."""
+    if value is not None and not 0 < value < float("inf"):
+        raise ValueError(f"must be above 0, or None, got {value}")
 
 
 @strict
@@ -137,7 +144,7 @@ class PairwiseBertConfig(PluginConfig):
     max_multiplier_length: int = positive_int_field(default=3)
     num_loops: int = positive_int_field(default=1)
     settle_weight: float = 0.0
-    settle_tolerance: float | None = None
+    settle_tolerance: float | None = above_zero_or_none(default=None)
     label_states: bool = False
     sink: bool = False
     transducer: dict[str, object] | None = None
@@ -252,8 +259,6 @@ class PairwiseBertConfig(PluginConfig):
                 f"settle_weight must be 0, or above it with num_loops of at least 2, got {self.settle_weight} "
                 f"with num_loops {self.num_loops}"
             )
-        if self.settle_tolerance is not None and not 0 < self.settle_tolerance < float("inf"):
-            raise ValueError(f"settle_tolerance must be above 0, or None, got {self.settle_tolerance}")
         check_heads(self)
         if self.num_labels < 1:
             raise ValueError(f"num_labels must be at least 1, got {self.num_labels}")

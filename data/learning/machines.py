@@ -45,10 +45,12 @@ NEXT_WORDS = 3_000
 such as one for squares, fails there."""
 
 BORDERS, FEW_DIGITS = 300, 5
-"""Pairs of numbers between which a border is looked for at which the answer changes; half of them have so few digits."""
+"""Pairs of numbers between which a border is looked for at which the answer changes; half of them have at most so few
+digits."""
 
 SUMMED_WORDS, MOST_DIGITS = 20_000, 12
-"""Words of numbers that differ from one word as others differ from each other, or times a number of so many digits."""
+"""Words of numbers that differ from one word as others differ from each other, or a number of at most so many digits times
+as much: so many beside borders, and so many of those with a rare answer."""
 
 MOST_UNITS = 24
 """Words of which rows are tried, any two of them."""
@@ -364,14 +366,13 @@ class MachineLearner:
     def _summed(self, words: Iterable[Word]) -> Iterator[Word]:
         """Words of numbers x + m (y - z), and close to them, of words x, y and z to which the function has one answer.
 
-        Where the sum of some multiples of the operands decides, as in `7 * a == 5 * b + 333`, they have the answer of x, and
-        most of them are longer.
+        Where the sum of some multiples of the operands decides, as in `7 * a == 5 * b + 333`, x + m (y - z) has the
+        answer of x, and is mostly longer. What is close to it has another one.
         """
         asked, generator = self.reading.asked, self.generator
         by_answer: dict[int | str, list[list[int]]] = {}
         for word in words:
-            row = [int(text, asked.words.base) for text in asked.words.texts(word)]
-            by_answer.setdefault(asked(word), []).append(row)
+            by_answer.setdefault(asked(word), []).append([int(number) for number in asked.words.arguments(word)])
         groups = [rows for rows in by_answer.values() if len(rows) > 2]
         for _ in range(SUMMED_WORDS if groups else 0):
             first, second, third = generator.sample(generator.choice(groups), 3)

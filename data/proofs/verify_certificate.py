@@ -104,7 +104,7 @@ LOADED = (
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
     "coupled_gpt": "28d8fac34210351118e05a30c7ea0141477bb480aa10d9aac94410ffdb1b7bc4",
-    "pairwise_bert": "27ea2b959fcca954112a300791f4cd0518540d7f2115f4504b5f25a0b96e9a4e",
+    "pairwise_bert": "9b6ad7f77350858e5925caedc76536cf8603c18cdbc35daf600445adf5d20ef6",
 }
 
 # Names under which Python finds the libraries that load a checkpoint and verify it, or that these import. Where a program is

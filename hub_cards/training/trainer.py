@@ -455,7 +455,7 @@ def _share(run: Run) -> dict[str, int]:
 def check_sizes(run: Run, model: PreTrainedModel) -> None:
     """Raise ValueError if the longest problems that the run trains or tests do not fit the model.
 
-    The test split must also hold problems of the shortest size that is tested.
+    The test split must also hold problems of the shortest size that is tested, which fit where longer ones do.
     """
     data, collator = run.data, run.task.family.collator(model.config)
 
@@ -470,8 +470,7 @@ def check_sizes(run: Run, model: PreTrainedModel) -> None:
         trained = problem(part.widest, data.max_length, "train", run.training.data_seed)
         part.family.check_inputs(part.widest, model, trained[0])
         # Starts of position ids are drawn only while training: one problem shows whether the longest operands leave room.
-        trained.collator = run.training_collator
-        trained[0]
+        run.training_collator(*trained.global_batch(0))
 
 
 def trainer_of(

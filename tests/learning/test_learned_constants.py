@@ -262,9 +262,8 @@ def test_what_a_function_reaches_or_computes_is_tried(name, monkeypatch):
     try:
         task = learn_task(function).task
     except Refused as error:
-        # What shows it was asked, so answers were seen to differ; fractions of long numbers overflow, and a remainder by a
-        # large number has more states than any machine here.
-        assert re.search("OverflowError|not learned after", str(error))
+        # What shows it was asked, so answers were seen to differ; fractions of long numbers overflow.
+        assert "OverflowError" in str(error) or name == "a remainder", "by so large a number, it has too many states"
         return
     for number in range(int(shown) - 2, int(shown) + 3):
         assert task.answer_to(str(number)) == str(int(function(number)))

@@ -40,7 +40,7 @@ def test_a_function_is_learned_rightly_or_is_refused_or_what_it_turns_on_is_name
 def drawn_relation(seed: int) -> Subject:
     """A relation of multiples of two operands, and operands at which it turns."""
     generator = random.Random(seed)
-    factor, other, number = generator.randint(1, 12), generator.choice((1, -1)) * generator.randint(1, 12), 0
+    factor, other = generator.randint(1, 12), generator.choice((1, -1)) * generator.randint(1, 12)
     number = math.gcd(factor, other) * generator.randrange(400)
     is_bound = generator.random() < 0.4
     telling: list[tuple[int | str, ...]] = []

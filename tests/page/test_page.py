@@ -483,7 +483,7 @@ def test_the_pages_own_search_finds_what_the_certificates_count(open_page, file,
 
 @pytest.mark.parametrize(("picture", "width"), [("page.png", 1600), ("page-phone.png", 360)])
 def test_a_person_sees_it_at_both_widths(open_page, file, picture, width, tmp_path):
-    # The pictures that README and GUIDE show are taken here, if `PAGE_PICTURES` names the folder of the results.
+    # `PAGE_PICTURES` names the folder of the results, two of whose pictures README and GUIDE show.
     pictures = Path(os.environ.get("PAGE_PICTURES", tmp_path))
     for scheme in ("dark", "light"):
         page = open_page(file, viewport={"width": width, "height": 900}, color_scheme=scheme, has_touch=width < 500)
