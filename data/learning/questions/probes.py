@@ -14,8 +14,9 @@ from longhand.data.learning.questions.words import Words
 MOST_RELATED = 60
 """So many numbers, those of code first, are tried as products of two operands."""
 
-MOST_SUMMED, LARGEST_FACTOR, MOST_FACTORS = 20, 100, 3
-"""So many numbers are tried as sums of operands, each of them once or as often as one of so many smaller numbers says."""
+MOST_SUMMED, MOST_FACTORS, LEAST_TOO_LARGE = 20, 3, 100
+"""So many numbers are tried as sums of operands. Each operand is taken once, or as often as one of so many factors says: the
+first numbers below the least that is too large."""
 
 MOST_SUMS, PLACES = 256, 12
 """So many kinds of sums, with different factors and signs, for each number; and so many questions of each kind."""
@@ -43,7 +44,7 @@ def related_numbers(values: Sequence[int], words: Words, generator: random.Rando
         values: the numbers, those of code first.
     """
     few = [value for value in values if value][:MOST_RELATED]
-    factors = (1, *[value for value in few if 1 < value < LARGEST_FACTOR][:MOST_FACTORS])
+    factors = (1, *[value for value in few if 1 < value < LEAST_TOO_LARGE][:MOST_FACTORS])
     products = [(number, value // number) for value in few for number in range(1, LARGEST_DIVISOR) if value % number == 0]
     for places in permutations(range(words.operands), 2):
         for number, pair in enumerate(products):
